@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
-use profbridge_testkit::T0;
+use profbridge_testkit::{RequestBuilder, T0, ms};
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Endpoint;
 
@@ -38,6 +38,11 @@ pub(crate) fn recent(mut request: ExportProfilesServiceRequest) -> ExportProfile
         }
     }
     request
+}
+
+/// A request with three observations of one process of a service.
+pub(crate) fn request(service: &str) -> ExportProfilesServiceRequest {
+    RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100])).build()
 }
 
 /// Sends a request over gRPC, with [`recent`] times.
@@ -87,4 +92,11 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Vec<u8> {
 pub(crate) fn status(answer: &[u8]) -> u16 {
     let head = String::from_utf8_lossy(answer);
     head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"))
+}
+
+/// Bytes compressed with gzip.
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
 }

@@ -1,6 +1,6 @@
 //! `convert` with spans, alone and beside profiles, and what it must preserve of its input.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -8,27 +8,11 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use profbridge_relay_rules::validate_transaction;
 use profbridge_testkit::{RequestBuilder, T0, ms};
 use profbridge_wire::otlp::{Signal, delimited, signal};
-use proptest::prelude::*;
 use prost::Message;
 use serde_json::Value;
 
 use crate::backend::sentry::split_envelope;
-use crate::client::{post, status};
-use crate::process::{Finished, Profbridge, command, finished, run};
-
-#[path = "../pipeline/wire/tests/pprof/arbitrary.rs"]
-mod any_pprof;
-#[path = "../pipeline/wire/tests/traces/arbitrary.rs"]
-mod any_spans;
-#[expect(dead_code, reason = "shared with the tests of the reader, which write profiles by hand")]
-#[path = "../pipeline/wire/tests/pprof/proto.rs"]
-mod proto;
-
-/// A captured envelope of a real SDK.
-fn captured(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(name);
-    path.to_str().unwrap().to_owned()
-}
+use crate::process::{Finished, captured, run};
 
 fn span(trace: u8, id: u8, parent: u8, kind: SpanKind) -> Span {
     let start = T0 + u64::from(id) * 1_000_000;
@@ -213,153 +197,6 @@ fn said(transaction: &Value) -> Vec<Value> {
     std::iter::once(transaction["transaction"].clone()).chain(of_spans).collect()
 }
 
-/// Guarantees: input that could be profiles or spans is refused with both names; one such line does not affect the
-/// other lines of its file; an invalid span is reported with its place and counted.
-#[test]
-fn refused_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    std::fs::write(folder.join("unclear"), b"\x0a\x08\x12\x06\x12\x04\x2a\x02ab").unwrap();
-    let finished = run(folder, &["convert", "unclear", "-o", "out.json"]);
-    assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stderr.contains("unclear: could be OTLP profiles or OTLP traces: "), "{}", finished.stderr);
-    std::fs::write(folder.join("in"), traces().encode_to_vec()).unwrap();
-    convert(folder, &["in", "-o", "good.json"]);
-    let good = String::from_utf8(read(folder, "good.json")).unwrap();
-    let broken = good.replacen("\"spanId\":\"0202020202020202\"", "\"spanId\":\"02\"", 1);
-    assert_ne!(good, broken);
-    let lines = format!("{good}{{\"resourceSpans\":[],\"dictionary\":{{}}}}\n{{\"resourceMetrics\":[]}}\n{broken}");
-    std::fs::write(folder.join("lines"), lines).unwrap();
-    let finished = convert(folder, &["lines", "-o", "out.otlp"]);
-    for part in [
-        "lines: line 2: could be OTLP profiles or OTLP traces: it has the fields of each",
-        "lines: line 3: is OTLP metrics as JSON, which is not supported",
-        "lines: line 4: resource_spans[0].scope_spans[0].spans[1].span_id: has 1 bytes where an id has 8",
-        "read 8 spans from 1 of 1 files",
-        "1 span dropped as malformed",
-    ] {
-        assert!(finished.stderr.contains(part), "no `{part}`:\n{}", finished.stderr);
-    }
-    assert!(finished.stdout.starts_with("wrote 7 spans to out.otlp"), "{}", finished.stdout);
-}
-
-/// Guarantees: the exporter `file` writes OTLP spans in each of its formats, and `convert` reads them back unchanged;
-/// for Sentry's format `validate` asks for the processor that assembles transactions.
-#[test]
-fn files_of_the_exporter() {
-    let out = tempfile::tempdir().unwrap();
-    let path = |name: &str| out.path().join(name).to_str().unwrap().to_owned();
-    let config = |processors: &str| {
-        format!(
-            "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}, \
-             resource: {{local_host: false}}}}}}\n\
-             processors: {{transactions: }}\n\
-             exporters:\n  file: {{path: '{}'}}\n  file/otlp: {{path: '{}', format: otlp}}\n  \
-             file/json: {{path: '{}', format: json}}\n\
-             service:\n  pipelines:\n    \
-             traces/sentry: {{receivers: [otlp], processors: [{processors}], exporters: [file]}}\n    \
-             traces/otlp: {{receivers: [otlp], exporters: [file/otlp, file/json]}}\n",
-            path("envelopes"),
-            path("traces.otlp"),
-            path("traces.json")
-        )
-    };
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("config.yaml"), config("")).unwrap();
-    let refused = run(folder.path(), &["validate"]);
-    assert!(!refused.status.success());
-    assert!(
-        refused.stderr.contains("`file` takes spans only behind the processor `transactions`"),
-        "{}",
-        refused.stderr
-    );
-
-    let profbridge = Profbridge::start(&config("transactions"));
-    let headers = [("Content-Type", "application/x-protobuf")];
-    let answer = post(profbridge.address("otlp/http"), "/v1/traces", &headers, &traces().encode_to_vec());
-    assert_eq!(status(&answer), 200);
-    let (exit, log) = profbridge.stop();
-    assert!(exit.success(), "{log}");
-
-    let made = transactions(&out.path().join("envelopes"));
-    let names: Vec<_> = made.iter().map(|transaction| transaction["transaction"].as_str().unwrap()).collect();
-    assert_eq!(names, ["span 1", "span 4"]);
-    for name in ["traces.otlp", "traces.json"] {
-        convert(folder.path(), &[&path(name), "-o", "back.otlp"]);
-        assert_eq!(ExportTraceServiceRequest::decode(&*read(folder.path(), "back.otlp")).unwrap(), traces(), "{name}");
-    }
-    let envelopes = std::fs::read_dir(out.path().join("envelopes")).unwrap();
-    let envelopes: Vec<String> = envelopes.map(|entry| entry.unwrap().path().to_str().unwrap().to_owned()).collect();
-    let arguments: Vec<&str> = envelopes.iter().map(String::as_str).chain(["-o", "again.otlp"]).collect();
-    let finished = convert(folder.path(), &arguments);
-    assert!(finished.stdout.starts_with("wrote 4 spans to again.otlp"), "{}", finished.stdout);
-    let again = ExportTraceServiceRequest::decode(&*read(folder.path(), "again.otlp")).unwrap();
-    let mut ids: Vec<_> = again
-        .resource_spans
-        .iter()
-        .flat_map(|of| &of.scope_spans)
-        .flat_map(|of| &of.spans)
-        .map(|span| (span.trace_id.clone(), span.span_id.clone(), span.parent_span_id.clone()))
-        .collect();
-    ids.sort();
-    let mut sent: Vec<_> = traces().resource_spans[0].scope_spans[0]
-        .spans
-        .iter()
-        .map(|span| (span.trace_id.clone(), span.span_id.clone(), span.parent_span_id.clone()))
-        .collect();
-    sent.sort();
-    assert_eq!(ids, sent);
-}
-
-proptest! {
-    // Each case runs the binary several times.
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Guarantees: any spans converted from OTLP protobuf to JSON and back are unchanged, and so are spans that stay
-    /// protobuf.
-    #[test]
-    fn spans_come_out_as_they_went_in(request in any_spans::requests()) {
-        let count = request.resource_spans.iter().flat_map(|of| &of.scope_spans).map(|of| of.spans.len()).sum::<usize>();
-        prop_assume!(count > 0);
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let sent = request.encode_to_vec();
-        std::fs::write(folder.join("in"), &sent).unwrap();
-        for arguments in [["in", "same.otlp"], ["in", "x.json"], ["x.json", "back.otlp"]] {
-            convert(folder, &[arguments[0], "-o", arguments[1]]);
-        }
-        prop_assert_eq!(&read(folder, "same.otlp"), &sent);
-        // Compared as bytes, because a NaN is not equal to itself.
-        let back = ExportTraceServiceRequest::decode(&*read(folder, "back.otlp")).unwrap();
-        prop_assert_eq!(back.encode_to_vec(), sent);
-    }
-
-    /// Guarantees: any pprof profile converted to OTLP, in either encoding, and back is unchanged, including
-    /// unreferenced mappings, locations and functions.
-    /// rule: otep-0239#pprof
-    #[test]
-    fn pprof_comes_back(profile in any_pprof::profile()) {
-        // A profile without any named value type is not recognised as pprof.
-        let is_typed = profile.sample_type.iter().any(|of| of.r#type != 0 || of.unit != 0);
-        prop_assume!(!profile.sample.is_empty() && is_typed);
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        std::fs::write(folder.join("in"), profile.encode_to_vec()).unwrap();
-        // Random profiles may break OTLP rules that nothing enforces, so the rules are not checked.
-        for arguments in
-            [["in", "x.otlp"], ["x.otlp", "back.pprof"], ["in", "x.json"], ["x.json", "json.pprof"], ["in", "same.pprof"]]
-        {
-            let finished = finished(&mut command(folder, &["convert", arguments[0], "-o", arguments[1]]));
-            prop_assert!(finished.status.success(), "{:?}: {}", arguments, finished.stderr);
-        }
-        for name in ["back.pprof", "json.pprof", "same.pprof"] {
-            let mut plain = Vec::new();
-            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&read(folder, name)[..]), &mut plain).unwrap();
-            prop_assert_eq!(proto::Profile::decode(&plain[..]).unwrap().says(), profile.says(), "{}", name);
-        }
-    }
-}
-
 /// Guarantees: additional files beside the named output never replace an input, and if one of several files cannot be
 /// written, none is.
 #[test]
@@ -378,33 +215,4 @@ fn parts_spare_inputs_and_each_other() {
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains("a-2.pprof: it is one of the inputs"), "{}", finished.stderr);
     assert_eq!(before, ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap()));
-}
-
-/// Guarantees: a weight that does not fit a format is counted and affects nothing else; if there is nothing else, no
-/// file is written; weights of zero are reported as such.
-#[test]
-fn weights_at_the_ends() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("huge.folded"), "a;b 9223372036854775807\n").unwrap();
-    let finished = run(folder.path(), &["convert", "huge.folded", "-o", "huge.firefox.json"]);
-    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
-    assert!(finished.stderr.contains("1 observation dropped as limit_exceeded"), "{}", finished.stderr);
-    assert!(!path("huge.firefox.json").exists());
-    std::fs::write(path("huge.folded"), "a;b 9223372036854775800\na;c 5\n").unwrap();
-    let finished = convert(folder.path(), &["huge.folded", "-o", "huge.firefox.json"]);
-    assert!(finished.stderr.contains("1 observation dropped as limit_exceeded"), "{}", finished.stderr);
-    let file: Value = serde_json::from_slice(&read(folder.path(), "huge.firefox.json")).unwrap();
-    assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![5]));
-    // A line whose number is no 64-bit integer is refused, but the file is still recognised.
-    std::fs::write(path("huge.folded"), "a;b 99999999999999999999\na;c 5\n").unwrap();
-    let finished = convert(folder.path(), &["huge.folded", "-o", "huge.speedscope.json"]);
-    assert!(finished.stderr.contains("huge.folded: line 1: its number is too large"), "{}", finished.stderr);
-    std::fs::write(path("zero.folded"), "a;b 0\na;c 0\n").unwrap();
-    for out in ["zero.svg", "zero.folded.folded", "zero.speedscope.json", "zero.firefox.json"] {
-        let finished = run(folder.path(), &["convert", "zero.folded", "-o", out]);
-        assert_eq!(finished.status.code(), Some(1), "{out}: {}", finished.stderr);
-        assert!(finished.stderr.contains("the weights of all that was read are zero"), "{out}: {}", finished.stderr);
-        assert!(!path(out).exists());
-    }
 }

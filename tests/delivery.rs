@@ -4,19 +4,12 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use profbridge_testkit::{RequestBuilder, ms};
 use serde_json::{Value, json};
 
 use crate::backend::sentry::{Behaviour, KEY, Sentry};
-use crate::client::{export, post, status};
+use crate::client::{export, post, request, status};
 use crate::main_job::to_sentry;
 use crate::process::{Profbridge, eventually, run};
-
-fn request(
-    service: &str,
-) -> opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest {
-    RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100])).build()
-}
 
 /// A port without a listener.
 fn free_port() -> u16 {
@@ -192,21 +185,4 @@ fn nothing_was_to_be_sent() {
     export(profbridge.address("otlp/grpc"), request("shop")).unwrap();
     let (status, log) = profbridge.stop();
     assert!(status.success() && log.contains("no_sampled_span"), "{status}: {log}");
-}
-
-/// Guarantees: with 300 ms per answer, everything held at SIGTERM is sent within the deadline, because requests are
-/// sent concurrently.
-#[test]
-fn slow_answers_at_the_end() {
-    const REQUESTS: usize = 300;
-    let sentry = Sentry::start();
-    sentry.always(Behaviour::Slow(std::time::Duration::from_millis(300)));
-    let config = to_sentry(&sentry.dsn(1), "{window: 60s}", "");
-    let profbridge = Profbridge::start(&config);
-    for number in 0..REQUESTS {
-        export(profbridge.address("otlp/grpc"), request(&format!("service-{number}"))).unwrap();
-    }
-    let (status, log) = profbridge.stop();
-    assert!(status.success() && !log.contains("dropped"), "{log}");
-    assert_eq!(sentry.wait_for_chunks(REQUESTS).len(), REQUESTS);
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use profbridge_testkit::{RequestBuilder, ms};
 
-use crate::client::export;
-use crate::process::{Profbridge, command};
+use crate::client::{export, request};
+use crate::process::Profbridge;
 
 /// A pipeline from OTLP to a file exporter.
 fn to_file(exporter: &str, identity: &str, shutdown_timeout: &str) -> String {
@@ -24,10 +24,6 @@ service:
     profiles: {{receivers: [otlp], processors: [chunk], exporters: [file]}}
 "
     )
-}
-
-fn request(service: &str) -> RequestBuilder {
-    RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100]))
 }
 
 /// Creates a named pipe, and a read end that is never read.
@@ -81,24 +77,8 @@ fn hangup() {
     let mut profbridge = Profbridge::start(&to_file("{path: envelopes}", "{window: 60s}", "25s"));
     profbridge.signal("HUP");
     profbridge.wait_for_log("SIGHUP: going on");
-    export(profbridge.address("otlp/grpc"), request("later").build()).unwrap();
+    export(profbridge.address("otlp/grpc"), request("later")).unwrap();
     let (status, log, path, _folder) = profbridge.stop_and_keep();
     assert!(status.success() && log.contains("SIGTERM: shutting down"), "{status}: {log}");
     assert_eq!(std::fs::read_dir(path.join("envelopes")).unwrap().count(), 1, "{log}");
-}
-
-/// Guarantees: a file that cannot be rotated is detected at the start, with the remedy, and is not changed.
-#[test]
-fn rotation_of_a_pipe() {
-    let folder = tempfile::tempdir().unwrap();
-    let pipe = folder.path().join("pipe");
-    let _reader = unread_pipe(&pipe);
-    let exporter = format!("{{path: '{}', format: otlp, rotation: {{max_size: 1MiB}}}}", pipe.display());
-    let config = to_file(&exporter, "", "25s");
-    std::fs::write(folder.path().join("config.yaml"), config).unwrap();
-    let sets = ["metrics", "health"].map(|name| format!("service.telemetry.{name}.address=127.0.0.1:0"));
-    let output = command(folder.path(), &["run", "--set", &sets[0], "--set", &sets[1]]).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("it is a named pipe, which cannot be rotated; delete `rotation`"), "{stderr}");
 }

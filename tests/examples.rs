@@ -11,8 +11,6 @@ use crate::backend::sentry::{KEY, Sentry, split_envelope};
 use crate::client::export;
 use crate::pprof;
 use crate::process::{Profbridge, command, eventually, run};
-#[cfg(target_os = "linux")]
-use crate::sample::{by_some_run, measured};
 use crate::sentry_envelopes::Sent;
 
 fn examples() -> PathBuf {
@@ -65,10 +63,6 @@ fn through_sentry(config: &str, sentry: &Sentry, environment: &[(&str, &str)]) -
         .collect()
 }
 
-fn went(places: [(&str, &str); 2]) -> BTreeSet<(String, String)> {
-    places.map(|(path, release)| (path.to_owned(), release.to_owned())).into()
-}
-
 /// Guarantees: no example sends every signal of a service to a profbridge that only accepts profiles, which would lose
 /// its traces.
 #[test]
@@ -99,11 +93,6 @@ fn all_are_listed() {
         for file in ["README.md", "config.yaml"] {
             assert!(examples().join(&story).join(file).is_file(), "{story} has no {file}");
         }
-        // Files linked from a walk-through exist.
-        for link in text(&format!("{story}/README.md")).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap();
-            assert!(link.contains("://") || examples().join(&story).join(file).exists(), "{story} links to {link}");
-        }
     }
 }
 
@@ -131,24 +120,24 @@ fn all_are_valid() {
     }
 }
 
-/// Guarantees: the sidecar sends profiles to the project of its DSN.
+/// Guarantees: the sidecar, the node agent and what stands behind a Collector send profiles to the project of their DSN,
+/// and the node agent those of a service with a project of its own there.
 #[test]
-fn sidecar() {
-    let sentry = Sentry::start();
-    let config = adapted("sidecar/config.yaml", &[("}:4317", "}:0"), ("}:4318", "}:0")]);
-    let went_to = through_sentry(&config, &sentry, &[("SENTRY_DSN", &sentry.dsn(1))]);
-    assert_eq!(went_to, went([("/api/1/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
-}
-
-/// Guarantees: the node agent sends a service with its own project there, and all others to the default.
-#[test]
-fn node_agent() {
-    let sentry = Sentry::start();
-    let environment =
-        [("SENTRY_DSN", sentry.dsn(1)), ("SENTRY_DSN_CHECKOUT", sentry.dsn(2)), ("SENTRY_DSN_CART", sentry.dsn(3))];
-    let environment: Vec<_> = environment.iter().map(|(name, dsn)| (*name, dsn.as_str())).collect();
-    let went_to = through_sentry(&adapted("node-agent/config.yaml", &PORTS), &sentry, &environment);
-    assert_eq!(went_to, went([("/api/2/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
+fn to_sentry() {
+    assert!(text("collector/collector.yaml").contains("endpoint: profbridge:14317"));
+    for (file, replaced, of_checkout) in [
+        ("sidecar/config.yaml", &[("}:4317", "}:0"), ("}:4318", "}:0")][..], "/api/1/envelope/"),
+        ("node-agent/config.yaml", &PORTS, "/api/2/envelope/"),
+        ("collector/config.yaml", &[("}:14317", "}:0")], "/api/1/envelope/"),
+    ] {
+        let sentry = Sentry::start();
+        let dsns = [sentry.dsn(1), sentry.dsn(2), sentry.dsn(3)];
+        let names = ["SENTRY_DSN", "SENTRY_DSN_CHECKOUT", "SENTRY_DSN_CART"];
+        let environment: Vec<_> = names.into_iter().zip(dsns.iter().map(String::as_str)).collect();
+        let went = through_sentry(&adapted(file, replaced), &sentry, &environment);
+        let expected = [(of_checkout, "checkout"), ("/api/1/envelope/", "batch")];
+        assert_eq!(went, expected.map(|(path, release)| (path.to_owned(), release.to_owned())).into(), "{file}");
+    }
 }
 
 /// Guarantees: profiles from an agent reach both destinations of the gateway. TLS needs certificates, so it is left to
@@ -287,116 +276,28 @@ fn go_pprof() {
     }
 }
 
-/// Guarantees: profbridge listens where the Collector's configuration sends to, and sends the profiles to Sentry.
-#[test]
-fn collector() {
-    assert!(text("collector/collector.yaml").contains("endpoint: profbridge:14317"));
-    let sentry = Sentry::start();
-    let config = adapted("collector/config.yaml", &[("}:14317", "}:0")]);
-    let went_to = through_sentry(&config, &sentry, &[("SENTRY_DSN", &sentry.dsn(1))]);
-    assert_eq!(went_to, went([("/api/1/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
-}
-
-/// The times in seconds in which threads of these chunks had frames, joined across pauses of less than a tenth of a
-/// second. A sample lasts until the next one of its thread.
-#[cfg(target_os = "linux")]
-fn busy_times(chunks: &[serde_json::Value]) -> Vec<(f64, f64)> {
-    let mut busy = Vec::new();
-    for profile in chunks.iter().map(|chunk| &chunk["profile"]) {
-        let mut threads: std::collections::HashMap<&str, Vec<(f64, bool)>> = std::collections::HashMap::new();
-        for sample in profile["samples"].as_array().unwrap() {
-            let stack = profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize].as_array().unwrap();
-            let at = (sample["timestamp"].as_f64().unwrap(), !stack.is_empty());
-            threads.entry(sample["thread_id"].as_str().unwrap()).or_default().push(at);
-        }
-        let pairs = threads.values().flat_map(|samples| samples.windows(2)).filter(|pair| pair[0].1);
-        busy.extend(pairs.map(|pair| (pair[0].0, pair[1].0)));
-    }
-    busy.sort_by(|left: &(f64, f64), right| left.0.total_cmp(&right.0));
-    busy.dedup_by(|next, before| {
-        let joined = next.0 < before.1 + 0.1;
-        if joined {
-            before.1 = before.1.max(next.1);
-        }
-        joined
-    });
-    busy
-}
-
-/// Runs the example's program, and prints for each of its root spans whether it is sampled, its start, and when
-/// profbridge had received its end.
-#[cfg(target_os = "linux")]
-const TIMED: &str = r#"
-import contextlib, runpy, sys, time
-sys.path.insert(0, sys.argv.pop(1))
-import profbridge_spans
-# On a busy machine an answer may take longer, and then the rest of the spans would be announced to nobody.
-profbridge_spans.Announcer.__init__.__defaults__ = (None, 120)
-plain = profbridge_spans.Announcer.root_span
-@contextlib.contextmanager
-def root_span(self, sampled):
-    start = time.time()
-    with plain(self, sampled=sampled) as header:
-        yield header
-    print(int(sampled), start, time.time(), flush=True)
-profbridge_spans.Announcer.root_span = root_span
-runpy.run_path(sys.path[0] + "/app.py", run_name="__main__")
-"#;
-
-/// Guarantees: the sampler finds its running program, and the chunks under `out/` contain its sampled root spans, but
-/// neither the others nor the pauses, with the names from the configuration.
+/// Guarantees: the sampler finds its running program by the configuration and has its spans from the example's client:
+/// the chunks under `out/` have the names from the configuration and the program's work, for which spans are announced.
 #[cfg(target_os = "linux")]
 #[test]
 fn sampler() {
-    // The delay after the end of a span, and so whether sampling has stopped before the next one, depends on the
-    // machine.
-    by_some_run(sample_spans);
-}
-
-/// Runs the sampler's program with its own profbridge.
-#[cfg(target_os = "linux")]
-fn sample_spans() -> Result<(), String> {
     let runtime = tempfile::tempdir().unwrap();
     let environment = ("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
     let profbridge = Profbridge::start_with(&text("sampler/config.yaml"), &[environment]);
-    // Every second span is sampled; finding the program takes up to two seconds.
-    let app = runtime.path().join("app.py");
-    std::fs::write(&app, TIMED).unwrap();
-    let mut command = std::process::Command::new("python3");
-    let app = command.arg(app).arg(examples().join("sampler")).arg("8").envs([environment]).output().unwrap();
-    assert!(app.status.success());
-    let spans: Vec<Vec<f64>> = String::from_utf8_lossy(&app.stdout)
-        .lines()
-        .map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect())
-        .collect();
-    assert_eq!(spans.len(), 8);
+    let mut app = std::process::Command::new("python3");
+    // Finding the program takes up to two seconds; of its rounds of a second each, every second one is sampled.
+    let app = app.arg(examples().join("sampler/app.py")).arg("6").envs([environment]).status().unwrap();
+    assert!(app.success());
     let (exit, log, _, folder) = profbridge.stop_and_keep();
     assert!(exit.success(), "{log}");
-    let entries = std::fs::read_dir(folder.path().join("out")).map_err(|error| format!("{error}: {log}"))?;
-    let chunks: Vec<serde_json::Value> = entries
-        .map(|entry| {
-            let (_, items) = split_envelope(&std::fs::read(entry.unwrap().path()).unwrap());
-            validate_json(&items[0].1).unwrap();
-            serde_json::from_slice(&items[0].1).unwrap()
-        })
-        .collect();
-    for chunk in &chunks {
+    let entries = std::fs::read_dir(folder.path().join("out")).unwrap_or_else(|error| panic!("{error}: {log}"));
+    let mut has_work = false;
+    for entry in entries {
+        let (_, items) = split_envelope(&std::fs::read(entry.unwrap().path()).unwrap());
+        validate_json(&items[0].1).unwrap();
+        let chunk: serde_json::Value = serde_json::from_slice(&items[0].1).unwrap();
         assert_eq!((&chunk["release"], &chunk["environment"]), (&"sampler-example@1.0".into(), &"development".into()));
+        has_work |= chunk["profile"]["frames"].as_array().unwrap().iter().any(|frame| frame["function"] == "work");
     }
-    let busy = busy_times(&chunks);
-    // On a busy machine the end of a span arrives late, so part of the following pause may be sampled. Normally it is
-    // not.
-    let (mut whole, mut without_pause) = (0, 0);
-    for (start, end) in &busy {
-        let of = spans.windows(3).find(|near| near[0][2] < start + 0.05 && *end < near[2][1]);
-        let first = || spans.first().filter(|_| *end < spans[1][1]);
-        let last = || spans.last().filter(|_| spans[spans.len() - 2][2] < start + 0.05);
-        let own = of.map(|near| &near[1]).or_else(first).or_else(last).filter(|own| own[0] == 1.0);
-        let own = own.ok_or_else(|| format!("{start} to {end} is in no sampled span: {spans:?}, {busy:?}: {log}"))?;
-        whole += usize::from(end - start > 0.8 * (own[2] - own[1]));
-        without_pause += usize::from(own[1] < start + 0.05 && *end < own[2] + 0.1);
-    }
-    measured!(without_pause >= 1, "{busy:?}, {spans:?}: {log}");
-    measured!(whole >= 1, "{busy:?}, {spans:?}: {log}");
-    Ok(())
+    assert!(has_work, "{log}");
 }

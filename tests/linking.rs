@@ -1,8 +1,5 @@
-//! Spans and profiles of one process, through the real binary: linked as Sentry joins them, and by OTLP links.
+//! Spans and profiles of one process, through the real binary: linked as Sentry joins them.
 
-use std::collections::BTreeMap;
-
-use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value as Any};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -11,7 +8,6 @@ use profbridge_testkit::{RequestBuilder, ms};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::backend::otlp::Otlp;
 use crate::backend::sentry::Sentry;
 use crate::client::{export, post, shift, status};
 use crate::process::{Profbridge, eventually};
@@ -120,88 +116,5 @@ fn transactions_name_the_profile_of_their_time() {
         let stack = &profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize];
         let leaf = &profile["frames"][stack[0].as_u64().unwrap() as usize];
         assert_eq!(leaf["function"], "handle");
-    }
-}
-
-/// The configuration of a pipeline from OTLP to OTLP.
-fn to_otlp(backend: &Otlp, profile_wait: &str) -> String {
-    format!(
-        "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}, http: {{endpoint: 127.0.0.1:0}}}}}}}}
-processors: {{link_spans: {{profile_wait: {profile_wait}}}}}
-exporters: {{otlp: {{endpoint: \"http://{}\"}}}}
-service:
-  pipelines: {{everything: {{receivers: [otlp], processors: [link_spans], exporters: [otlp]}}}}
-",
-        backend.address()
-    )
-}
-
-/// The span of each observation, by thread and time in milliseconds: the byte of its id, or 0 without a span.
-fn linked(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<(i64, u64), u8> {
-    let mut all = BTreeMap::new();
-    for request in requests {
-        let dictionary = request.dictionary.as_ref().unwrap();
-        let thread = |index: &i32| {
-            let attribute = &dictionary.attribute_table[*index as usize];
-            let is_thread = dictionary.string_table[attribute.key_strindex as usize] == "thread.id";
-            match attribute.value.as_ref().and_then(|value| value.value.as_ref()).filter(|_| is_thread) {
-                Some(Any::IntValue(thread)) => Some(*thread),
-                _ => None,
-            }
-        };
-        let scopes = request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
-        for sample in scopes.flat_map(|scope| &scope.profiles).flat_map(|profile| &profile.samples) {
-            let thread = sample.attribute_indices.iter().find_map(thread).unwrap();
-            let link = &dictionary.link_table[sample.link_index as usize];
-            assert!(sample.link_index == 0 || link.trace_id == [7; 16], "{link:?}");
-            let span = link.span_id.first().copied().unwrap_or_default();
-            for time in &sample.timestamps_unix_nano {
-                let before = all.insert((thread, (time - shift() - ms([0])[0]) / 1_000_000), span);
-                assert_eq!(before, None, "an observation twice");
-            }
-        }
-    }
-    all
-}
-
-/// Guarantees: samples exported to an OTLP backend are linked to the innermost span that their thread was running, and
-/// to no other: if profiles do not wait, to spans that arrived before them, and if they wait, also to spans that
-/// arrived later. Nothing is lost, and the counts cover all observations.
-/// rule: otep-0239#links
-#[test]
-fn samples_name_the_span_of_their_time() {
-    let times: [u64; 20] = ms(std::array::from_fn(|tick| tick as u64 * 50));
-    let of_thread = |thread: i64| (0..20u64).map(move |tick| (thread, tick * 50));
-    let innermost = |time: u64| match time {
-        200..400 => 2,
-        100..800 => 1,
-        _ => 0,
-    };
-    let expected: BTreeMap<_, _> =
-        of_thread(7).map(|at| (at, innermost(at.1))).chain(of_thread(8).map(|at| (at, 0))).collect();
-    for (wait, spans_first) in [("0s", true), ("5m", false)] {
-        let backend = Otlp::start();
-        let profbridge = Profbridge::start(&to_otlp(&backend, wait));
-        let send_spans = || post_spans(&profbridge, &traced(42));
-        let send_profiles = || {
-            let seen = RequestBuilder::new().resource().attr("service.name", "checkout").attr("process.pid", 42);
-            let seen = seen.on_cpu(20).sample(&["handle", "main"], 7, &times).sample(&["wait", "main"], 8, &times);
-            export(profbridge.address("otlp/grpc"), seen.build()).unwrap();
-        };
-        if spans_first {
-            send_spans();
-            send_profiles();
-            eventually("the profile arrives", || (!backend.received.all().is_empty()).then_some(()));
-        } else {
-            send_profiles();
-            send_spans();
-            assert!(backend.received.all().is_empty(), "profiles wait");
-        }
-        let (exit, log) = profbridge.stop();
-        assert!(exit.success(), "{log}");
-        assert_eq!(linked(&backend.received.all()), expected, "{wait}");
-        for note in ["observations_linked", "observations_unlinked_no_span"] {
-            assert!(log.contains(note), "{note}: {log}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Spans and a resource that a program exposes in its memory: they reach OTLP although no span is sent.
+//! Spans that a program exposes in its memory: what is sampled of their threads is linked with them.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,109 +28,6 @@ pub(crate) fn threads(program: &mut TargetProgram) -> BTreeMap<String, Said> {
             _ => {}
         }
     }
-}
-
-fn text<'a>(request: &'a Value, attributes: &'a Value, key: &str) -> Option<&'a Value> {
-    let strings = &request["dictionary"]["stringTable"];
-    let table = &request["dictionary"]["attributeTable"];
-    let mut found = attributes.as_array()?.iter().map(|index| &table[index.as_u64().unwrap() as usize]);
-    let attribute = found.find(|one| strings[one["keyStrindex"].as_u64().unwrap() as usize] == key)?;
-    Some(&attribute["value"])
-}
-
-/// A sample: its thread, its trace and span, and the requested attribute.
-type Sampled = (String, Option<(String, String)>, Option<String>);
-
-fn samples(request: &Value) -> Vec<Sampled> {
-    let mut samples = Vec::new();
-    for profile in request["resourceProfiles"][0]["scopeProfiles"][0]["profiles"].as_array().unwrap() {
-        for sample in profile["samples"].as_array().into_iter().flatten() {
-            let attributes = &sample["attributeIndices"];
-            let thread = text(request, attributes, "thread.id").unwrap()["intValue"].as_str().unwrap();
-            let link = sample["linkIndex"].as_u64().filter(|index| *index != 0).map(|index| {
-                let link = &request["dictionary"]["linkTable"][index as usize];
-                let id = |key: &str| link[key].as_str().unwrap().to_owned();
-                (id("traceId"), id("spanId"))
-            });
-            let key = text(request, attributes, "test.key").map(|value| value["stringValue"].as_str().unwrap());
-            assert_eq!(text(request, attributes, "secret.key"), None, "nobody asked for it");
-            samples.push((thread.to_owned(), link, key.map(str::to_owned)));
-        }
-    }
-    samples
-}
-
-fn resource<'a>(request: &'a Value, key: &str) -> Option<&'a Value> {
-    let attributes = request["resourceProfiles"][0]["resource"]["attributes"].as_array().unwrap();
-    Some(&attributes.iter().find(|attribute| attribute["key"] == key)?["value"])
-}
-
-/// Guarantees: exported samples have the trace and the span that their thread exposed, only the requested attributes,
-/// and the service that the program exposed; exposed data does not select the DSN; and the data read is counted.
-/// rule: otlp-profiles#thread-context
-#[test]
-fn to_otlp() {
-    let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));
-    let threads = threads(&mut program);
-    assert_eq!(threads.len(), 3);
-    let sentry = Sentry::start();
-    let profbridge = Profbridge::start(&format!(
-        "receivers:
-  ptrace:
-    targets: {{shown: {{pid: {}}}}}
-    export_interval: 500ms
-    thread_attributes: [test.key]
-    control: {{enabled: false}}
-processors: {{chunk: {{lateness: 1s}}}}
-exporters:
-  file: {{path: profiles.json, format: json}}
-  sentry: {{dsn: '{}', routing: {{attribute_to_dsn: {{first: '{}'}}}}}}
-service:
-  identity: {{window: 1s}}
-  pipelines:
-    otlp: {{receivers: [ptrace], exporters: [file]}}
-    sentry: {{receivers: [ptrace], processors: [chunk], exporters: [sentry]}}
-",
-        program.pid(),
-        sentry.dsn(2),
-        sentry.dsn(1)
-    ));
-    let path = profbridge.folder().join("profiles.json");
-    let requests = || -> Vec<Value> {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        // The last line may be incomplete.
-        text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
-    };
-    let requests = eventually("samples of all threads, with their spans", || {
-        let requests = requests();
-        let all: Vec<Sampled> = requests.iter().flat_map(samples).collect();
-        let count = |id: &String| all.iter().filter(|(thread, link, _)| thread == id && link.is_some()).count();
-        // A running thread only has its span if the kernel permits events.
-        let seen = |(id, said): (&String, &Said)| said.2 == "spinner" || count(id) >= 3;
-        threads.iter().all(seen).then_some(requests)
-    });
-    for request in &requests {
-        for (thread, link, key) in samples(request) {
-            let Some(link) = link else { continue };
-            let (trace, span, name) = &threads[&thread];
-            assert_eq!((&link, &key), (&(trace.clone(), span.clone()), &Some(name.clone())), "thread {thread}");
-        }
-        assert_eq!(resource(request, "service.name").unwrap()["stringValue"], "first");
-        let claimed = &resource(request, "profbridge.claimed").unwrap()["arrayValue"]["values"];
-        assert_eq!(
-            (&claimed[0]["stringValue"], &claimed[1]["stringValue"]),
-            (&"service.name".into(), &"test.key".into())
-        );
-        assert_ne!(resource(request, "host.name").unwrap()["stringValue"], "elsewhere");
-    }
-    sentry.wait_for_chunks_until(|chunks| chunks.len() >= 2);
-    let paths: Vec<String> = sentry.received.all().into_iter().map(|received| received.path).collect();
-    assert!(paths.iter().all(|path| path.starts_with("/api/2/")), "{paths:?}");
-    assert!(profbridge.metric("profbridge_notes_total", "note=\"sampler_contexts\"") > 0.0);
-    let (status, log) = profbridge.stop();
-    assert!(status.success(), "{log}");
-    assert!(program.is_alive());
-    program.end();
 }
 
 pub(crate) fn unix_nano() -> u64 {

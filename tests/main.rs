@@ -9,7 +9,6 @@
 )]
 
 mod backend;
-mod capture;
 mod client;
 mod commands;
 #[cfg(target_os = "linux")]
@@ -23,6 +22,7 @@ mod failures;
 mod linking;
 #[cfg(target_os = "linux")]
 mod live_contexts;
+#[cfg(target_os = "linux")]
 mod log;
 mod main_job;
 #[cfg(target_os = "linux")]
@@ -41,7 +41,6 @@ mod sample;
 mod sampler_to_sentry;
 mod sampling;
 mod sentry_envelopes;
-mod streamed_spans;
 #[cfg(target_os = "linux")]
 mod targets;
 #[cfg(target_os = "linux")]

@@ -13,7 +13,7 @@ use crate::backend::sentry::Sentry;
 use crate::client::{export, shift};
 use crate::linking::{pairs, send_spans};
 use crate::live_contexts::{Said, span_of, threads, unix_nano};
-use crate::process::{Profbridge, eventually};
+use crate::process::{Profbridge, eventually, untested};
 use crate::targets::{self, TargetProgram};
 
 /// A cgroup named like a container's. Removed when dropped.
@@ -81,11 +81,7 @@ fn contained() -> Option<(Container, TargetProgram, BTreeMap<String, Said>)> {
         status.is_ok_and(|status| status.success())
     });
     let Some(container) = made else {
-        std::io::Write::write_all(
-            &mut std::io::stderr(),
-            b"untested here: no PID namespace or control group can be made\n",
-        )
-        .ok();
+        untested("no PID namespace or control group can be made");
         return None;
     };
     let mut program = TargetProgram::start(&mut container.command(targets::contexts()));

@@ -18,6 +18,17 @@ use prost::Message as _;
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Says why a part of the tests does not run on this machine.
+pub(crate) fn untested(why: &str) {
+    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
+}
+
+/// The path of a captured envelope of a real SDK.
+pub(crate) fn captured(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
 /// Waits until `what` returns a value. It polls, because the awaited event (in a file or another process) cannot wake
 /// it.
 pub(crate) fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<T>) -> T {

@@ -11,7 +11,6 @@ mod python_processes;
 mod replaced;
 mod restarts;
 mod ruby;
-mod runtimes;
 mod several;
 mod supervision;
 mod wrappers;

@@ -5,11 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::thread;
 
-use profbridge_wire::sentry::Dsn;
 use serde_json::json;
 
-use crate::backend::otlp::Otlp;
-use crate::backend::sentry::{Behaviour, KEY, Received, Sentry, split_envelope};
+use crate::backend::sentry::{Behaviour, KEY, Received, Sentry};
 use crate::process::{PATIENCE, Profbridge, eventually};
 
 /// The captures with their items, and whether one of them is a chunk.
@@ -191,68 +189,6 @@ fn captures_arrive_as_they_came() {
     assert_eq!(sentry.received.all().len(), CAPTURES.len());
 }
 
-/// Guarantees: with a configured DSN, envelopes are sent to its project with its key, and a DSN in the envelope header
-/// is replaced by it; everything else in the envelope is unchanged, including its trace.
-/// rule: transport#header-dsn-replaced, transport#header-others
-#[test]
-fn a_dsn_readdresses() {
-    let sentry = Sentry::start();
-    let dsn = sentry.dsn(7);
-    let profbridge = Profbridge::start(&configuration(&format!("dsn: '{dsn}'"), ""));
-    let rest =
-        ", \"k\" : 1.50,\"trace\":{\"public_key\":\"x\", \"sample_rate\":\"0.50\"}}\n{\"type\":\"novelty\"}\n\u{e9}";
-    let body = |dsn: &str| format!("{{\"dsn\":\"{dsn}\"{rest}").into_bytes();
-    let theirs = body(&format!("https://{OTHER_KEY}@sentry.example/42"));
-    let sent = Sent::plain(42, OTHER_KEY, theirs).with("User-Agent: theirs/1");
-    assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
-    let received = sentry.received.wait(1).remove(0);
-    assert_eq!(received.path, "/api/7/envelope/");
-    let without_secret = dsn.parse::<Dsn>().unwrap().without_secret();
-    assert_eq!(received.plain(), body(&without_secret));
-    let auth = received.headers["x-sentry-auth"].to_str().unwrap();
-    assert!(auth.contains(KEY) && !auth.contains(OTHER_KEY));
-    assert_eq!(received.headers["user-agent"], "theirs/1");
-    stop(profbridge);
-}
-
-/// Guarantees: an OTLP exporter sends all profiles in these envelopes, with every observation, while Sentry gets the
-/// envelopes; it skips envelopes without profiles.
-#[test]
-fn profiles_leave_as_otlp() {
-    let (sentry, otlp) = (Sentry::start(), Otlp::start());
-    let profbridge = Profbridge::start(&format!(
-        "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
-exporters:
-  sentry: {{upstream: '{}'}}
-  otlp: {{endpoint: '{}', tls: {{insecure: true}}}}
-service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry, otlp]}}}}}}
-",
-        sentry.url(),
-        otlp.address()
-    ));
-    let mut observations = 0;
-    for (name, kinds) in CAPTURES {
-        let sent = Sent::capture(name);
-        assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
-        if kinds.iter().any(|kind| matches!(*kind, "profile_chunk" | "profile")) {
-            let body = std::fs::read(
-                PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../wire/testdata/sentry/{name}.envelope")),
-            );
-            let (_, items) = split_envelope(&body.unwrap());
-            let profile = items.iter().find(|(header, _)| header["type"].as_str().unwrap().starts_with("profile"));
-            let profile: serde_json::Value = serde_json::from_slice(&profile.unwrap().1).unwrap();
-            observations += profile["profile"]["samples"].as_array().unwrap().len();
-        }
-    }
-    stop(profbridge);
-    assert_eq!(sentry.received.all().len(), CAPTURES.len());
-    let all = otlp.received.all();
-    let profiles = all.iter().flat_map(|request| &request.resource_profiles);
-    let profiles = profiles.flat_map(|resource| &resource.scope_profiles).flat_map(|scope| &scope.profiles);
-    let samples = profiles.flat_map(|profile| &profile.samples);
-    assert_eq!(samples.map(|sample| sample.timestamps_unix_nano.len()).sum::<usize>(), observations);
-}
-
 /// Guarantees: Sentry's rate limits are returned to the affected client, with 429 if nothing of an envelope would be
 /// accepted; other projects and keys are not affected, and data dropped by a limit is reported to Sentry.
 /// rule: transport#rate-limits, transport#client-reports
@@ -301,23 +237,6 @@ fn limits_are_handed_back() {
     assert_eq!(discarded as usize, tries - delivered);
 }
 
-/// Guarantees: during an outage of Sentry envelopes are retried until it is over, and none is lost.
-/// rule: transport#retry
-#[test]
-fn an_outage_loses_nothing() {
-    let sentry = Sentry::start();
-    sentry.always(Behaviour::Answer(503, vec![]));
-    let profbridge = to_upstream(&sentry);
-    for number in 1..=50 {
-        assert_eq!(Sent::plain(42, KEY, event(number)).to(profbridge.address("sentry/http")).status(), 200);
-    }
-    sentry.received.wait(3);
-    sentry.always(Behaviour::Answer(200, vec![]));
-    let all = sentry.received.wait_until(|all| accepted(all).len() >= 50);
-    assert_eq!(accepted(&all), (1..=50).collect::<Vec<_>>());
-    stop(profbridge);
-}
-
 /// Guarantees: SIGTERM while clients send and Sentry is down loses no acknowledged data: everything is sent exactly
 /// once when Sentry returns within the shutdown time.
 /// rule: transport#retry
@@ -356,30 +275,6 @@ fn a_shutdown_in_the_midst() {
     assert_eq!(accepted(&sentry.received.all()), acknowledged, "{log}");
 }
 
-/// Guarantees: an envelope too large for the memory limit is forwarded as a stream, and so is one whose decompressed
-/// size exceeds it; later envelopes are accepted.
-#[test]
-fn larger_than_memory() {
-    let sentry = Sentry::start();
-    let upstream = format!("upstream: '{}'", sentry.url());
-    let profbridge = Profbridge::start(&configuration(&upstream, "  limits: {memory: 16MiB}\n"));
-    let address = profbridge.address("sentry/http");
-    let length = 32 << 20;
-    let large =
-        [format!("{{}}\n{{\"type\":\"attachment\",\"length\":{length}}}\n").into_bytes(), vec![0; length]].concat();
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(&large).unwrap();
-    let packed = Sent::plain(42, KEY, encoder.finish().unwrap()).with("Content-Encoding: gzip");
-    for (count, sent) in [Sent::plain(42, KEY, large), packed].into_iter().enumerate() {
-        assert_eq!(sent.to(address).status(), 200);
-        let received = sentry.received.wait(count + 1).remove(count);
-        assert!(received.path == "/api/42/envelope/" && received.body == sent.body);
-    }
-    assert_eq!(Sent::plain(42, KEY, event(1)).to(address).status(), 200);
-    assert_eq!(accepted(&sentry.received.wait(3)), [1]);
-    stop(profbridge);
-}
-
 /// Guarantees: a complete request is delivered even if its sender closes the connection, or its half of it, as browsers
 /// do when their page is closed.
 #[test]
@@ -405,26 +300,6 @@ fn senders_that_close() {
     }
     let all = sentry.received.wait(60);
     assert_eq!(accepted(&all), (1..=60).collect::<Vec<_>>());
-    stop(profbridge);
-}
-
-/// Guarantees: requests to other paths are forwarded unread to the upstream, with their query, and its answer is
-/// returned.
-/// rule: transport#path-others
-#[test]
-fn other_addresses() {
-    let sentry = Sentry::start();
-    sentry.always(Behaviour::Answer(201, vec![("x-theirs", "1")]));
-    let profbridge = to_upstream(&sentry);
-    let mut sent = Sent::plain(42, KEY, event(1));
-    sent.head[0] = format!("POST /api/42/security/?sentry_key={KEY} HTTP/1.1");
-    let answer = sent.to(profbridge.address("sentry/http"));
-    assert_eq!((answer.status(), answer.header("x-theirs")), (201, Some("1")), "{answer:?}");
-    let received = sentry.received.wait(1).remove(0);
-    assert!(received.path.starts_with("/api/42/security/") && received.body == sent.body);
-    assert!(!received.headers.contains_key("user-agent") && !received.headers.contains_key("x-forwarded-for"));
-    let noted = profbridge.metric("profbridge_notes_total", "sentry_requests_handed_on");
-    assert_eq!(noted, 1.0);
     stop(profbridge);
 }
 

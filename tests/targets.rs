@@ -49,14 +49,6 @@ pub(crate) fn replaced() -> &'static Path {
     REPLACED.get_or_init(|| build("replaced.c", "cc", &["-O2", "-g", "-ldl"]))
 }
 
-/// A library for it with a function of this name.
-pub(crate) fn replacing(name: &str) -> PathBuf {
-    let library = build("replacing.c", "cc", &["-O2", "-g", "-shared", "-fPIC", &format!("-DNAME={name}")]);
-    let named = library.with_file_name(format!("lib{name}.so"));
-    std::fs::rename(library, &named).unwrap();
-    named
-}
-
 fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/targets").join(source);
     // Beside the tests instead of in a temporary folder, so that debuggers find it; each run builds its own.

@@ -1,10 +1,10 @@
 //! `profbridge top` in separate terminals, created by tmux.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::process::{command, eventually, program, run};
+use crate::process::{command, eventually, program, run, untested};
 use crate::sample::stops;
 use crate::targets::{TargetProgram, worker};
 
@@ -17,7 +17,7 @@ impl Terminal {
     /// `None`, with a note, if there is no tmux.
     fn start(columns: u32, lines: u32) -> Option<Self> {
         if Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_err() {
-            writeln!(std::io::stderr(), "untested here: there is no `tmux`").ok();
+            untested("there is no `tmux`");
             return None;
         }
         let terminal = Self { folder: tempfile::tempdir().unwrap() };
@@ -252,31 +252,4 @@ fn lines_of_a_short_command() {
     assert!(lines.next().is_some_and(|line| line.contains(" samples, 1 threads")), "{}", ended.stdout);
     assert!(lines.next().is_some_and(|line| line.starts_with("last ")), "{}", ended.stdout);
     assert_eq!(lines.next(), Some("   self   total    wait  function"), "{}", ended.stdout);
-}
-
-/// Guarantees: lines that cannot be written are an error.
-#[test]
-fn lost_lines() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = working();
-    let pid = target.pid();
-    let arguments = [&["top", "--pid", &pid], stops()].concat();
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut lost = command(folder.path(), &arguments);
-    let ended = lost.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert_eq!(said.matches("error: standard output: ").count(), 1, "{said}");
-}
-
-/// Guarantees: the help lists the keys, and the options follow the same rules as for `sample`.
-#[test]
-fn help() {
-    let folder = tempfile::tempdir().unwrap();
-    let help = run(folder.path(), &["top", "--help"]).stdout;
-    for part in ["--pid", "--name", "--subprocesses", "Keys: s, t, w", "no terminal"] {
-        assert!(help.contains(part), "no `{part}`: {help}");
-    }
-    assert_eq!(run(folder.path(), &["top"]).status.code(), Some(2));
-    assert_eq!(run(folder.path(), &["top", "--pid", "1", "--", "true"]).status.code(), Some(2));
 }

@@ -1,7 +1,6 @@
 //! A fake Sentry in this process: receives envelopes, decompresses them, and answers as configured.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
@@ -22,12 +21,8 @@ pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
 pub(crate) enum Behaviour {
     /// Answers with a status and headers.
     Answer(u16, Vec<(&'static str, &'static str)>),
-    /// Answers 200 after a while.
-    Slow(std::time::Duration),
     /// Never answers.
     Hang,
-    /// Closes the connection without an answer.
-    Close,
 }
 
 /// One received envelope.
@@ -63,11 +58,6 @@ impl Received {
     /// The payloads of the items of a type.
     pub(crate) fn items_of(&self, kind: &str) -> Vec<Vec<u8>> {
         self.items.iter().filter(|(header, _)| header["type"] == kind).map(|(_, payload)| payload.clone()).collect()
-    }
-
-    /// The body without its compression.
-    pub(crate) fn plain(&self) -> Vec<u8> {
-        decompress(&self.headers, &self.body)
     }
 }
 
@@ -145,16 +135,15 @@ impl Sentry {
 
 type State = (Recorded<Received>, Arc<Mutex<VecDeque<Behaviour>>>, Arc<Mutex<Behaviour>>);
 
-async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Full<Bytes>>, Closed> {
+async fn answer(request: Request<Incoming>, state: State) -> hyper::Result<Response<Full<Bytes>>> {
     let (received, script, otherwise) = state;
     let behaviour = script.lock().unwrap().pop_front().unwrap_or_else(|| otherwise.lock().unwrap().clone());
     let (parts, body) = request.into_parts();
-    let body = body.collect().await.map_err(|_| Closed)?.to_bytes();
+    let body = body.collect().await?.to_bytes();
     let (header, items) = split_envelope(&decompress(&parts.headers, &body));
     let status = match &behaviour {
         Behaviour::Answer(status, _) => *status,
-        Behaviour::Slow(_) => 200,
-        _ => 0,
+        Behaviour::Hang => 0,
     };
     let path = parts.uri.path_and_query().unwrap().to_string();
     received.push(Received { path, headers: parts.headers, body, header, items, status });
@@ -167,30 +156,7 @@ async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Ful
             }
             Ok(response)
         }
-        Behaviour::Slow(time) => {
-            tokio::time::sleep(time).await;
-            Ok(Response::new(Full::new(Bytes::from_static(b"{}"))))
-        }
         Behaviour::Hang => std::future::pending().await,
-        Behaviour::Close => Err(Closed),
-    }
-}
-
-/// Ends a connection without an answer.
-#[derive(Debug)]
-struct Closed;
-
-impl std::fmt::Display for Closed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("closed on purpose")
-    }
-}
-
-impl std::error::Error for Closed {}
-
-impl From<Infallible> for Closed {
-    fn from(never: Infallible) -> Self {
-        match never {}
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use super::permitted;
-use crate::process::{finished, program, run};
+use crate::process::{finished, program, run, untested};
 use crate::targets::TargetProgram;
 
 /// Guarantees: the target is either a process or a command, and a mistake is explained.
@@ -103,19 +103,6 @@ fn missing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Guarantees: an unwritable file is detected before sampling, with a hint how to write elsewhere.
-#[test]
-fn unwritable() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("file"), "").unwrap();
-    let marker = folder.path().join("started");
-    let marker = marker.to_str().unwrap();
-    let finished = run(folder.path(), &["sample", "-o", "file/out.svg", "--", "touch", marker]);
-    assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stderr.contains("file/out.svg") && finished.stderr.contains("`-o FILE`"), "{}", finished.stderr);
-    assert!(!std::fs::exists(marker).unwrap(), "the command was not started");
-}
-
 /// Guarantees: anything that blocks the output file is detected before the command is started, also behind a link, and
 /// so is a missing folder.
 #[test]
@@ -134,21 +121,6 @@ fn in_the_way() {
     assert!(!folder.path().join("new").exists());
 }
 
-/// Guarantees: the same holds for a file that only another user may replace, and a pipe without write permission.
-#[test]
-fn in_the_way_of_somebody_else() {
-    let Some(folder) = folder_for_nobody(0o1777) else { return };
-    std::fs::write(folder.path().join("out.svg"), "from before").unwrap();
-    assert!(Command::new("mkfifo").args(["-m", "600"]).arg(folder.path().join("pipe.svg")).status().unwrap().success());
-    for output in ["out.svg", "pipe.svg"] {
-        let output = as_nobody(folder.path(), &["sample", "-o", output, "--", "echo", "started"]).unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("`-o FILE`") && output.stdout.is_empty(), "{said}");
-    }
-    assert_eq!(std::fs::read_to_string(folder.path().join("out.svg")).unwrap(), "from before");
-}
-
 /// Runs profbridge as an unprivileged user.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> io::Result<Output> {
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
@@ -162,26 +134,10 @@ fn folder_for_nobody(mode: u32) -> Option<TempDir> {
     match as_nobody(folder.path(), &["--version"]) {
         Ok(output) if output.status.success() => Some(folder),
         other => {
-            std::io::Write::write_fmt(
-                &mut std::io::stderr(),
-                format_args!("untested here: another user cannot be taken on: {other:?}\n"),
-            )
-            .ok();
+            untested(&format!("another user cannot be taken on: {other:?}"));
             None
         }
     }
-}
-
-/// Guarantees: if the default output in the current folder is not writable, this is detected before sampling, with a
-/// hint how to write elsewhere.
-#[test]
-fn unwritable_folder() {
-    let Some(folder) = folder_for_nobody(0o555) else { return };
-    let output = as_nobody(folder.path(), &["sample", "--", "echo", "started"]).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("Permission denied") && said.contains("`-o FILE`"), "{said}");
-    assert!(output.stdout.is_empty(), "the command was not started");
 }
 
 /// Guarantees: without the capability to trace a process, the message names it and how to get it, and the process

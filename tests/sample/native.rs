@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Stacks, alone, stops};
-use crate::process::{command, finished};
+use crate::process::{command, finished, untested};
 
 /// Runs for as many rounds as normally take about a second, and longer on a busy machine.
 const HEAD: &str = "
@@ -21,7 +21,7 @@ fn build(folder: &Path, compiler: &str, file: &str, source: &str, options: &[&st
     match Command::new(compiler).current_dir(folder).arg(file).args(options).status() {
         Ok(status) => assert!(status.success()),
         Err(_) => {
-            super::python::untested(&format!("there is no `{compiler}`"));
+            untested(&format!("there is no `{compiler}`"));
             return None;
         }
     }
@@ -36,46 +36,6 @@ fn sample(folder: &Path, variables: &[(&str, &str)]) -> Stacks {
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
     Stacks::read(&folder.join("out.folded")).under("[running]")
-}
-
-/// Guarantees: time in the stubs of a program is shown as calls of the functions that they belong to.
-#[test]
-fn stubs() {
-    let folder = tempfile::tempdir().unwrap();
-    let called = "long first(long x) { return x + 1; } long second(long x) { return x + 2; }";
-    let options = ["-O2", "-shared", "-fPIC", "-o", "libcalled.so"];
-    let Some(()) = build(folder.path(), "gcc", "called.c", called, &options) else { return };
-    let source = "long first(long), second(long);
-        int main(void) {
-            double end = now() + 1; long sum = 0;
-            while (now() < end) for (int i = 0; i < 100000; i++) sum += first(i) + second(i);
-            return sum == 1;
-        }";
-    let options = ["-O2", "-o", "program", "./libcalled.so"];
-    build(folder.path(), "gcc", "program.c", source, &options).unwrap();
-    let stacks = sample(folder.path(), &[]);
-    // The processor decides at which of few instructions a sample stands: not every stub has one.
-    assert!(stacks.total("first@plt") + stacks.total("second@plt") > 0, "{:?}", stacks.by_leaf());
-    assert!(stacks.by_leaf().keys().all(|name| !name.starts_with("[program]")), "{:?}", stacks.by_leaf());
-}
-
-/// Guarantees: each inlined lambda has its own row with its source position.
-#[test]
-fn lambdas() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = "volatile unsigned long sink;
-        template <class F> static inline void each(F f) { for (int x = 0; x < 1000; x++) f(x); }
-        __attribute__((noinline)) void several(void) {
-            each([](int x) { unsigned long y = sink; for (int i = 0; i < 100; i++) y = y * 3 + x; sink = y; });
-            each([](int x) { unsigned long y = sink; for (int i = 0; i < 100; i++) y = y * 5 + x; sink = y; });
-            each([](int x) { unsigned long y = sink; for (int i = 0; i < 100; i++) y = y * 7 + x; sink = y; });
-        }
-        int main() { double end = now() + 1; while (now() < end) several(); }";
-    let Some(()) = build(folder.path(), "g++", "program.cc", source, &["-O2", "-g", "-o", "program"]) else { return };
-    let stacks = sample(folder.path(), &[]);
-    let leaves = stacks.by_leaf();
-    let lambdas = leaves.keys().filter(|name| name.starts_with("{lambda at program.cc:"));
-    assert_eq!(lambdas.count(), 3, "{leaves:?}");
 }
 
 /// Guarantees: a stripped program gets names from the debug file on a server configured in the environment; if the

@@ -1,13 +1,13 @@
 //! Node programs, on every Node version found, in each tier of V8.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
 use super::{Stacks, alone, by_some_run, measured, stops};
-use crate::process::{Finished, run};
+use crate::process::{Finished, run, untested};
 
 /// Functions with known shares of time, and callers of every kind; it prints the shares measured by its own clock.
 const SHARES: &str = r#"
@@ -70,37 +70,6 @@ for (let number = 0; process.cpuUsage().user < 3000000; number++) {
 }
 "#;
 
-/// Text, regular expressions, sorting, maps, generators, exceptions and promises, without a dominant function: a
-/// program in all tiers at once, whose objects move.
-const MIXED: &str = r#"
-'use strict';
-const { EventEmitter } = require('events');
-class Leaf { constructor(key) { this.key = key; this.left = null; this.right = null; } }
-function insert(leaf, key) {
-  if (!leaf) return new Leaf(key);
-  if (key < leaf.key) leaf.left = insert(leaf.left, key); else leaf.right = insert(leaf.right, key);
-  return leaf;
-}
-function* walk(leaf) { if (leaf) { yield* walk(leaf.left); yield leaf.key; yield* walk(leaf.right); } }
-function trees() { let root = null; for (let i = 0; i < 300; i++) root = insert(root, (i * 7919) % 1009); return [...walk(root)].length; }
-function text() { const all = []; for (let i = 0; i < 200; i++) all.push({ id: i, tags: ['a', String(i)] }); return JSON.parse(JSON.stringify(all)).length; }
-function matches() { let n = 0; for (let i = 0; i < 300; i++) n += `key${i}=v${i};/a/${i}`.replace(/\d/g, (d) => d + d).split(/[;=]/).length; return n; }
-function sorts() { return Array.from({ length: 900 }, (_, i) => (i * 7919) % 2003).sort((x, y) => x - y).map((x) => x * 2).reduce((x, y) => x + y); }
-function maps() { const m = new Map(); for (let i = 0; i < 900; i++) m.set('k' + (i % 99), (m.get('k' + (i % 99)) || 0) + i); return m.size; }
-function deep(n) { if (n === 0) throw new Error('deep'); return deep(n - 1) + 1; }
-function fails() { try { return deep(20); } catch (error) { return error.stack.length; } }
-const emitter = new EventEmitter().on('one', (n) => n + 1);
-function events() { for (let i = 0; i < 300; i++) emitter.emit('one', i); return 1; }
-async function steps(n) { if (n === 0) return 1; await null; return 1 + await steps(n - 1); }
-(async function main() {
-  while (process.cpuUsage().user < 3000000) {
-    for (const each of [trees, text, matches, sorts, maps, fails, events]) each();
-    await steps(20);
-    await new Promise((done) => setImmediate(done));
-  }
-})();
-"#;
-
 /// A module that runs a Python program in the thread that loads it.
 const EMBEDS: &str = r#"
 #include <dlfcn.h>
@@ -113,10 +82,6 @@ void *napi_register_module_v1(void *environment, void *exports) {
   return exports;
 }
 "#;
-
-fn untested(why: &str) {
-    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
-}
 
 /// The Nodes of this machine with their major versions: the one on the path, and those named by the environment
 /// variable.
@@ -296,75 +261,6 @@ fn thrown_away() {
             }
             // A busy machine rarely samples functions that last for a millisecond.
             measured!(seen.len() > 5, "Node {major}: {} functions", seen.len());
-            Ok(())
-        });
-    }
-}
-
-/// Guarantees: the lines of functions, and the current lines in them, match the program's text; built-in functions and
-/// Node's own have names too.
-#[test]
-fn lines() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = std::fs::canonicalize(folder.path()).unwrap().join("shares.js");
-    std::fs::write(&program, SHARES).unwrap();
-    let line = |text: &str| 1 + SHARES.lines().position(|line| line.contains(text)).unwrap() as u64;
-    for (major, node) in nodes() {
-        for tier in [
-            &["--no-opt", "--no-sparkplug", "--no-maglev"][..],
-            &["--no-opt", "--no-maglev", "--always-sparkplug"],
-            &[],
-        ] {
-            let more = ["--no-enable-lazy-source-positions", "--no-maglev-inlining"];
-            let flags = known(&node, &[tier, &more].concat());
-            let arguments = [&flags[..], &["shares.js", "2"]].concat();
-            by_some_run(|| {
-                sampled(folder.path(), &node, "out.envelope", &arguments);
-                let text = std::fs::read_to_string(folder.path().join("out.envelope")).unwrap();
-                let mut said: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
-                for chunk in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-                    for frame in chunk["profile"]["frames"].as_array().into_iter().flatten() {
-                        if frame["filename"].as_str() == program.to_str() {
-                            let name = frame["function"].as_str().unwrap().to_owned();
-                            said.entry(name).or_default().insert(frame["lineno"].as_u64().unwrap_or(0));
-                        }
-                    }
-                }
-                // As in Sentry's SDK: the line of the call.
-                for (name, called_at) in [
-                    ("seventy", "this.sum += work"),
-                    ("twenty", "=> twenty(count)"),
-                    ("each", "get step"),
-                    ("steps", "for (const _ of steps())"),
-                    ("get step", "yield shop.step"),
-                ] {
-                    let called_at = if name == "each" { line("[1].forEach") } else { line(called_at) };
-                    let lines = said.get(name).cloned().unwrap_or_default();
-                    // At the instruction where a frame is entered or left, its caller is uncertain.
-                    measured!(lines.len() <= 2, "Node {major} {flags:?}: {name}: {said:?}");
-                    // A busy machine may miss some.
-                    measured!(lines.contains(&called_at), "Node {major} {flags:?}: {name} {called_at}: {said:?}");
-                }
-                Ok(())
-            });
-        }
-    }
-}
-
-/// Guarantees: for a program in all tiers at once, whose objects move, all functions on the stack are known in nine
-/// tenths of the time, and the report shows how much of the time has which quality.
-#[test]
-fn mixed() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("mixed.js"), MIXED).unwrap();
-    for (major, node) in nodes() {
-        by_some_run(|| {
-            let finished = sampled(folder.path(), &node, "out.folded", &["mixed.js"]);
-            assert!(says_quality(&finished), "Node {major}: {}", finished.stderr);
-            let stacks = stacks_of(folder.path());
-            let running = Stacks(stacks.0.into_iter().filter(|(stack, _)| stack[0] != "[waiting]").collect());
-            let untold = untold(&running, "main");
-            measured!(untold < 10.0, "Node {major}: {untold:.2} % is not told");
             Ok(())
         });
     }

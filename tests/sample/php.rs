@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Stacks, alone, by_some_run, measured, stops};
-use crate::process::run;
+use crate::process::{run, untested};
 
 /// A program whose innermost function runs the whole time, called through methods, native functions (`array_map`,
 /// `usort`), a closure, a generator and `eval`, and which then waits.
@@ -66,34 +66,8 @@ function warte()
 (new Korb)->summe(2);
 "#;
 
-/// A program that prints the processor time of three of its functions by its own clock, in microseconds.
-const SHARES: &str = r#"<?php
-function now() {
-    $used = getrusage();
-    $seconds = $used['ru_utime.tv_sec'] + $used['ru_stime.tv_sec'];
-    return $seconds * 1e6 + $used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec'];
-}
-function spin_a() { for ($i = 0, $x = 0; $i < 700000; $i++) { $x = ($x * 31 + $i) & 0xffff; } return $x; }
-function spin_b() { for ($i = 0, $x = 0; $i < 200000; $i++) { $x = ($x * 31 + $i) & 0xffff; } return $x; }
-function spin_c() { for ($i = 0, $x = 0; $i < 100000; $i++) { $x = ($x * 31 + $i) & 0xffff; } return $x; }
-$times = ['spin_a' => 0, 'spin_b' => 0, 'spin_c' => 0];
-$begin = now();
-while (now() - $begin < $argv[1] * 1e6) {
-    foreach (array_keys($times) as $name) {
-        $before = now();
-        $name();
-        $times[$name] += now() - $before;
-    }
-}
-file_put_contents($argv[2], implode("\n", $times));
-"#;
-
 /// The native function that executes PHP code.
 const EVALUATION: &str = "execute_ex";
-
-fn untested(why: &str) {
-    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
-}
 
 /// The PHPs of this machine without thread safety, from 7.3 to 8.5, each version once, with its version.
 fn phps() -> Vec<(String, PathBuf)> {
@@ -192,33 +166,6 @@ fn every_version() {
             let (busy, waits) = (nano(&busy.iter().collect::<Vec<_>>()), nano(&waits.iter().collect::<Vec<_>>()));
             measured!(busy > 1_900_000_000, "{version}: {busy} of {} ns", nano(&running));
             measured!(waits > 900_000_000, "{version}: {waits} ns");
-            Ok(())
-        });
-    }
-}
-
-/// Guarantees: the times of functions equal those of the program's own clock within two percentage points.
-#[test]
-fn shares() {
-    for (version, php) in phps() {
-        let folder = tempfile::tempdir().unwrap();
-        let own = folder.path().join("own.txt");
-        let options = ["--rate", "997", "--mode", "cpu"];
-        by_some_run(|| {
-            let stacks = sampled(folder.path(), &options, &php, SHARES, &["4", own.to_str().unwrap()]);
-            let own = std::fs::read_to_string(&own).unwrap();
-            let own: Vec<f64> = own.lines().map(|line| line.parse().unwrap()).collect();
-            let sum: f64 = own.iter().sum();
-            let times = ["spin_a", "spin_b", "spin_c"].map(|name| stacks.total(name));
-            let all: u64 = times.iter().sum();
-            for (time, own) in times.iter().zip(&own) {
-                let (share, own) = (*time as f64 * 100.0 / all as f64, own * 100.0 / sum);
-                // The expected scatter of this many samples: four standard deviations, in percentage points.
-                let samples = all as f64 * 997e-9;
-                let scatter = 4.0 * (own * (100.0 - own) / samples).sqrt();
-                let is_close = (share - own).abs() < scatter.max(2.0);
-                measured!(is_close, "PHP {version}: {share:.1} %, and {own:.1} % by its own clock");
-            }
             Ok(())
         });
     }

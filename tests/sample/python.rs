@@ -9,7 +9,7 @@ use profbridge_model::Line;
 use profbridge_wire::otlp::Limits;
 
 use super::{Stacks, alone, by_some_run, measured, stops};
-use crate::process::{Finished, run};
+use crate::process::{Finished, run, untested};
 
 /// A program whose innermost function runs the whole time, called through a method, C code (`sorted`), a lambda,
 /// generators and `eval`, while another thread waits.
@@ -78,11 +78,6 @@ thread.join()
 
 /// The native function that executes Python code; without the leading underscore, like symbols of its parts.
 const EVALUATION: &str = "PyEval_EvalFrameDefault";
-
-/// Prints why something is not tested here.
-pub(super) fn untested(why: &str) {
-    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
-}
 
 /// The Pythons of this machine from 3.8 to 3.14 with their minor versions, each executable once.
 pub(super) fn pythons() -> Vec<(u32, PathBuf)> {

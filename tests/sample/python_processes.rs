@@ -7,9 +7,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::python::{has_in_order, pythons, untested};
+use super::python::{has_in_order, pythons};
 use super::{Stacks, by_some_run, measured, stops};
-use crate::process::{Finished, run};
+use crate::process::{Finished, run, untested};
 use crate::targets::embedded;
 
 /// Each process waits in its own functions for three seconds, of which finding a new process may take a part.

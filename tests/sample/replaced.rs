@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
-use crate::targets::{replaced, replacing};
+use crate::targets::replaced;
 
 /// The tolerance for a share of the time, in percentage points: four times the expected deviation of some 200 samples.
 const TOLERANCE: f64 = 14.0;
@@ -33,20 +33,6 @@ fn are_right(stacks: &Stacks, spent: &[(String, u64)]) -> Result<(), String> {
         measured!((shown - right).abs() < TOLERANCE, "{name}: {shown} %, not {right} %: {:?}", stacks.by_leaf());
     }
     Ok(())
-}
-
-/// Guarantees: two libraries that are alternately loaded at one address each have their own execution time.
-#[test]
-fn libraries_at_one_address() {
-    let folder = tempfile::tempdir().unwrap();
-    let libraries = ["only_in_first", "only_in_second"].map(replacing);
-    let [first, second] = libraries.each_ref().map(|path| path.to_str().unwrap());
-    by_some_run(|| {
-        let (stacks, spent) = sample(folder.path(), &["libraries", first, second]);
-        let named = spent.iter().zip(["only_in_first", "only_in_second"]);
-        let named: Vec<_> = named.map(|((_, nano), name)| (name.to_owned(), *nano)).collect();
-        are_right(&stacks, &named)
-    });
 }
 
 /// Guarantees: code compiled at an address that other code had before has its own name from then on, and the earlier

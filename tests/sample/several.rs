@@ -52,36 +52,6 @@ fn what_a_command_starts() {
     assert!(!is_hinted && !finished.stderr.contains("children:"), "{}", finished.stderr);
 }
 
-/// Guarantees: for a command that only waits for several processes, a hint names the flag while the command runs.
-#[test]
-fn a_hint_for_commands_that_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--", "sh", "-c", &workers()]);
-    sampling.wait_for("hint: the command waits for 2 processes that it started; --subprocesses samples them as well");
-    let finished = sampling.ended();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    assert_eq!(finished.stderr.matches("hint: the command waits").count(), 1, "{}", finished.stderr);
-}
-
-/// Guarantees: a running process is sampled with the processes it starts later, and the run ends with the last of them;
-/// they are not affected.
-#[test]
-fn what_a_process_starts_later() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = format!("exec 3<&0; echo ready; read line; {} <&3", worker().display());
-    let mut shell = TargetProgram::start(Command::new("sh").args(["-c", &script]));
-    assert_eq!(shell.line(), "ready\n");
-    let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--subprocesses", "--pid", &shell.pid()]);
-    shell.tell();
-    sampling.wait_for(" worker (pid ");
-    assert_eq!(shell.line(), "ready\n");
-    shell.close();
-    let finished = sampling.ended_by_itself();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let with = processes_with(folder.path(), "toil");
-    assert!(with.len() == 1 && with[0].starts_with("worker (pid "), "{with:?}");
-}
-
 /// Guarantees: several processes are sampled in one run, however their ids are written, each once; a missing one is
 /// reported, and the others are sampled.
 #[test]

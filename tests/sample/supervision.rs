@@ -1,11 +1,11 @@
 //! Lifetimes and signals of `profbridge sample` and its command.
 
-use std::io::{Read, Write};
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Sampling, Stacks, until_met};
-use crate::process::{Finished, eventually, program};
+use crate::process::{Finished, eventually, program, untested};
 
 /// A shell that counts its signals. It ends when its standard input does, or after this many signals. The child that it
 /// waits for prints when it is ready: an earlier Ctrl-C could end the child, and the shell would then wait forever.
@@ -43,31 +43,6 @@ fn signals_are_passed_on() {
     }
 }
 
-/// Guarantees: profbridge waits for a command that does not end after a signal, and forwards each signal of one request
-/// once.
-#[test]
-fn a_command_that_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let finished = until_met(|| {
-        let mut sampling = start(folder.path(), &[], &counting(9));
-        sampling.signal("-TERM");
-        sampling.wait_for("waiting for the command to end");
-        assert_eq!(sampling.line(), "got TERM\n");
-        sampling.ended()
-    });
-    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-    assert_eq!(finished.stdout, "counted 1\n");
-}
-
-/// Guarantees: if a signal kills the command, the run ends with the exit status that a shell would return.
-#[test]
-fn a_command_that_dies_of_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let finished = until_met(|| start(folder.path(), &[], "echo ready; exec cat").end("-TERM"));
-    assert_eq!(finished.status.code(), Some(128 + 15), "{}", finished.stderr);
-    assert!(finished.stderr.contains("wrote out.folded"), "{}", finished.stderr);
-}
-
 /// Guarantees: Ctrl-C in a terminal reaches the command once, from the terminal, and the result is written.
 #[test]
 fn a_terminal_interrupts_once() {
@@ -86,7 +61,7 @@ fn interrupted_by_a_terminal(what: &str, said: &str) {
     std::fs::write(folder.path().join("counting.sh"), counting(9).replace("cat <&3", "cat fifo")).unwrap();
     assert!(Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap().success());
     if Command::new("script").arg("--version").output().is_err() {
-        Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no `script`\n")).ok();
+        untested("there is no `script`");
         return;
     }
     let finished = until_met(|| at_a_terminal(folder.path(), what));
@@ -152,17 +127,6 @@ fn twice_ends_both() {
     assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
     assert!(finished.stderr.contains("is killed; nothing more is written"), "{}", finished.stderr);
     assert!(Stacks::read(&folder.path().join("out.folded")).nano() > 0);
-}
-
-/// Guarantees: if profbridge is killed, its command ends too, whatever signals it ignores.
-#[test]
-fn a_killed_profbridge_takes_its_command_with_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut sampling = start(folder.path(), &[], "trap '' TERM INT HUP; echo ready; exec cat");
-    sampling.signal("-KILL");
-    let finished = sampling.ended_by_itself();
-    assert_eq!(finished.status.code(), None);
-    assert_eq!(finished.stdout, "", "nobody holds its standard output, or this would wait for ever");
 }
 
 /// Guarantees: a process that profbridge did not start gets none of the signals, and survives the second one.

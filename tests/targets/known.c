@@ -1,16 +1,12 @@
 // A program that spends its processor time as its arguments say: `known WHAT SECONDS`.
 //
 //   shares     70 %, 20 % and 10 % in three functions, in turns
-//   recursion  all in the innermost of twenty calls of one function by itself
-//   inlined    all in a function that is inlined into another, which is inlined into a third
-//   threads    three threads, each with a function and a name of its own
 //   sleep      one thread runs, without end, and eight sleep
-//   naps       sleeps for 5 ms at a time, 200 times for each of SECONDS, and works for a moment in between
 //   held       as `shares`, until its standard input ends
 //
 // Ends after SECONDS of processor time (of each thread): how fast the machine is, and what else it does, makes no difference
-// to what can be seen of it. `shares` and `held` print what they measured of themselves, function and nanoseconds; `threads`
-// does so for each thread; `sleep` says "ready" when all of its threads sleep. `held` and `sleep` are told by a line on
+// to what can be seen of it. `shares` and `held` print what they measured of themselves, function and nanoseconds; `sleep`
+// says "ready" when all of its threads sleep. `held` and `sleep` are told by a line on
 // standard input that they are sampled, use a second of processor time more, and say "seen".
 #define _GNU_SOURCE
 #include <poll.h>
@@ -102,45 +98,7 @@ static void shares(int held) {
            (unsigned long long)spent[2]);
 }
 
-WORK int descend(int depth, uint64_t steps) {
-    if (depth == 0) {
-        BURN(steps);
-        return 1;
-    }
-    int deeper = descend(depth - 1, steps);
-    // Something is left to do, so that this is a call and no loop.
-    sink += (uint64_t)deeper;
-    return deeper + 1;
-}
-
-static inline __attribute__((always_inline)) void innermost(uint64_t steps) { BURN(steps); }
-static inline __attribute__((always_inline)) void middle(uint64_t steps) {
-    innermost(steps);
-    sink++;
-}
-WORK void outermost(uint64_t steps) {
-    middle(steps);
-    sink++;
-}
-
 WORK void first_work(uint64_t steps) { BURN(steps); sink++; }
-WORK void second_work(uint64_t steps) { BURN(steps); sink++; }
-WORK void third_work(uint64_t steps) { BURN(steps); sink++; }
-
-static void (*const works[3])(uint64_t) = {first_work, second_work, third_work};
-static const char *const names[3] = {"first", "second", "third"};
-
-static uint64_t spent_by[3];
-
-static void *work(void *argument) {
-    intptr_t number = (intptr_t)argument;
-    pthread_setname_np(pthread_self(), names[number]);
-    uint64_t steps = calibrate() * TURN;
-    while (!enough())
-        works[number](steps);
-    spent_by[number] = used();
-    return NULL;
-}
 
 static volatile int dozers[8];
 
@@ -174,19 +132,6 @@ static void until_asleep(volatile int *thread) {
     }
 }
 
-WORK void nap(void) {
-    struct timespec t = {0, 5000000};
-    nanosleep(&t, NULL);
-    sink++;
-}
-
-WORK void naps(double seconds) {
-    for (int i = 0; i < seconds * 200; i++) {
-        nap();
-        first_work(20000);
-    }
-}
-
 int main(int count, char **arguments) {
     if (count != 3)
         return 64;
@@ -195,23 +140,6 @@ int main(int count, char **arguments) {
     pthread_t threads[8];
     if (!strcmp(what, "shares") || !strcmp(what, "held")) {
         shares(what[0] == 'h');
-    } else if (!strcmp(what, "recursion")) {
-        uint64_t steps = calibrate() * TURN;
-        while (!enough())
-            descend(19, steps);
-    } else if (!strcmp(what, "inlined")) {
-        uint64_t steps = calibrate() * TURN;
-        while (!enough())
-            outermost(steps);
-    } else if (!strcmp(what, "threads")) {
-        for (intptr_t i = 0; i < 3; i++)
-            pthread_create(&threads[i], NULL, work, (void *)i);
-        for (int i = 0; i < 3; i++)
-            pthread_join(threads[i], NULL);
-        for (int i = 0; i < 3; i++)
-            printf("%s %llu\n", names[i], (unsigned long long)spent_by[i]);
-    } else if (!strcmp(what, "naps")) {
-        naps(atof(arguments[2]));
     } else if (!strcmp(what, "sleep")) {
         for (int i = 0; i < 8; i++)
             pthread_create(&threads[i], NULL, doze, (void *)&dozers[i]);

@@ -1,7 +1,6 @@
 // Other code at one address after a while. Prints the processor time that each of its functions really had, in
 // nanoseconds.
 //
-// replaced libraries FIRST SECOND: two libraries with a function `run` come and go, the first for three times as long.
 // replaced compiled, replaced dumped: code is compiled three times at one address, with names in a perf map or in a
 // jitdump file.
 // replaced moved, replaced mapped: its own text is moved to memory without a file, as for huge pages.
@@ -28,24 +27,6 @@ static int64_t spend(void (*run)(long), int64_t nanoseconds) {
 }
 
 static const int64_t MILLISECOND = 1000000;
-
-static int libraries(char **names) {
-    int64_t spent[2] = {0, 0};
-    void *place = NULL;
-    for (int round = 0; round < 60; round++) {
-        void *library = dlopen(names[round % 2], RTLD_NOW);
-        if (!library) return 2;
-        void (*run)(long) = (void (*)(long))dlsym(library, "run");
-        Dl_info info;
-        if (!run || !dladdr((void *)run, &info)) return 3;
-        if (place && place != info.dli_fbase) return 4;
-        place = info.dli_fbase;
-        spent[round % 2] += spend(run, (round % 2 ? 25 : 75) * MILLISECOND);
-        dlclose(library);
-    }
-    for (int each = 0; each < 2; each++) printf("%d %lld\n", each, (long long)spent[each]);
-    return 0;
-}
 
 // push rbp; mov rbp, rsp; sub rdi, 1; jne; pop rbp; ret
 static const unsigned char LOOP[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xef, 0x01, 0x75, 0xfa, 0x5d, 0xc3};
@@ -133,7 +114,6 @@ static int moved(int by_remap) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 4 && !strcmp(arguments[1], "libraries")) return libraries(arguments + 2);
     if (count == 2 && !strcmp(arguments[1], "compiled")) return compiled(0);
     if (count == 2 && !strcmp(arguments[1], "dumped")) return compiled(1);
     if (count == 2 && !strcmp(arguments[1], "moved")) return moved(1);

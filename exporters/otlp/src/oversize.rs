@@ -53,7 +53,7 @@ pub(crate) struct UnsentParts(Mutex<PartsState>);
 struct PartsState {
     parts: VecDeque<Arc<Request<Meta>>>,
     /// Combined result of the parts sent so far.
-    said: Accepted,
+    combined: Accepted,
 }
 
 impl UnsentParts {
@@ -94,10 +94,10 @@ impl UnsentParts {
             Err(error) => return Err(error),
         };
         let mut left = self.left();
-        left.said.rejected += accepted.rejected;
-        left.said.message = left.said.message.take().or(accepted.message);
-        left.said.notes.extend(accepted.notes);
+        left.combined.rejected += accepted.rejected;
+        left.combined.message = left.combined.message.take().or(accepted.message);
+        left.combined.notes.extend(accepted.notes);
         left.parts.pop_front();
-        Ok(left.parts.is_empty().then(|| left.said.clone()))
+        Ok(left.parts.is_empty().then(|| left.combined.clone()))
     }
 }

@@ -32,11 +32,11 @@ const RESERVED_FOR_SMALL_FRACTION: u64 = 4;
 /// The memory that data may occupy. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     limit: u64,
     high: u64,
     used: AtomicU64,
@@ -53,7 +53,7 @@ struct Shared {
 /// Bytes taken from a [`Budget`], given back when it is dropped.
 #[derive(Debug)]
 pub struct Permit {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetState>,
     bytes: u64,
 }
 
@@ -74,7 +74,7 @@ impl Budget {
         let high = limit / HIGH_WATER.1 * HIGH_WATER.0;
         let (used, gone) = (AtomicU64::new(0), AtomicU64::new(0));
         let (pressure, freed, growing) = (watch::Sender::new(()), Notify::new(), Arc::new(Semaphore::new(1)));
-        let shared = Shared { limit, high, used, pressure, gone, freed, growing };
+        let shared = BudgetState { limit, high, used, pressure, gone, freed, growing };
         Self { shared: Arc::new(shared) }
     }
 
@@ -224,7 +224,7 @@ impl Drop for Permit {
     }
 }
 
-impl Shared {
+impl BudgetState {
     fn note_growth(&self, before: u64, after: u64) {
         if before <= self.high && after > self.high {
             self.pressure.send_replace(());

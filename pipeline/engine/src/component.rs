@@ -133,7 +133,7 @@ pub struct Outbox {
     /// Counts of events that are no loss. A note's name becomes a metric label, so it must be one of a few constants.
     pub notes: Vec<(&'static str, u64)>,
     /// A summary of the last minute, for progress lines; `None` if nothing changed.
-    pub said: Option<String>,
+    pub summary: Option<String>,
 }
 
 impl Outbox {

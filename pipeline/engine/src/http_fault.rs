@@ -86,14 +86,14 @@ impl HttpFault {
         *answer.status_mut() = self.status;
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        let said = match self.status {
+        let required = match self.status {
             StatusCode::METHOD_NOT_ALLOWED => Some((ALLOW, HeaderValue::from_static(allowed))),
             StatusCode::UNSUPPORTED_MEDIA_TYPE => {
                 Some((ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING)))
             }
             _ => None,
         };
-        headers.extend(said);
+        headers.extend(required);
         headers.extend(self.retry_after.map(|delay| (RETRY_AFTER, retry_after(delay))));
         answer
     }

@@ -77,7 +77,7 @@ impl std::fmt::Debug for Sinks {
 /// The destination of a receiver's telemetry. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Intake {
-    shared: Arc<Shared>,
+    shared: Arc<IntakeState>,
     /// Until when a request waits for memory and queue room instead of being refused; `None` means it never waits.
     deadline: Option<Instant>,
     /// Held while this is the one request that may wait for much memory, see [`Intake::in_turn`].
@@ -85,7 +85,7 @@ pub struct Intake {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct IntakeState {
     entrances: Vec<Entrance>,
     budget: Budget,
     edge: Edge,
@@ -108,7 +108,7 @@ pub struct ReceiverEnd {
 impl Intake {
     /// An entrance to these pipelines.
     pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: ReceiverEnd) -> Self {
-        let shared = Shared { entrances, budget, edge, health, end, warned: Mutex::default() };
+        let shared = IntakeState { entrances, budget, edge, health, end, warned: Mutex::default() };
         Self { shared: Arc::new(shared), deadline: None, turn: None }
     }
 

@@ -11,11 +11,11 @@ use profbridge_model::Quantities;
 /// Decides whether something is still counted. Cheap to clone; clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LedgerState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LedgerState {
     closed: bool,
     /// The batches that are being handed over.
     handover: Quantities,
@@ -58,7 +58,7 @@ impl Ledger {
         state.closed = true;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -65,8 +65,8 @@ impl PeerLimits {
     /// The forwarder of the first of these exporters that offers one.
     pub fn forwarder_of<'a>(&self, exporters: impl IntoIterator<Item = &'a str>) -> Option<Arc<dyn RequestForwarder>> {
         let offered = self.onward.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = |exporter| offered.iter().find(|(id, _)| id == exporter).map(|(_, onward)| Arc::clone(onward));
-        exporters.into_iter().find_map(of)
+        let forwarder = |exporter| offered.iter().find(|(id, _)| id == exporter).map(|(_, onward)| Arc::clone(onward));
+        exporters.into_iter().find_map(forwarder)
     }
 
     /// Publishes a limit for senders with this key that holds for `time`. The text is the protocol's own, without the

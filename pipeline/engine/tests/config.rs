@@ -257,25 +257,3 @@ fn bad_files_are_reported() {
     }
     assert!(wrong.is_empty(), "not as recorded (UPDATE_EXPECT=1 records):\n{}", wrong.join("\n"));
 }
-
-/// Guarantees: problems are sorted by source and position, whichever check found them.
-#[test]
-fn problems_are_in_the_order_of_the_sources() {
-    for path in bad_files() {
-        let case = Case::read(&path);
-        let order = case.sources.iter().map(|source| match source {
-            Source::Text { name, .. } => name.clone(),
-            _ => "--set".to_owned(),
-        });
-        let order: Vec<String> = order.collect();
-        let problems = match case.load() {
-            Err(problems) => problems.into_vec(),
-            Ok(config) => Problems::new(check(&config)).unwrap().into_vec(),
-        };
-        let at = |problem: &Problem| order.iter().position(|name| **name == *problem.position.file).unwrap_or(0);
-        for pair in problems.windows(2) {
-            let places = pair.iter().map(|problem| (at(problem), problem.position.line)).collect::<Vec<_>>();
-            assert!(places[0].0 != places[1].0 || places[0].1 <= places[1].1, "{}: {places:?}", path.display());
-        }
-    }
-}

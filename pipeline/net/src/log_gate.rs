@@ -39,13 +39,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_line_per_interval() {
         let gate = LogGate::new(Duration::from_secs(60));
-        let mut told = Vec::new();
+        let mut passes = Vec::new();
         let mut before = 0;
         for second in [0, 1, 59, 60, 61, 119, 121, 300] {
             tokio::time::advance(Duration::from_secs(second - before)).await;
             before = second;
-            told.push(gate.pass());
+            passes.push(gate.pass());
         }
-        assert_eq!(told, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
+        assert_eq!(passes, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
     }
 }

@@ -11,8 +11,8 @@
 //! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
 //! - [`owned`]: compares by brute force the time in a request with the time in its chunks.
 //! - [`profcheck`]: the OTLP rules of the official checker, for every test that creates OTLP.
-//! - With the feature `components`: random telemetry, a consumer for receivers, and checkers of the contract of any
-//!   processor or exporter.
+//! - With the feature `components`: random telemetry, a consumer and a rig for receivers, and checkers of the contract of
+//!   any processor or exporter.
 
 pub mod builder;
 #[cfg(feature = "components")]
@@ -23,6 +23,8 @@ pub mod fixture;
 pub mod naive;
 pub mod owned;
 pub mod profcheck;
+#[cfg(feature = "components")]
+mod receiver;
 pub mod releases;
 pub mod thread_time;
 pub mod workload;
@@ -31,3 +33,5 @@ pub use builder::{Frame, RequestBuilder, T0, ms};
 #[cfg(feature = "components")]
 pub use components::*;
 pub use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+#[cfg(feature = "components")]
+pub use receiver::{PLENTY, Peer, ReadAnswer, ReceiverRig, gzip, http1, patiently, until, zlib};

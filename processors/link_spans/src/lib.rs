@@ -179,7 +179,7 @@ impl LinkSpans {
             tracing::warn!("{line}");
             message = format!("{message}; {line}");
         }
-        out.said = Some(message);
+        out.summary = Some(message);
     }
 
     fn accept_spans(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {

@@ -1,11 +1,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use profbridge_model::{Envelope, Quantities, Reason, View};
 use profbridge_testkit::profcheck::assert_valid;
 use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
-use prost::Message as _;
 
 use super::*;
 use crate::config::FileRotation;
@@ -72,22 +70,6 @@ fn unread_items_are_counted() {
     assert_eq!((prepared.requests.len(), prepared.requests[0].quantities), (1, Quantities::observations(20)));
     assert_eq!(prepared.losses.get(Reason::Unroutable), Quantities::items(2));
     assert_eq!(prepared.losses.total(), Quantities::items(2));
-}
-
-/// Guarantees: references to the string table are replaced by strings, since the readers of the file are unknown.
-#[tokio::test]
-async fn references_are_resolved() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("profiles.otlp");
-    let options = EncodeOptions { references: true, ..EncodeOptions::default() };
-    let part = otlp::split(&chunk(1, 0), 1, &options).next().unwrap();
-    let received = otlp::decode(otlp::encode(&part, &options).into(), &Limits::default()).unwrap().profiles;
-    assert!(received.dictionary().tables().references);
-    let exporter = exporter(&path, "format: otlp");
-    exporter.start(&context()).await.unwrap();
-    write(&exporter, received).await.unwrap();
-    let written = otlp::decode(valid_messages(&path).remove(0), &Limits::default()).unwrap().profiles;
-    assert!(!written.dictionary().tables().references);
 }
 
 /// Guarantees: each message is compressed on its own.
@@ -249,42 +231,6 @@ fn a_file_that_was_moved_away() {
     std::fs::remove_file(&path).unwrap();
     file.append(&frame(b"three"), at(3)).unwrap();
     assert_eq!(messages(&path), [&b"three"[..]]);
-}
-
-/// Guarantees: a payload is written only if that is configured and the profile is unchanged, and never if it is pprof.
-/// A message without a payload to remove is written unchanged.
-/// rule: otep-0239#payload
-#[tokio::test]
-async fn payloads() {
-    let came = |format: &str| {
-        let encoded = otlp::encode(&chunk(1, 0), &EncodeOptions::default());
-        let mut request = ExportProfilesServiceRequest::decode(&*encoded).unwrap();
-        let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
-        (profile.original_payload, profile.original_payload_format) = (b"recording".to_vec(), format.to_owned());
-        otlp::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().profiles
-    };
-    let folder = tempfile::tempdir().unwrap();
-    for (number, (format, more, written)) in [
-        ("jfr", "format: otlp", false),
-        ("jfr", "format: otlp, original_payload: true", true),
-        ("pprof", "format: otlp, original_payload: true", false),
-        ("", "format: otlp, original_payload: true", false),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let path = folder.path().join(number.to_string());
-        let exporter = exporter(&path, more);
-        exporter.start(&context()).await.unwrap();
-        let batch = came(format);
-        write(&exporter, batch.clone()).await.unwrap();
-        let mut messages = valid_messages(&path);
-        let request = ExportProfilesServiceRequest::decode(messages.remove(0)).unwrap();
-        let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
-        let expected = if written { &b"recording"[..] } else { b"" };
-        assert_eq!((&*profile.original_payload, profile.samples.len()), (expected, 1), "{format} {more}");
-        assert_eq!(batch.observations(), 20);
-    }
 }
 
 /// Guarantees: through a symbolic link, the target is written and rotated, backups are next to the target, and the link

@@ -119,24 +119,6 @@ async fn says_where_it_came_through() {
     assert_eq!(server.received()[0].header("x-profbridge-via"), Some("0000000000000001"));
 }
 
-/// Guarantees: an attempt to a hanging server ends at the timeout, and the shutdown's deadline ends the retries.
-#[tokio::test]
-async fn a_hanging_server() {
-    let server = Server::always(Reply::Hang).await;
-    let (running, telemetry) = run(&format!(
-        "dsn: {}\ntimeout: 20ms\nretry_on_failure: {{initial_interval: 1ms, max_interval: 1ms}}",
-        server.dsn(1)
-    ))
-    .await;
-    put(&running, 1).await;
-    server.until(2).await;
-    let deadline = Instant::now() + Duration::from_millis(50);
-    running.stop(Stop { deadline, close_by: deadline + Duration::from_secs(5) }).await;
-    assert_eq!(telemetry.totals().requests, 0);
-    let losses = telemetry.edge().totals().dropped;
-    assert!(losses.get(Reason::Shutdown).total() >= 4, "{losses}");
-}
-
 /// Guarantees: an envelope whose answer starts with 200 and then stalls was accepted: it is sent once, and counts as
 /// sent.
 #[tokio::test]

@@ -10,7 +10,7 @@ use profbridge_wire::sentry::envelope;
 use serde_json::{Value, json};
 
 use super::server::{Reply, Server};
-use super::{KEY, START_UNIX_NANO, batch, exporter, exporter_to, observed, prepare, request};
+use super::{KEY, START_UNIX_NANO, batch, exporter, exporter_to, prepare, request};
 
 /// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, with its platform in the item's
 /// header.
@@ -34,19 +34,6 @@ async fn an_envelope() {
     assert_eq!((&chunk["environment"], &chunk["release"]), (&json!("staging"), &json!("shop@1.0")));
     assert!(received.plain().ends_with(b"\n"));
     assert_eq!(envelope::read(received.plain()).unwrap().envelope.items.len(), 1);
-}
-
-/// Guarantees: a window with a long pause becomes two envelopes, which together contain all samples and observations.
-#[tokio::test]
-async fn several_chunks() {
-    let server = Server::always(Reply::status(200)).await;
-    let exporter = exporter_to(&server, "").await;
-    let prepared = prepare(&exporter, observed("shop", &[0, 50, 100, 30_000, 30_050, 30_100]));
-    assert_eq!(prepared.requests.len(), 2);
-    assert_eq!(prepared.requests.iter().map(|request| request.samples).sum::<u64>(), 1);
-    let observations: u64 = prepared.requests.iter().map(|request| request.quantities.total()).sum();
-    assert_eq!(6 + prepared.synthesized.total(), observations + prepared.losses.total().total());
-    assert!(prepared.losses.is_none());
 }
 
 /// Guarantees: profiles are sent to the project of their attribute, else to the default, else counted as unroutable.

@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use profbridge_model::thread::State;
+use profbridge_model::thread::ThreadState;
 use profbridge_model::{Location, Profile, Profiles, ResourceProfiles, Sample, StackId, Value};
 use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::runtime::{UNKNOWN_FUNCTION, WITH_INLINED};
@@ -85,7 +85,7 @@ impl Runtimes {
         let add = |sum: &mut u64, nano| *sum = sum.saturating_add(nano);
         let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
         for (sample, nano) in times(batch, profiles) {
-            let is_waiting = State::of(batch.dictionary(), sample.attributes) == Some(State::Waiting);
+            let is_waiting = ThreadState::of(batch.dictionary(), sample.attributes) == Some(ThreadState::Waiting);
             let quality = if is_waiting { &mut processes.waiting } else { &mut processes.running };
             let judged = *known.entry(sample.stack).or_insert_with(|| judge(runtime, batch, sample.stack));
             let Judged { nameless, generated } = judged;

@@ -81,7 +81,7 @@ impl Config {
             return Err(Problems::new(problems).unwrap_or_else(|| nothing.into()));
         };
         let root = Arc::new(root);
-        let mut reader = Reader { sources: &sources, problems };
+        let mut reader = DocumentReader { sources: &sources, problems };
         let [receivers, processors, exporters] =
             ["receivers", "processors", "exporters"].map(|section| reader.components(&root, section));
         reader.unknown_keys(&root, &[], ROOT_KEYS, FOREIGN_ROOT_KEYS);
@@ -112,12 +112,12 @@ impl fmt::Debug for Config {
     }
 }
 
-struct Reader<'a> {
+struct DocumentReader<'a> {
     sources: &'a Arc<Sources>,
     problems: Vec<Problem>,
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     fn fault(&mut self, at: Pos, path: &[String], message: String, hint: Option<String>) {
         self.problems.push(Problem {
             position: self.sources.position(at),

@@ -14,13 +14,13 @@ use serde::forward_to_deserialize_any;
 pub fn keys<T: DeserializeOwned>() -> &'static [&'static str] {
     let keys = Cell::new(&[][..]);
     // Deserializing always fails, after the names were recorded.
-    drop(T::deserialize(Names(&keys)));
+    drop(T::deserialize(FieldNames(&keys)));
     keys.get()
 }
 
-struct Names<'a>(&'a Cell<&'static [&'static str]>);
+struct FieldNames<'a>(&'a Cell<&'static [&'static str]>);
 
-impl<'de> Deserializer<'de> for Names<'_> {
+impl<'de> Deserializer<'de> for FieldNames<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {

@@ -16,25 +16,10 @@ pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) 
 /// Of longer words only the beginning is compared, because the cost is the product of the lengths.
 const COMPARED_CHARS: usize = 64;
 
-/// Edit distance that counts swapping two neighbours once (optimal string alignment).
+/// Edit distance that counts swapping two neighbours once.
 pub(super) fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().take(COMPARED_CHARS).collect();
-    let b: Vec<char> = b.chars().take(COMPARED_CHARS).collect();
-    let mut before: Vec<usize> = Vec::new();
-    let mut previous: Vec<usize> = (0..=b.len()).collect();
-    for (i, &ca) in a.iter().enumerate() {
-        let mut current = vec![i + 1];
-        for (j, &cb) in b.iter().enumerate() {
-            let substitute = previous[j] + usize::from(ca != cb);
-            let mut best = substitute.min(previous[j + 1] + 1).min(current[j] + 1);
-            if i > 0 && j > 0 && ca == b[j - 1] && a[i - 1] == cb {
-                best = best.min(before[j - 1] + 1);
-            }
-            current.push(best);
-        }
-        before = std::mem::replace(&mut previous, current);
-    }
-    previous[b.len()]
+    let head = |word: &str| word.chars().take(COMPARED_CHARS).collect::<String>();
+    strsim::osa_distance(&head(a), &head(b))
 }
 
 /// The hint for a word that is not valid.

@@ -46,7 +46,7 @@ pub(super) enum PushError {
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     pub(super) bounds: Bounds,
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     /// Notified when an entry can be popped or the queue was closed.
     filled: Notify,
     /// Notified when there is room or the queue was closed.
@@ -54,7 +54,7 @@ pub(super) struct Queue<T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueueState<T> {
     waiting: VecDeque<T>,
     level: QueueLevel,
     closed: bool,
@@ -62,11 +62,11 @@ struct State<T> {
 
 impl<T> Queue<T> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let state = State { waiting: VecDeque::new(), level: QueueLevel::default(), closed: false };
+        let state = QueueState { waiting: VecDeque::new(), level: QueueLevel::default(), closed: false };
         Self { bounds, state: Mutex::new(state), filled: Notify::new(), freed: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

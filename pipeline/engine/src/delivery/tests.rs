@@ -92,28 +92,33 @@ impl Delivery {
     }
 }
 
-/// Guarantees: a request that the destination accepts counts as sent, once, with its billed time.
+/// Guarantees: each request is settled once: what the destination accepts counts as sent, with its billed time, what it
+/// rejects for good counts as lost, none of it is sent again, and a request under a rate limit is not attempted. The
+/// exporter is told of the losses that it did not report itself.
 #[tokio::test(start_paused = true)]
-async fn sends() {
-    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
-    delivery.put(7).await;
-    delivery.put(5).await;
-    let telemetry = delivery.telemetry.clone();
-    let totals = delivery.stop(seconds(10)).await;
-    assert_eq!((totals.inbound.total(), totals.outbound.total()), (12, 12));
-    assert_eq!((telemetry.totals().sent.samples, telemetry.totals().requests, telemetry.totals().bytes), (2, 2, 976));
-    assert_eq!(telemetry.totals().billed, seconds(4));
-}
-
-/// Guarantees: parts that a destination rejects from an accepted request count as lost and are not sent again.
-#[tokio::test(start_paused = true)]
-async fn partial_success() {
-    let fake = FakeExporter::new([Reply::Reject(3)]);
-    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
-    delivery.put(7).await;
-    let totals = delivery.stop(seconds(10)).await;
-    assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::RejectedByPeer).total()), (4, 3));
-    assert_eq!(fake.made(), 1);
+async fn outcomes() {
+    let never = Reply::Fail(Retry::Never, Reason::RejectedByPeer);
+    for (reply, refuses, sent, lost, told) in [
+        (Reply::Accept, None, 7, None, false),
+        (Reply::Reject(3), None, 4, Some(Reason::RejectedByPeer), false),
+        (never, None, 0, Some(Reason::RejectedByPeer), false),
+        (Reply::Accept, Some(Reason::RateLimited), 0, Some(Reason::RateLimited), true),
+    ] {
+        let fake = FakeExporter::new([reply.clone()]);
+        *fake.seen.refuses.lock().unwrap() = refuses;
+        let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+        delivery.put(7).await;
+        let telemetry = delivery.telemetry.clone();
+        let totals = delivery.stop(seconds(10)).await;
+        assert_eq!((totals.inbound.total(), totals.outbound.total()), (7, sent), "{reply:?}");
+        assert_eq!(lost.map_or(0, |reason| totals.dropped.get(reason).total()), 7 - sent, "{reply:?}");
+        assert_eq!((fake.made(), fake.lost().len()), (usize::from(refuses.is_none()), usize::from(told)), "{reply:?}");
+        if sent == 7 {
+            let exported = telemetry.totals();
+            assert_eq!((exported.sent.samples, exported.requests, exported.bytes), (1, 1, 488));
+            assert_eq!(exported.billed, seconds(2));
+        }
+    }
 }
 
 /// Guarantees: retries follow the configured pauses, each attempt ends at its timeout, and a request that is finally
@@ -151,29 +156,6 @@ async fn retries_are_used_up() {
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.dropped.get(Reason::RetriesExhausted).total(), 6);
     assert_eq!(telemetry.totals().send_failed.samples, 1);
-}
-
-/// Guarantees: a permanent failure is not retried, and the exporter, which reported it, is not told.
-#[tokio::test(start_paused = true)]
-async fn failure_for_good() {
-    let fake = FakeExporter::new([Reply::Fail(Retry::Never, Reason::RejectedByPeer)]);
-    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
-    delivery.put(6).await;
-    let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.dropped.get(Reason::RejectedByPeer).total(), 6);
-    assert_eq!((fake.made(), fake.lost()), (1, vec![]));
-}
-
-/// Guarantees: a request under a rate limit is not attempted, and the exporter is told of the loss.
-#[tokio::test(start_paused = true)]
-async fn rate_limit() {
-    let fake = FakeExporter::new([]);
-    *fake.seen.refuses.lock().unwrap() = Some(Reason::RateLimited);
-    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
-    delivery.put(6).await;
-    let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.dropped.get(Reason::RateLimited).total(), 6);
-    assert_eq!((fake.made(), fake.lost()), (0, vec![(6, Reason::RateLimited)]));
 }
 
 /// Guarantees: with `drop_on_overflow` a queue accepts as many bytes as configured, requests in flight included, and
@@ -232,16 +214,6 @@ async fn every_request_has_weight() {
     assert_eq!(totals.inbound, Quantities::items(6));
     assert_eq!(totals.dropped.get(Reason::QueueFull), Quantities::items(2));
     assert_eq!(totals.dropped.get(Reason::Shutdown), Quantities::items(4));
-}
-
-/// Guarantees: an unread envelope counts as sent, in items.
-#[tokio::test(start_paused = true)]
-async fn sends_envelopes() {
-    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
-    delivery.give(envelope(1)).await;
-    delivery.put(7).await;
-    let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.outbound, Quantities { observations: 7, ..Quantities::items(1) });
 }
 
 /// Guarantees: whatever its unit, a queue never holds more bytes than the memory limit of the process.
@@ -566,48 +538,26 @@ fn keys_match_the_collector() {
 /// Guarantees: each broken rule is reported at its key.
 #[test]
 fn config_rules() {
-    let cases = [
-        ("{sending_queue: {num_consumers: 0}}", "sending_queue: `num_consumers` is 0, so nothing would be sent"),
-        ("{sending_queue: {queue_size: 0}}", "sending_queue: `queue_size` is 0, so nothing would be taken"),
-        (
-            "{sending_queue: {queue_size: 64MiB, sizer: requests}}",
-            "sending_queue: `queue_size` has a unit of bytes, but the queue is counted in requests",
-        ),
-        (
-            "{sending_queue: {queue_size: 64MiB, sizer: items}}",
-            "sending_queue: `queue_size` has a unit of bytes, but the queue is counted in observations",
-        ),
-        (
-            "{sending_queue: {block_on_overflow: true, drop_on_overflow: true}}",
-            "sending_queue: `block_on_overflow` and `drop_on_overflow` contradict",
-        ),
-        (
-            "{sending_queue: {enabled: false, drop_on_overflow: true}}",
-            "sending_queue: `drop_on_overflow` has no meaning",
-        ),
-        (
-            "{sending_queue: {storage: file_storage}}",
-            "sending_queue.storage: unknown key `storage`; leave it out: queues are in memory",
-        ),
-        (
-            "{sending_queue: {wait_for_result: true}}",
-            "sending_queue.wait_for_result: unknown key `wait_for_result`; leave it out: an answer",
-        ),
-        (
-            "{sending_queue: {batch: {min_size: 1}}}",
-            "sending_queue.batch: unknown key `batch`; leave it out: a queue does not",
-        ),
-        ("{sending_queue: {num_consumers: 5000}}", "sending_queue: `num_consumers` is larger than 1024"),
-        ("{retry_on_failure: {initial_interval: 0s}}", "retry_on_failure: `initial_interval` is shorter than 1ms"),
-        ("{retry_on_failure: {randomization_factor: 1.5}}", "retry_on_failure: `randomization_factor` is not"),
-        ("{retry_on_failure: {multiplier: 0.5}}", "retry_on_failure: `multiplier` is not between 1 and 100"),
-        ("{retry_on_failure: {max_interval: 1s}}", "retry_on_failure: `max_interval` is shorter than"),
-        ("{retry_on_failure: {max_elapsed_time: 1s}}", "retry_on_failure: `max_elapsed_time` is shorter than"),
-        ("{sending_queue: {size: 1}}", "sending_queue.size: unknown key `size`"),
-    ];
-    for (yaml, expected) in cases {
-        let Err(found) = written(yaml) else { panic!("{yaml} was taken") };
-        assert!(found.starts_with(expected), "{yaml}: {found}");
+    for (section, yaml, expected) in [
+        ("sending_queue", "num_consumers: 0", ": `num_consumers` is 0, so nothing would be sent"),
+        ("sending_queue", "num_consumers: 5000", ": `num_consumers` is larger than 1024"),
+        ("sending_queue", "queue_size: 0", ": `queue_size` is 0, so nothing would be taken"),
+        ("sending_queue", "queue_size: 64MiB, sizer: requests", ": `queue_size` has a unit of bytes, but the queue is"),
+        ("sending_queue", "queue_size: 64MiB, sizer: items", ": `queue_size` has a unit of bytes, but the queue is"),
+        ("sending_queue", "block_on_overflow: true, drop_on_overflow: true", ": `block_on_overflow` and `drop_on_"),
+        ("sending_queue", "enabled: false, drop_on_overflow: true", ": `drop_on_overflow` has no meaning"),
+        ("sending_queue", "storage: x", ".storage: unknown key `storage`; leave it out: queues are in memory"),
+        ("sending_queue", "wait_for_result: true", ".wait_for_result: unknown key `wait_for_result`; leave it out: an"),
+        ("sending_queue", "batch: {min_size: 1}", ".batch: unknown key `batch`; leave it out: a queue does not"),
+        ("sending_queue", "size: 1", ".size: unknown key `size`"),
+        ("retry_on_failure", "initial_interval: 0s", ": `initial_interval` is shorter than 1ms"),
+        ("retry_on_failure", "randomization_factor: 1.5", ": `randomization_factor` is not"),
+        ("retry_on_failure", "multiplier: 0.5", ": `multiplier` is not between 1 and 100"),
+        ("retry_on_failure", "max_interval: 1s", ": `max_interval` is shorter than"),
+        ("retry_on_failure", "max_elapsed_time: 1s", ": `max_elapsed_time` is shorter than"),
+    ] {
+        let Err(found) = written(&format!("{{{section}: {{{yaml}}}}}")) else { panic!("{yaml} was taken") };
+        assert!(found.starts_with(&format!("{section}{expected}")), "{yaml}: {found}");
     }
 }
 

@@ -246,8 +246,8 @@ impl Stage {
             self.edge.add_unaccounted(balance.unaccounted());
             self.edge.set_held(held);
         });
-        if let Some(said) = outbox.said {
-            self.edge.set_summary(said);
+        if let Some(summary) = outbox.summary {
+            self.edge.set_summary(summary);
         }
         self.held = held;
         self.memory.set(held.bytes);

@@ -15,7 +15,7 @@ use crate::health::ComponentState;
 use crate::intake::{Intake, ReceiverEnd};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
-use crate::testing::{self, ManualClock};
+use crate::testing::ManualClock;
 use crate::via::Via;
 
 const MEMORY: u64 = 1 << 20;
@@ -145,14 +145,6 @@ proptest! {
         prop_assert_eq!(inbound + totals.synthesized, outbound + totals.dropped.total());
         prop_assert_eq!((chain.held(), chain.due(), context.budget.used()), (Held::default(), None, 0));
     }
-
-    /// Guarantees: the processor checker accepts a processor that keeps its contract.
-    #[test]
-    fn checker_accepts(seed: u64) {
-        testing::check_processor(&mut Holder::new(Duration::from_secs(20)), seed, |random, now| {
-            testing::telemetry(random, 9, now)
-        });
-    }
 }
 
 /// Guarantees: memory pressure flushes no processor before one that is still absorbing a request, because that one
@@ -182,16 +174,6 @@ fn pressure_skips_processors_before_an_absorbing_one() {
     assert!(chain.is_absorbing());
 }
 
-/// Guarantees: the processor checker detects silently lost observations.
-#[test]
-#[should_panic(expected = "held after 0")]
-fn checker_finds_a_loss() {
-    let mut broken = Holder { forgets: true, ..Holder::new(Duration::from_secs(20)) };
-    for seed in 0..5 {
-        testing::check_processor(&mut broken, seed, |random, now| testing::profiles(random, 9, now).into());
-    }
-}
-
 /// Guarantees: debug builds panic at the call that silently loses observations.
 #[test]
 #[cfg(debug_assertions)]
@@ -202,28 +184,6 @@ fn unaccounted_loss_is_asserted() {
     let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
     let mut chain = Chain::new(vec![(Box::new(broken), edge)], &context.budget, MEMORY, &Ledger::default());
     chain.process(batch(5).into(), ManualClock::default().now());
-}
-
-/// Guarantees: debug builds panic at the call that silently loses an unread envelope, which has no observations.
-#[test]
-#[cfg(debug_assertions)]
-#[should_panic(expected = "in 1 item + synthesized 0")]
-fn unaccounted_envelope_is_asserted() {
-    let context = context();
-    let edge = context.metrics.edge(ComponentKind::Processor, "forgets", "test");
-    let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
-    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &context.budget, MEMORY, &Ledger::default());
-    chain.process(envelope(1).into(), ManualClock::default().now());
-}
-
-/// Guarantees: the processor checker detects lost unread envelopes.
-#[test]
-#[should_panic(expected = "held after 0")]
-fn checker_finds_a_lost_envelope() {
-    let mut broken = Holder { forgets: true, ..Holder::new(Duration::from_secs(20)) };
-    for seed in 0..5 {
-        testing::check_processor(&mut broken, seed, |random, _| envelope(random.usize(0..3)).into());
-    }
 }
 
 /// Guarantees: `Ok` is returned once the processors have the data. The request's memory is then released, and the held
@@ -384,24 +344,6 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     trigger.trigger();
     let rejected = waiting.await.unwrap().unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
-}
-
-/// Guarantees: with `block_on_overflow` senders wait for a slow destination, and nothing is lost.
-#[tokio::test(start_paused = true)]
-async fn blocking_exporter_is_backpressure() {
-    let context = paused();
-    let slow = FakeExporter::always(Reply::Slow(Duration::from_secs(1)));
-    let (exporter, sent) = sink(&slow, &context, 1, Overflow::Wait).await;
-    let pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
-    let (intake, _) = intake(&context, &[&pipeline]);
-    let began = Instant::now();
-    for _ in 0..40 {
-        consume(&intake, 1).await.unwrap();
-    }
-    // Of 40 requests one may be in flight, one waits for room, and the channel holds `WAITING` more.
-    assert!(began.elapsed() >= Duration::from_secs(40 - 3 - WAITING as u64), "{:?}", began.elapsed());
-    slow.attempts(40).await;
-    assert!(sent.edge().totals().dropped.is_none());
 }
 
 /// Guarantees: when memory becomes short, or a request was refused for lack of memory, processors flush without waiting

@@ -210,19 +210,6 @@ service:
     );
 }
 
-/// Guarantees: a typical configuration makes a plan with the expected meaning, which starts nothing on its own.
-#[test]
-fn minimal() {
-    let minimal = plan(
-        "receivers: {otlp: }
-exporters: {sink: }
-service: {pipelines: {profiles: {receivers: [otlp], exporters: [sink]}}}
-",
-    )
-    .unwrap();
-    assert_eq!((&*minimal.warnings, &minimal.service), (&[][..], &ServiceSettings::default()));
-}
-
 /// Guarantees: `symbolize` comes after `dedup`, because a resent profile may be symbolized better and would not look
 /// like a duplicate, and before `chunk`; any other order is refused.
 #[test]

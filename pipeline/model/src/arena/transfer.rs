@@ -241,7 +241,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn sample<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         SampleIds { stack, attributes, link }: SampleIds,
     ) -> Result<SampleIds, Full> {

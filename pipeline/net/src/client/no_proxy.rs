@@ -15,11 +15,11 @@ use ipnet::IpNet;
 pub(super) struct NoProxy {
     /// Whether an entry was `*`.
     all: bool,
-    entries: Vec<Entry>,
+    entries: Vec<NoProxyEntry>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct NoProxyEntry {
     hosts: Hosts,
     /// Matches only this port, if set.
     port: Option<u16>,
@@ -40,7 +40,7 @@ impl NoProxy {
         for entry in text.split(|c: char| c == ',' || c.is_whitespace()).filter(|entry| !entry.is_empty()) {
             match entry {
                 "*" => parsed.all = true,
-                entry => parsed.entries.extend(Entry::parse(entry)),
+                entry => parsed.entries.extend(NoProxyEntry::parse(entry)),
             }
         }
         parsed
@@ -71,10 +71,10 @@ impl NoProxy {
     }
 }
 
-impl Entry {
-    fn parse(entry: &str) -> Option<Entry> {
+impl NoProxyEntry {
+    fn parse(entry: &str) -> Option<NoProxyEntry> {
         if entry.contains('/') {
-            return Some(Entry { hosts: Hosts::Network(entry.parse().ok()?), port: None });
+            return Some(NoProxyEntry { hosts: Hosts::Network(entry.parse().ok()?), port: None });
         }
         // An IPv6 address without brackets has no port.
         let (host, port) = match entry.rsplit_once(':') {
@@ -82,14 +82,14 @@ impl Entry {
             _ => (entry, None),
         };
         if let Some(address) = address_of(host) {
-            return Some(Entry { hosts: Hosts::Network(address.into()), port });
+            return Some(NoProxyEntry { hosts: Hosts::Network(address.into()), port });
         }
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         let (name, itself) = match name.strip_prefix("*.") {
             Some(name) => (name, false),
             None => (name.strip_prefix('.').unwrap_or(&name), true),
         };
-        (!name.is_empty()).then(|| Entry { hosts: Hosts::Domain { name: name.to_owned(), itself }, port })
+        (!name.is_empty()).then(|| NoProxyEntry { hosts: Hosts::Domain { name: name.to_owned(), itself }, port })
     }
 }
 

@@ -21,11 +21,11 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The state of one connection, shared by its task, its socket and its requests.
 #[derive(Debug)]
 pub(super) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<ActivityState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ActivityState {
     /// The number of running service calls.
     requests: usize,
     /// When the peer last did something that counts as activity.
@@ -41,11 +41,12 @@ struct State {
 impl Activity {
     /// A connection that the peer may start to use at `now`.
     pub(super) fn new(now: Instant) -> Activity {
-        let state = State { requests: 0, last: now, head_since: Some(now), preface: Some(0), first: Vec::new() };
+        let state =
+            ActivityState { requests: 0, last: now, head_since: Some(now), preface: Some(0), first: Vec::new() };
         Activity { state: Mutex::new(state) }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut ActivityState) -> T) -> T {
         // The closures cannot panic, so a poisoned lock still guards a consistent state.
         change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }

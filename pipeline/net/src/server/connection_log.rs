@@ -64,7 +64,8 @@ impl WrongProtocol {
 /// The log lines of one listener.
 pub(super) struct ConnectionLog {
     endpoint: String,
-    told: Mutex<HashSet<(IpAddr, WrongProtocol)>>,
+    /// Peers that were logged.
+    logged: Mutex<HashSet<(IpAddr, WrongProtocol)>>,
     handshakes: LogGate,
     /// Indexed by [`NoRoom`].
     no_room: [LogGate; 3],
@@ -73,7 +74,7 @@ pub(super) struct ConnectionLog {
 impl ConnectionLog {
     pub(super) fn new(endpoint: &str) -> Self {
         let (handshakes, no_room) = (LogGate::new(PAUSE), [PAUSE; 3].map(LogGate::new));
-        Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, no_room }
+        Self { endpoint: endpoint.to_owned(), logged: Mutex::default(), handshakes, no_room }
     }
 
     /// Logs that a handshake with `peer` failed.
@@ -89,11 +90,11 @@ impl ConnectionLog {
     /// Logs that a peer uses the wrong protocol, once per peer, because its clients retry forever.
     pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: WrongProtocol) {
         let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MAX_LOGGED_PEERS {
-            told.clear();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= MAX_LOGGED_PEERS {
+            logged.clear();
         }
-        if told.insert((peer, spoken)) {
+        if logged.insert((peer, spoken)) {
             tracing::warn!(endpoint, %peer, "{}", spoken.advice());
         }
     }

@@ -22,7 +22,7 @@ mod text;
 use std::ops::Range;
 
 use profbridge_model::meaning::Mode;
-use profbridge_model::thread::State;
+use profbridge_model::thread::ThreadState;
 use profbridge_model::{
     Attribute, AttributeSetId, Dictionary, Function, Location, LocationId, Mapping, Profile, Profiles,
     ResourceProfiles, Sample, Scope, ScopeProfiles, StringId, Value, ValueType, varint,
@@ -198,7 +198,7 @@ impl<'a> ProfileEncoder<'a> {
 
     /// Whether all samples of wall-clock time say whether their threads ran.
     fn has_states(&self, profile: &Profile) -> bool {
-        let state = |sample: Sample<'_>| State::of(self.dictionary, sample.attributes);
+        let state = |sample: Sample<'_>| ThreadState::of(self.dictionary, sample.attributes);
         Mode::of(self.dictionary, profile) == Mode::Wall
             && !profile.samples.is_empty()
             && self.batch.samples(profile).all(|sample| state(sample).is_some())

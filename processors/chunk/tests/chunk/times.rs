@@ -1,5 +1,5 @@
-use profbridge_engine::component::{Outbox, Processor, flush_all};
-use profbridge_model::Profiles;
+use profbridge_engine::component::Processor;
+use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_processor_chunk::Chunk;
 
 use crate::support::*;

@@ -106,7 +106,7 @@ fn the_last_minute_for_who_asks() {
         advance(&mut processor, at(30 * S));
         let mut out = Outbox::default();
         processor.advance(at(150 * S), &mut out);
-        out.said.expect("a minute has passed")
+        out.summary.expect("a minute has passed")
     };
     let linked = minute(Some(7));
     assert!(linked.starts_with("of 1 spans in a minute: 1 spans_linked"), "{linked}");

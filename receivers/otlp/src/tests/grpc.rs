@@ -131,7 +131,7 @@ async fn all_profiles_refused_is_invalid_argument() {
 #[tokio::test]
 async fn a_protocol_can_be_alone() {
     let rig = OtlpRig::start("{protocols: {grpc: {endpoint: '127.0.0.1:0'}}}").await;
-    assert_eq!(rig.addresses.keys().collect::<Vec<_>>(), [&"grpc"]);
+    assert_eq!(rig.addresses[..], [("grpc", rig.grpc())]);
     let rig = OtlpRig::start("{protocols: {http: {endpoint: '127.0.0.1:0'}}}").await;
-    assert_eq!(rig.addresses.keys().collect::<Vec<_>>(), [&"http"]);
+    assert_eq!(rig.addresses[..], [("http", rig.http())]);
 }

@@ -29,7 +29,7 @@ async fn exports() {
         (Some("deflate"), zlib(&message)),
     ] {
         let (answer, taken) = tokio::join!(http1(rig.http(), post(encoding, body)), rig.consumer.take());
-        assert_eq!(answer.response(), ExportProfilesServiceResponse::default(), "{encoding:?}");
+        assert_eq!(response(&answer), ExportProfilesServiceResponse::default(), "{encoding:?}");
         let profiles = profiles(taken);
         assert_eq!(profiles.received.unwrap(), message);
         assert_eq!(profiles.peer.as_deref(), Some("127.0.0.1"));
@@ -46,8 +46,8 @@ async fn http2_is_served_too() {
         .header("content-type", "Application/X-Protobuf; charset=utf-8");
     let request = request.body(whole(small().encode_to_vec())).unwrap();
     let mut client = http2(rig.http()).await;
-    let (response, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
-    assert_eq!(ReadAnswer::of(response.unwrap()).await.response(), ExportProfilesServiceResponse::default());
+    let (sent, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
+    assert_eq!(response(&ReadAnswer::of(sent.unwrap()).await), ExportProfilesServiceResponse::default());
     assert_eq!(profiles(taken).observations(), 3);
 }
 
@@ -57,7 +57,7 @@ async fn http2_is_served_too() {
 async fn an_empty_request_succeeds() {
     let rig = OtlpRig::start(LOOPBACK).await;
     let answer = http1(rig.http(), post(None, "")).await;
-    assert_eq!(answer.response(), ExportProfilesServiceResponse::default());
+    assert_eq!(response(&answer), ExportProfilesServiceResponse::default());
 }
 
 /// Guarantees: profiles that break a rule are rejected by partial success with 200, counted in profiles.
@@ -67,7 +67,7 @@ async fn some_profiles_refused_is_partial_success() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = post(None, half_bad().encode_to_vec());
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
-    let partial = answer.response().partial_success.unwrap();
+    let partial = response(&answer).partial_success.unwrap();
     assert_eq!(partial.rejected_profiles, 1);
     assert!(partial.error_message.contains("profiles[1]"), "{}", partial.error_message);
     assert_eq!(profiles(taken).profiles().count(), 1);
@@ -88,7 +88,7 @@ async fn undecodable_is_400() {
     ] {
         let answer = http1(rig.http(), post(encoding, body)).await;
         assert_eq!(answer.status, 400, "{says}");
-        let status = answer.rpc_status();
+        let status = rpc_status(&answer);
         assert_eq!(status.code, Code::InvalidArgument as i32);
         assert!(status.message.contains(says), "{says}: {}", status.message);
         assert_eq!(status.details[0].type_url, "type.googleapis.com/google.rpc.BadRequest");
@@ -116,7 +116,7 @@ async fn too_large_is_413() {
     ] {
         let answer = patiently(http1(rig.http(), post(encoding, body))).await;
         assert_eq!(answer.status, 413, "{encoding:?}");
-        let status = answer.rpc_status();
+        let status = rpc_status(&answer);
         assert_eq!(status.code, Code::ResourceExhausted as i32);
         assert!(status.message.contains("1048576"), "{}", status.message);
         assert_eq!(answer.header("retry-after"), None);
@@ -144,7 +144,7 @@ async fn other_formats_are_415() {
 
     let answer = http1(rig.http(), with(PATH, "text/plain")).await;
     assert_eq!(answer.status, 415);
-    assert!(answer.rpc_status().message.contains("application/x-protobuf"));
+    assert!(rpc_status(&answer).message.contains("application/x-protobuf"));
     let answer = http1(rig.http(), Request::post(PATH).header("host", "localhost").body(whole("x")).unwrap()).await;
     assert_eq!(answer.status, 415);
 }
@@ -157,7 +157,7 @@ async fn unknown_encodings_are_415() {
     for encoding in ["compress", "gzip, gzip"] {
         let answer = http1(rig.http(), post(Some(encoding), "x")).await;
         assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("zstd, gzip, deflate, br, identity")));
-        assert_eq!(answer.rpc_status().code, Code::Unimplemented as i32);
+        assert_eq!(rpc_status(&answer).code, Code::Unimplemented as i32);
     }
 }
 
@@ -170,7 +170,7 @@ async fn other_methods_are_405() {
         let request = Request::builder().method(&method).uri(PATH).header("host", "localhost").body(whole("")).unwrap();
         let answer = http1(rig.http(), request).await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
-        assert!(answer.rpc_status().message.contains(method.as_str()));
+        assert!(rpc_status(&answer).message.contains(method.as_str()));
     }
 }
 
@@ -190,7 +190,7 @@ async fn other_paths_are_404() {
         let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
         let answer = http1(rig.http(), request.body(whole("x")).unwrap()).await;
         assert_eq!(answer.status, 404, "{path}");
-        let message = answer.rpc_status().message;
+        let message = rpc_status(&answer).message;
         assert!(message.contains(&format!("on {path}")) && message.contains(says), "{message}");
     }
 }

@@ -62,25 +62,6 @@ async fn broken_chunks_are_400() {
     assert_eq!(rig.requests("failure", "http"), 1);
 }
 
-/// Guarantees: a body without an announced length is cut off at the limit.
-#[tokio::test]
-async fn endless_chunks_are_cut() {
-    let rig = OtlpRig::start(SMALL).await;
-    let mut bytes = head("transfer-encoding: chunked").into_bytes();
-    for _ in 0..40 {
-        bytes.extend_from_slice(b"10000\r\n");
-        bytes.resize(bytes.len() + 0x10000, 0);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes.extend_from_slice(b"0\r\n\r\n");
-    let mut stream = TcpStream::connect(rig.http()).await.unwrap();
-    stream.write_all(&bytes).await.unwrap();
-    let mut start = [0; 12];
-    patiently(stream.read_exact(&mut start)).await.unwrap();
-    assert_eq!(&start, b"HTTP/1.1 413");
-    assert_eq!(rig.consumer.memory_used(), 0);
-}
-
 /// Guarantees: a client that sends `Expect: 100-continue` is refused without having to send the body.
 #[tokio::test]
 async fn expect_continue_is_refused_at_once() {

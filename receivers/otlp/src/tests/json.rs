@@ -53,13 +53,6 @@ async fn exports() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: an empty request succeeds.
-#[tokio::test]
-async fn an_empty_request_succeeds() {
-    let rig = OtlpRig::start(LOOPBACK).await;
-    assert_eq!(answered(&http1(rig.http(), post(None, "{}")).await), (200, json!({})));
-}
-
 /// Guarantees: profiles that break a rule are rejected by partial success, whose numbers are strings as in OTLP/JSON.
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {

@@ -25,7 +25,7 @@ async fn a_shutdown_drains() {
     assert!(!rig.stopped.is_finished());
     assert_eq!(profiles(rig.consumer.take().await).observations(), 3);
     assert!(under_way.await.unwrap().is_ok());
-    patiently(rig.stopped).await.unwrap();
+    patiently(&mut rig.stopped).await.unwrap();
 }
 
 /// Guarantees: if the pipelines stop first, a request is refused with permission to retry.

@@ -12,7 +12,6 @@ mod memory;
 mod tls;
 mod traces;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -22,34 +21,26 @@ use ::http::Request;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_client::ProfilesServiceClient;
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
-use profbridge_engine::budget::Budget;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Now, StartError};
 use profbridge_engine::config::{Carries, Section};
-use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
-use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Profiles, Telemetry, TelemetryKind};
-use profbridge_net::{Shutdown, Trigger};
-use profbridge_testkit::{Consumer, RequestBuilder, T0, intake, intake_of, ms};
+use profbridge_testkit::{
+    PLENTY, ReadAnswer, ReceiverRig, RequestBuilder, T0, gzip, http1, intake_of, ms, patiently, until, zlib,
+};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
 use crate::{Otlp, Settings, ThisHost};
-
-/// A memory budget that no test uses up by accident.
-const PLENTY: u64 = 1 << 30;
 
 /// Both protocols on free ports, with everything else at its default.
 const LOOPBACK: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0'}, http: {endpoint: '127.0.0.1:0'}}}";
@@ -74,13 +65,20 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A receiver that runs.
-struct OtlpRig {
-    addresses: HashMap<&'static str, SocketAddr>,
-    intake: Intake,
-    consumer: Consumer,
-    metrics: Metrics,
-    trigger: Trigger,
-    stopped: JoinHandle<()>,
+struct OtlpRig(ReceiverRig);
+
+impl std::ops::Deref for OtlpRig {
+    type Target = ReceiverRig;
+
+    fn deref(&self) -> &ReceiverRig {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for OtlpRig {
+    fn deref_mut(&mut self) -> &mut ReceiverRig {
+        &mut self.0
+    }
 }
 
 impl OtlpRig {
@@ -89,43 +87,22 @@ impl OtlpRig {
     }
 
     async fn start_with(settings: Settings, memory: u64) -> Result<Self, StartError> {
-        Self::start_before(intake(memory), settings, memory).await
+        Ok(Self(ReceiverRig::start("otlp", Otlp::on(ThisHost::default(), clock(), settings), memory).await?))
     }
 
     /// A receiver in front of a pipeline that accepts only profiles.
     async fn start_for_profiles(yaml: &str) -> Self {
         let pipeline = intake_of(Carries::Only(TelemetryKind::Profiles), PLENTY);
-        Self::start_before(pipeline, settings(yaml), PLENTY).await.unwrap()
-    }
-
-    async fn start_before(
-        (intake, consumer): (Intake, Consumer),
-        settings: Settings,
-        memory: u64,
-    ) -> Result<Self, StartError> {
-        let metrics = Metrics::new(Budget::new(memory));
-        let (trigger, shutdown) = Shutdown::pair();
-        let context = ReceiverContext {
-            allowed_hosts: std::sync::Arc::default(),
-            id: "otlp".to_owned(),
-            next: intake.clone(),
-            shutdown,
-            telemetry: metrics.receiver("otlp"),
-            peer_limits: PeerLimits::default(),
-            identity: profbridge_identity::Rules::default(),
-        };
-        let running = Box::new(Otlp::on(ThisHost::default(), clock(), settings)).start(context).await?;
-        let addresses = running.addresses.into_iter().collect();
-        let stopped = tokio::spawn(running.stopped);
-        Ok(Self { addresses, intake, consumer, metrics, trigger, stopped })
+        let otlp = Otlp::on(ThisHost::default(), clock(), settings(yaml));
+        Self(ReceiverRig::start_before(pipeline, "otlp", otlp, PLENTY, PeerLimits::default()).await.unwrap())
     }
 
     fn grpc(&self) -> SocketAddr {
-        self.addresses["grpc"]
+        self.address("grpc")
     }
 
     fn http(&self) -> SocketAddr {
-        self.addresses["http"]
+        self.address("http")
     }
 
     /// The generated client.
@@ -146,32 +123,17 @@ impl OtlpRig {
 
     /// A counter of the receiver: `accepted`, `refused` or `failed` samples.
     fn samples(&self, which: &str, transport: &str) -> u64 {
-        self.metric(&format!("otelcol_receiver_{which}_profile_samples{{receiver=\"otlp\",transport=\"{transport}\"}}"))
+        self.counter(&format!("otelcol_receiver_{which}_profile_samples"), transport, "")
     }
 
     /// A counter of the receiver: `accepted`, `refused` or `failed` spans.
     fn spans(&self, which: &str, transport: &str) -> u64 {
-        self.metric(&format!("otelcol_receiver_{which}_spans{{receiver=\"otlp\",transport=\"{transport}\"}}"))
-    }
-
-    /// How many requests ended as `success`, `refused` or `failure`.
-    fn requests(&self, outcome: &str, transport: &str) -> u64 {
-        self.metric(&format!(
-            "otelcol_receiver_requests{{receiver=\"otlp\",transport=\"{transport}\",outcome=\"{outcome}\"}}"
-        ))
+        self.counter(&format!("otelcol_receiver_{which}_spans"), transport, "")
     }
 
     /// How many connections became `served`, `handshake_failed` and so on.
     fn connections(&self, outcome: &str, transport: &str) -> u64 {
-        self.metric(&format!(
-            "profbridge_receiver_connections_total{{receiver=\"otlp\",transport=\"{transport}\",outcome=\"{outcome}\"}}"
-        ))
-    }
-
-    fn metric(&self, name: &str) -> u64 {
-        let text = self.metrics.encode();
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
+        self.counter("profbridge_receiver_connections_total", transport, &format!(",outcome=\"{outcome}\""))
     }
 }
 
@@ -218,20 +180,6 @@ fn unclear_layout() -> Vec<u8> {
     [nested(1, &nested(2, &profile)), nested(2, &[])].concat()
 }
 
-fn gzip(data: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn zlib(data: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn zstandard(data: &[u8]) -> Vec<u8> {
     zstd::encode_all(data, 1).unwrap()
 }
@@ -273,49 +221,16 @@ async fn http2(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<F
     sender
 }
 
-/// An answer, read to its end.
-#[derive(Debug)]
-struct ReadAnswer {
-    status: u16,
-    headers: ::http::HeaderMap,
-    body: Bytes,
+/// The body, which must be a `google.rpc.Status`.
+fn rpc_status(answer: &ReadAnswer) -> tonic_types::Status {
+    assert_eq!(answer.header("content-type"), Some("application/x-protobuf"));
+    tonic_types::Status::decode(answer.body.clone()).unwrap()
 }
 
-impl ReadAnswer {
-    async fn of(response: ::http::Response<Incoming>) -> Self {
-        let (head, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Self { status: head.status.as_u16(), headers: head.headers, body }
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-
-    /// The body, which must be a `google.rpc.Status`.
-    fn rpc_status(&self) -> tonic_types::Status {
-        assert_eq!(self.header("content-type"), Some("application/x-protobuf"));
-        tonic_types::Status::decode(self.body.clone()).unwrap()
-    }
-
-    /// The body of a successful answer.
-    fn response(&self) -> ExportProfilesServiceResponse {
-        assert_eq!((self.status, self.header("content-type")), (200, Some("application/x-protobuf")));
-        ExportProfilesServiceResponse::decode(self.body.clone()).unwrap()
-    }
-}
-
-/// Sends a request over a new HTTP/1 connection.
-async fn http1<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
-where
-    B: Body + Send + Unpin + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-    tokio::spawn(connection);
-    ReadAnswer::of(sender.send_request(request).await.unwrap()).await
+/// The body of a successful answer.
+fn response(answer: &ReadAnswer) -> ExportProfilesServiceResponse {
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/x-protobuf")));
+    ExportProfilesServiceResponse::decode(answer.body.clone()).unwrap()
 }
 
 /// Sends raw bytes and reads until the peer closes.
@@ -326,19 +241,4 @@ async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     // A reset counts as an end.
     drop(patiently(stream.read_to_end(&mut answer)).await);
     String::from_utf8_lossy(&answer).into_owned()
-}
-
-/// Waits for something that must happen, and panics after a timeout instead of hanging.
-async fn patiently<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
-}
-
-/// Polls until a condition holds, for conditions without a notification.
-async fn until(mut reached: impl FnMut() -> bool) {
-    patiently(async {
-        while !reached() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }

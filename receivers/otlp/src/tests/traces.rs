@@ -127,7 +127,7 @@ async fn unaccepted_signals_are_refused() {
     }
     let rig = OtlpRig::start(LOOPBACK).await;
     let answer = http1(rig.http(), post("/v1/logs", None, Vec::new())).await;
-    let message = answer.rpc_status().message;
+    let message = rpc_status(&answer).message;
     assert!(message.contains("takes profiles and traces and no other"), "{message}");
     assert_eq!((answer.status, rig.spans("accepted", "http")), (404, 0));
 }
@@ -157,7 +157,7 @@ async fn unsupported_signals_are_forwarded() {
     let status = to_rig.export(request(vec![Span::default()])).await.unwrap_err();
     assert_eq!((status.code(), status.message().contains("trace_id: is missing")), (Code::InvalidArgument, true));
     let answer = http1(rig.http(), post("/v1/metrics", None, Vec::new())).await;
-    let message = answer.rpc_status().message;
+    let message = rpc_status(&answer).message;
     assert!(message.contains("takes profiles and traces and no other"), "{message}");
     let (_, profiles) = rig.export(rig.client(), small()).await;
     assert_eq!(profiles.observations(), 3);

@@ -5,30 +5,18 @@ mod push;
 mod scrape;
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use ::http::{HeaderMap, Method, Request};
+use ::http::{Method, Request};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::TokioIo;
-use profbridge_engine::budget::Budget;
+use http_body_util::Full;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::Now;
 use profbridge_engine::config::Section;
-use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
-use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Builder, Profile, Profiles, Telemetry, Value};
-use profbridge_net::{Shutdown, Trigger};
-use profbridge_testkit::{Consumer, intake};
+use profbridge_testkit::{PLENTY, ReadAnswer, ReceiverRig, gzip, http1, patiently};
 use profbridge_wire::pprof::{encode, groups};
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
 use crate::{Pprof, Settings};
-
-/// A memory budget that no test uses up by accident.
-const PLENTY: u64 = 1 << 30;
 
 /// When profiles were recorded, and when they arrive.
 const TIME: u64 = 1_760_000_000_000_000_000;
@@ -42,12 +30,20 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A running receiver.
-struct PprofRig {
-    address: Option<SocketAddr>,
-    consumer: Consumer,
-    metrics: Metrics,
-    trigger: Trigger,
-    stopped: JoinHandle<()>,
+struct PprofRig(ReceiverRig);
+
+impl std::ops::Deref for PprofRig {
+    type Target = ReceiverRig;
+
+    fn deref(&self) -> &ReceiverRig {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for PprofRig {
+    fn deref_mut(&mut self) -> &mut ReceiverRig {
+        &mut self.0
+    }
 }
 
 impl PprofRig {
@@ -56,26 +52,13 @@ impl PprofRig {
     }
 
     async fn start_with(yaml: &str, memory: u64) -> Self {
-        let (intake, consumer) = intake(memory);
-        let metrics = Metrics::new(Budget::new(memory));
-        let (trigger, shutdown) = Shutdown::pair();
-        let context = ReceiverContext {
-            allowed_hosts: std::sync::Arc::default(),
-            id: "pprof".to_owned(),
-            identity: profbridge_identity::Rules::default(),
-            next: intake,
-            shutdown,
-            telemetry: metrics.receiver("pprof"),
-            peer_limits: PeerLimits::default(),
-        };
         let clock = Clock::from_fn(|| Now { monotonic_nano: 0, unix_nano: ARRIVAL });
-        let running = Box::new(Pprof::new(settings(yaml)).with_clock(clock)).start(context).await.unwrap();
-        let address = running.addresses.first().map(|(_, address)| *address);
-        Self { address, consumer, metrics, trigger, stopped: tokio::spawn(running.stopped) }
+        let pprof = Pprof::new(settings(yaml)).with_clock(clock);
+        Self(ReceiverRig::start("pprof", pprof, memory).await.unwrap())
     }
 
     async fn send(&self, post: Post) -> ReadAnswer {
-        post.send(self.address.unwrap()).await
+        post.send(self.address("http")).await
     }
 
     /// Sends a request that must be refused, and checks that nothing is left of it.
@@ -88,24 +71,10 @@ impl PprofRig {
 
     /// Sends a request, returns what arrives, and checks that nothing else is left.
     async fn taken(&mut self, post: Post) -> Profiles {
-        let sent = post.send(self.address.unwrap());
+        let sent = post.send(self.address("http"));
         let (answer, taken) = tokio::join!(sent, patiently(self.consumer.take()));
         assert_eq!((answer.status, self.consumer.memory_used()), (200, 0), "{answer:?}");
         profiles(taken)
-    }
-
-    /// How many profiles of a transport ended as `success`, `refused` or `failure`.
-    fn requests(&self, transport: &str, outcome: &str) -> u64 {
-        let name =
-            format!("otelcol_receiver_requests{{receiver=\"pprof\",transport=\"{transport}\",outcome=\"{outcome}\"}}");
-        let text = self.metrics.encode();
-        let line = text.lines().find_map(|line| line.strip_prefix(&name));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
-    }
-
-    async fn stop(self) {
-        self.trigger.trigger();
-        patiently(self.stopped).await.unwrap();
     }
 }
 
@@ -145,13 +114,6 @@ fn cpu(time_unix_nano: u64) -> Bytes {
     encode(&batch, group).bytes.into()
 }
 
-fn gzip(data: &[u8]) -> Bytes {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap().into()
-}
-
 /// A request.
 #[derive(Clone)]
 struct Post {
@@ -176,25 +138,6 @@ impl Post {
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
-        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-        tokio::spawn(connection);
-        let request = request.body(Full::new(self.body)).unwrap();
-        let (head, body) = patiently(sender.send_request(request)).await.unwrap().into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        ReadAnswer { status: head.status.as_u16(), headers: head.headers, body }
+        http1(address, request.body(Full::new(self.body)).unwrap()).await
     }
-}
-
-/// An answer, read to its end.
-#[derive(Debug)]
-struct ReadAnswer {
-    status: u16,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-/// Waits for something that must happen, and panics after a timeout instead of hanging.
-async fn patiently<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
 }

@@ -24,7 +24,7 @@ const INGEST: &str = "/ingest?name=shop%7Bregion%3Deu%7D&from=1760000000&until=1
 #[tokio::test]
 async fn ingest() {
     let mut rig = PprofRig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
-    for profile in [cpu(0), gzip(&cpu(0)), cpu(TIME + 5)] {
+    for profile in [cpu(0), gzip(&cpu(0)).into(), cpu(TIME + 5)] {
         let said = if profile == cpu(TIME + 5) { TIME + 5 } else { TIME };
         let body = form(&[("sample_type_config", b"{}"), ("profile", &profile), ("prev_profile", b"")]);
         let plain = post(INGEST, body.clone()).header(FORM.0, FORM.1);
@@ -38,8 +38,8 @@ async fn ingest() {
             assert_eq!(times, [(said, 10_000_000_000); 2]);
         }
     }
-    assert_eq!((rig.requests("http", "success"), rig.requests("http", "failure")), (9, 0));
-    rig.stop().await;
+    assert_eq!((rig.requests("success", "http"), rig.requests("failure", "http")), (9, 0));
+    rig.0.stop().await;
 }
 
 /// Guarantees: a profile with an impossible time, before 2000 or more than a day from its arrival, gets the `from` of
@@ -61,7 +61,7 @@ async fn times_that_cannot_be() {
         let first = batch.profiles().next().unwrap();
         assert_eq!((first.time_unix_nano, first.duration_nano), expected, "{query} {own}");
     }
-    rig.stop().await;
+    rig.0.stop().await;
 }
 
 /// Guarantees: the error for another profile format names that format.
@@ -76,7 +76,7 @@ async fn foreign_formats() {
         let (status, why) = rig.refused(post("/api/pprof", body)).await;
         assert!(status == 400 && why.contains(said), "{why}");
     }
-    rig.stop().await;
+    rig.0.stop().await;
 }
 
 /// Guarantees: a plain profile arrives with the attributes in its query; one without samples is accepted and leaves
@@ -91,7 +91,7 @@ async fn plain() {
     let empty = b"\x0a\x04\x08\x01\x10\x01\x32\x00\x32\x01x";
     assert_eq!(rig.send(post("/api/pprof", &empty[..])).await.status, 200);
     assert_eq!(rig.consumer.memory_used(), 0);
-    rig.stop().await;
+    rig.0.stop().await;
 }
 
 /// Guarantees: each refused request gets its status and reason, is counted, and leaves nothing behind; a gzip bomb is
@@ -123,12 +123,12 @@ async fn refusals() {
         assert_eq!(answered, status, "{why}");
         assert!(why.contains(said), "{why}");
     }
-    assert_eq!((rig.requests("http", "success"), rig.requests("http", "failure")), (0, 13));
+    assert_eq!((rig.requests("success", "http"), rig.requests("failure", "http")), (0, 13));
     let (status, why) = rig.refused(post("/v1development/profiles", profile.clone())).await;
     assert!(status == 404 && why.contains("sent to /ingest or /api/pprof"), "{why}");
     let get = rig.send(Post { method: Method::GET, ..post("/ingest", "") }).await;
     assert_eq!((get.status, &get.headers["allow"]), (405, &"POST".parse().unwrap()));
-    rig.stop().await;
+    rig.0.stop().await;
 }
 
 /// Guarantees: if memory is short, the sender is told when to retry; if the profile can never fit, it is refused
@@ -138,6 +138,6 @@ async fn memory() {
     let rig = PprofRig::start_with(LOOPBACK, 100_000).await;
     let (status, why) = rig.refused(post("/api/pprof", cpu(TIME))).await;
     assert_eq!(status, 413, "{why}");
-    assert_eq!(rig.requests("http", "refused"), 1);
-    rig.stop().await;
+    assert_eq!(rig.requests("refused", "http"), 1);
+    rig.0.stop().await;
 }

@@ -80,13 +80,13 @@ async fn keys_that_are_not_allowed() {
     ] {
         let answer = rig.refused(request).await;
         assert_eq!(answer.status, 403);
-        assert!(answer.detail().contains("public_keys") && !answer.detail().contains(OTHER_KEY));
+        assert!(detail(&answer).contains("public_keys") && !detail(&answer).contains(OTHER_KEY));
     }
     // The client waits for permission to send the body.
     let head = format!(
         "POST /api/42/envelope/?sentry_key={OTHER_KEY} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
          content-length: 1000\r\n\r\n"
     );
-    let answer = raw::exchange(rig.address, head.as_bytes()).await;
+    let answer = raw::exchange(rig.http(), head.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
 }

@@ -17,13 +17,6 @@ const BROTLI: &[u8] = b"\
 /// 1 MiB of the byte 7, compressed by Google's brotli 1.2.
 const BROTLI_BOMB: &[u8] = b"\x5b\xff\xff\x8f\x5f\xe2\x20\x1e\x0b\x04\x72\xef\x1f\x00";
 
-fn zlib(data: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn zstandard(data: &[u8]) -> Vec<u8> {
     zstd::encode_all(data, 1).unwrap()
 }
@@ -42,7 +35,7 @@ async fn codings() {
         ("br", "br", BROTLI.to_vec()),
     ] {
         let (answer, taken) = rig.taken(post(body.clone()).header("content-encoding", coding)).await;
-        assert_eq!(answer.json(), serde_json::json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
+        assert_eq!(json(&answer), serde_json::json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
         assert_eq!(taken.items[0].payload, Payload::Packed(ByteRange { start: 82, len: 10 }));
         assert_eq!(taken.items[0].header, "{\"type\":\"attachment\",\"length\":10}");
         assert_eq!(taken.size_bytes(), (48 + 32 + body.len()) as u64);
@@ -72,7 +65,7 @@ async fn names_of_codings() {
         assert_eq!(rig.refused(post(body).header("content-encoding", coding)).await.status, 400, "{coding}");
     }
     let nothing = rig.refused(post(gzip(b"")).header("content-encoding", "gzip")).await;
-    assert_eq!((nothing.status, nothing.detail().as_str()), (400, "the envelope is empty"));
+    assert_eq!((nothing.status, detail(&nothing).as_str()), (400, "the envelope is empty"));
 }
 
 /// Attack: a body that exceeds the limit when decompressed is refused with 413, and so is one that announces or has
@@ -108,7 +101,7 @@ async fn chunked() {
     let body = first.received.as_ref().unwrap().body.clone();
     drop(first);
     assert_eq!((&body[..], Vec::from(body.clone()).capacity()), (SMALL.as_bytes(), SMALL.len()));
-    let waiting = tokio::spawn(post(SMALL).chunked().send(rig.address));
+    let waiting = tokio::spawn(post(SMALL).chunked().send(rig.http()));
     until(|| rig.consumer.memory_used() == bytes).await;
     assert_eq!(envelope(rig.consumer.take().await).size_bytes(), bytes);
     assert_eq!((waiting.await.unwrap().status, rig.consumer.memory_used()), (200, 0));

@@ -9,7 +9,7 @@ use super::*;
 #[tokio::test]
 async fn no_envelopes() {
     let rig = SentryRig::start(LOOPBACK).await;
-    for (body, detail) in [
+    for (body, expected) in [
         ("", "the envelope is empty"),
         ("\n", "header (byte 0): the line is empty"),
         ("{}\r\n{\"type\":\"x\"}\n1", "header (byte 0): the line ends in \\r\\n, a single \\n is required"),
@@ -39,13 +39,13 @@ async fn no_envelopes() {
         ),
     ] {
         let answer = rig.refused(post(body)).await;
-        assert_eq!((answer.status, answer.detail().as_str()), (400, detail), "{body:?}");
-        assert_eq!(answer.header("x-sentry-error"), Some(detail));
+        assert_eq!((answer.status, detail(&answer).as_str()), (400, expected), "{body:?}");
+        assert_eq!(answer.header("x-sentry-error"), Some(expected));
     }
     let items = "{\"type\":\"x\"}\n1\n".repeat(501);
     let answer = rig.refused(post(format!("{{}}\n{items}"))).await;
-    assert_eq!((answer.status, answer.detail().as_str()), (400, "the envelope has more than 500 items"));
-    assert_eq!(rig.requests("failure"), 19);
+    assert_eq!((answer.status, detail(&answer).as_str()), (400, "the envelope has more than 500 items"));
+    assert_eq!(rig.requests("failure", "http"), 19);
 }
 
 /// Attack: an endless header is not searched for keys, and invalid UTF-8 is refused like any error.
@@ -69,14 +69,14 @@ async fn too_much() {
         let [first, second] = kinds;
         format!("{{}}\n{{\"type\":\"{first}\"}}\n{{}}\n{{\"type\":\"{second}\"}}\n{{}}\n")
     };
-    for (body, detail) in [
+    for (body, expected) in [
         (two(["profile_chunk", "profile"]), "items[1]: more than 1 in one envelope of: profiles"),
         (two(["profile_chunk", "profile_chunk"]), "items[1]: more than 1 in one envelope of: profiles"),
         (two(["event", "transaction"]), "items[1]: more than 1 in one envelope of: events and transactions"),
         (large, "items[0]: larger than 1048576 bytes, the limit for events and transactions"),
     ] {
         let answer = rig.refused(post(body)).await;
-        assert_eq!((answer.status, answer.detail().as_str()), (413, detail));
+        assert_eq!((answer.status, detail(&answer).as_str()), (413, expected));
     }
 }
 

@@ -15,32 +15,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, Method, Request};
+use ::http::{Method, Request};
 use bytes::Bytes;
-use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::TokioIo;
-use profbridge_engine::budget::Budget;
 use profbridge_engine::config::Section;
-use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::{PeerLimits, RequestForwarder};
-use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
-use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Envelope, Telemetry};
-use profbridge_net::{Shutdown, Trigger};
-use profbridge_testkit::{Consumer, intake};
+use profbridge_testkit::{PLENTY, ReadAnswer, ReceiverRig, gzip, http1, intake, patiently, until, zlib};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
 use crate::{Sentry, Settings};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const OTHER_KEY: &str = "fedcba9876543210fedcba9876543210";
-
-/// A memory budget that no test uses up by accident.
-const PLENTY: u64 = 1 << 30;
 
 /// A free port, and everything else at its default.
 const LOOPBACK: &str = "endpoint: '127.0.0.1:0'";
@@ -57,14 +46,20 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A running receiver.
-struct SentryRig {
-    address: SocketAddr,
-    intake: Intake,
-    consumer: Consumer,
-    metrics: Metrics,
-    limits: PeerLimits,
-    trigger: Trigger,
-    stopped: JoinHandle<()>,
+struct SentryRig(ReceiverRig);
+
+impl std::ops::Deref for SentryRig {
+    type Target = ReceiverRig;
+
+    fn deref(&self) -> &ReceiverRig {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for SentryRig {
+    fn deref_mut(&mut self) -> &mut ReceiverRig {
+        &mut self.0
+    }
 }
 
 impl SentryRig {
@@ -73,34 +68,23 @@ impl SentryRig {
     }
 
     async fn start_with(settings: Settings, memory: u64) -> Self {
-        Self::start_beside(settings, memory, None).await
+        Self(ReceiverRig::start("sentry", Sentry::new(settings), memory).await.unwrap())
     }
 
     /// A receiver with an exporter that may forward requests.
-    async fn start_beside(settings: Settings, memory: u64, forwarder: Option<Arc<dyn RequestForwarder>>) -> Self {
-        let (intake, consumer) = intake(memory);
-        let (metrics, limits) = (Metrics::new(Budget::new(memory)), PeerLimits::default());
-        if let Some(forwarder) = forwarder {
-            limits.offer_forwarder("test", forwarder);
-        }
-        let (trigger, shutdown) = Shutdown::pair();
-        let context = ReceiverContext {
-            allowed_hosts: std::sync::Arc::default(),
-            id: "sentry".to_owned(),
-            identity: profbridge_identity::Rules::default(),
-            next: intake.clone(),
-            shutdown,
-            telemetry: metrics.receiver("sentry"),
-            peer_limits: limits.clone(),
-        };
-        let running = Box::new(Sentry::new(settings)).start(context).await.unwrap();
-        let address = running.addresses[0].1;
-        Self { address, intake, consumer, metrics, limits, trigger, stopped: tokio::spawn(running.stopped) }
+    async fn start_beside(settings: Settings, memory: u64, forwarder: Arc<dyn RequestForwarder>) -> Self {
+        let (pipeline, limits) = (intake(memory), PeerLimits::default());
+        limits.offer_forwarder("test", forwarder);
+        Self(ReceiverRig::start_before(pipeline, "sentry", Sentry::new(settings), memory, limits).await.unwrap())
+    }
+
+    fn http(&self) -> SocketAddr {
+        self.address("http")
     }
 
     /// Sends a request that must be refused, and checks that nothing is left of it.
     async fn refused(&self, post: Post) -> ReadAnswer {
-        let answer = post.send(self.address).await;
+        let answer = post.send(self.http()).await;
         assert!(answer.status >= 400, "{answer:?}");
         assert_eq!(self.consumer.memory_used(), 0);
         answer
@@ -108,17 +92,9 @@ impl SentryRig {
 
     /// Sends a request, returns what arrives, and checks that nothing else is left.
     async fn taken(&mut self, post: Post) -> (ReadAnswer, Envelope) {
-        let (answer, taken) = tokio::join!(post.send(self.address), patiently(self.consumer.take()));
+        let (answer, taken) = tokio::join!(post.send(self.http()), patiently(self.consumer.take()));
         assert_eq!(self.consumer.memory_used(), 0);
         (answer, envelope(taken))
-    }
-
-    /// How many requests ended as `success`, `refused` or `failure`.
-    fn requests(&self, outcome: &str) -> u64 {
-        let name = format!("otelcol_receiver_requests{{receiver=\"sentry\",transport=\"http\",outcome=\"{outcome}\"}}");
-        let text = self.metrics.encode();
-        let line = text.lines().find_map(|line| line.strip_prefix(&name));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
     }
 }
 
@@ -196,70 +172,19 @@ impl Post {
         let body = Full::new(self.body);
         if self.chunked {
             // A mapped body has no size hint.
-            exchange(address, request.body(body.map_frame(|frame| frame)).unwrap()).await
+            http1(address, request.body(body.map_frame(|frame| frame)).unwrap()).await
         } else {
-            exchange(address, request.body(body).unwrap()).await
+            http1(address, request.body(body).unwrap()).await
         }
     }
 }
 
-/// An answer, read to its end.
-#[derive(Debug)]
-struct ReadAnswer {
-    status: u16,
-    headers: HeaderMap,
-    body: Bytes,
+fn json(answer: &ReadAnswer) -> Value {
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    serde_json::from_slice(&answer.body).unwrap()
 }
 
-impl ReadAnswer {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-
-    fn json(&self) -> Value {
-        assert_eq!(self.header("content-type"), Some("application/json"));
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// Why the request was refused.
-    fn detail(&self) -> String {
-        self.json()["detail"].as_str().unwrap().to_owned()
-    }
-}
-
-/// Sends a request in a connection of its own.
-async fn exchange<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
-where
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-    tokio::spawn(connection);
-    let (head, body) = patiently(sender.send_request(request)).await.unwrap().into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    ReadAnswer { status: head.status.as_u16(), headers: head.headers, body }
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
-}
-
-/// Waits for something that must happen, and panics after a timeout instead of hanging.
-async fn patiently<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
-}
-
-/// Polls until a condition holds, for conditions without a notification.
-async fn until(mut reached: impl FnMut() -> bool) {
-    patiently(async {
-        while !reached() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+/// Why a request was refused.
+fn detail(answer: &ReadAnswer) -> String {
+    json(answer)["detail"].as_str().unwrap().to_owned()
 }

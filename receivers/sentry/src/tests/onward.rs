@@ -1,65 +1,33 @@
 //! Requests that are forwarded unread to a server in this process.
 
-use std::sync::{Arc, Mutex};
-
 use ::http::Response;
+use ::http::request::Parts;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use profbridge_engine::component::BoxFuture;
-use profbridge_engine::peer_limits::RequestForwarder;
 use profbridge_net::client::{ForwardingClient, HttpClientConfig, PartlyReadBody, Proxies};
-use tokio::net::TcpListener;
+use profbridge_testkit::Peer;
 
 use super::*;
 
-/// A request as the server received it: its line, its headers, its body.
-#[derive(Debug, Clone)]
-struct Seen {
-    line: String,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-/// A server, and the forwarder to it.
+/// A server that answers everything with 202, a header of its own and a body, and the forwarder to it.
 #[derive(Debug)]
 struct ForwardingServer {
     forwarding: ForwardingClient,
-    address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    peer: Peer,
 }
 
 impl ForwardingServer {
-    /// Starts a server that answers everything with 202, its own headers and a body.
     async fn start() -> Arc<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
-        let kept = Arc::clone(&seen);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let kept = Arc::clone(&kept);
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let kept = Arc::clone(&kept);
-                    async move {
-                        let (head, body) = request.into_parts();
-                        let line = format!("{} {}", head.method, head.uri);
-                        let body = body.collect().await?.to_bytes();
-                        kept.lock().unwrap().push(Seen { line, headers: head.headers, body });
-                        let answer = Response::builder().status(202).header("location", "/api/42/upload/7/");
-                        Ok::<_, hyper::Error>(answer.body(Full::new(Bytes::from_static(b"theirs"))).unwrap())
-                    }
-                });
-                tokio::spawn(
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
-                );
-            }
+        let peer = Peer::start(|_| {
+            let answer = Response::builder().status(202).header("location", "/api/42/upload/7/");
+            answer.body(Full::new(Bytes::from_static(b"theirs"))).unwrap()
         });
         let config = HttpClientConfig { tls: None, proxies: Proxies::none(), ..HttpClientConfig::default() };
-        Arc::new(Self { forwarding: ForwardingClient::new(&config).unwrap(), address, seen })
+        Arc::new(Self { forwarding: ForwardingClient::new(&config).unwrap(), peer: peer.await })
     }
 
-    fn only(&self) -> Seen {
-        let seen = self.seen.lock().unwrap();
+    fn only(&self) -> (Parts, Bytes) {
+        let seen = self.peer.seen.lock().unwrap();
         assert_eq!(seen.len(), 1);
         seen[0].clone()
     }
@@ -76,7 +44,7 @@ impl RequestForwarder for ForwardingServer {
         request: Request<PartlyReadBody>,
     ) -> BoxFuture<'a, Result<Response<Incoming>, String>> {
         assert!(server.is_none_or(|server| self.knows(server)));
-        let url = format!("http://{}{}", self.address, request.uri()).parse().unwrap();
+        let url = format!("http://{}{}", self.peer.address, request.uri()).parse().unwrap();
         Box::pin(async move { self.forwarding.pass(url, request).await.map_err(|failure| failure.to_string()) })
     }
 }
@@ -84,8 +52,7 @@ impl RequestForwarder for ForwardingServer {
 async fn rig(yaml: &str, memory: u64) -> (SentryRig, Arc<ForwardingServer>) {
     let forwarder = ForwardingServer::start().await;
     let rig =
-        SentryRig::start_beside(settings(yaml), memory, Some(Arc::clone(&forwarder) as Arc<dyn RequestForwarder>))
-            .await;
+        SentryRig::start_beside(settings(yaml), memory, Arc::clone(&forwarder) as Arc<dyn RequestForwarder>).await;
     (rig, forwarder)
 }
 
@@ -117,17 +84,17 @@ async fn every_address() {
         let (rig, forwarder) = rig(LOOPBACK, PLENTY).await;
         let body = if method == Method::POST || method == Method::PATCH { "{\"a\": 1}" } else { "" };
         let request = bare(body).method(method.clone()).to(path).header("x-own", "kept").header("te", "trailers");
-        let answer = request.exchange(rig.address).await;
+        let answer = request.exchange(rig.http()).await;
         assert_eq!((answer.status, answer.header("location")), (202, Some("/api/42/upload/7/")), "{path}");
         assert_eq!(answer.body, if method == Method::HEAD { "" } else { "theirs" }, "{path}");
-        let seen = forwarder.only();
-        assert_eq!((seen.line, &seen.body[..]), (format!("{method} {arrives}"), body.as_bytes()));
-        let mut names: Vec<&str> = seen.headers.keys().map(|name| name.as_str()).collect();
+        let (head, received) = forwarder.only();
+        assert_eq!((head.method, head.uri.to_string().as_str(), &received[..]), (method, arrives, body.as_bytes()));
+        let mut names: Vec<&str> = head.headers.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
         let expected = if body.is_empty() { &["host", "x-own"][..] } else { &["content-length", "host", "x-own"] };
         assert_eq!(names, expected, "{path}");
-        assert_eq!(seen.headers["host"], forwarder.address.to_string());
-        assert_eq!(rig.requests("success"), 1);
+        assert_eq!(head.headers["host"], forwarder.peer.address.to_string());
+        assert_eq!(rig.requests("success", "http"), 1);
     }
 }
 
@@ -138,12 +105,12 @@ async fn every_address() {
 async fn unforwardable_requests_are_refused() {
     let rig = SentryRig::start(LOOPBACK).await;
     let answer = rig.refused(bare("x").to("/api/42/minidump/")).await;
-    assert_eq!((answer.status, answer.detail().contains("an `upstream`")), (404, true), "{answer:?}");
+    assert_eq!((answer.status, detail(&answer).contains("an `upstream`")), (404, true), "{answer:?}");
     let (rig, forwarder) = self::rig(&format!("{{{LOOPBACK}, public_keys: [{KEY}]}}"), PLENTY).await;
     assert_eq!(rig.refused(bare("x").to(format!("/api/42/unreal/{OTHER_KEY}/"))).await.status, 403);
-    assert!(forwarder.seen.lock().unwrap().is_empty());
-    assert_eq!(bare("x").to(format!("/api/42/unreal/{KEY}/")).exchange(rig.address).await.status, 202);
-    assert_eq!(bare("x").to("/api/42/nel/").header("x-sentry-auth", auth(KEY)).exchange(rig.address).await.status, 202);
+    assert!(forwarder.peer.seen.lock().unwrap().is_empty());
+    assert_eq!(bare("x").to(format!("/api/42/unreal/{KEY}/")).exchange(rig.http()).await.status, 202);
+    assert_eq!(bare("x").to("/api/42/nel/").header("x-sentry-auth", auth(KEY)).exchange(rig.http()).await.status, 202);
 }
 
 /// An envelope with one attachment.
@@ -180,10 +147,10 @@ async fn large_envelopes() {
     ] {
         let (rig, forwarder) = rig(LOOPBACK, 8 << 20).await;
         let body = request.body.clone();
-        assert_eq!(request.exchange(rig.address).await.status, 202);
-        let seen = forwarder.only();
-        assert!(seen.line == "POST /api/42/envelope/" && seen.body == body);
-        assert!(seen.headers["x-sentry-auth"].to_str().unwrap().contains(KEY));
+        assert_eq!(request.exchange(rig.http()).await.status, 202);
+        let (head, received) = forwarder.only();
+        assert!(head.method == "POST" && head.uri == "/api/42/envelope/" && received == body);
+        assert!(head.headers["x-sentry-auth"].to_str().unwrap().contains(KEY));
         assert_eq!(rig.consumer.memory_used(), 0);
     }
     let (mut rig, forwarder) = rig(LOOPBACK, PLENTY).await;
@@ -192,7 +159,7 @@ async fn large_envelopes() {
     chunk.extend_from_slice(&attachment(3 << 20)[b"{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}\n".len()..]);
     let (answer, taken) = rig.taken(post(chunk)).await;
     assert_eq!((answer.status, taken.items.len(), taken.views.len()), (200, 2, 1));
-    assert!(forwarder.seen.lock().unwrap().is_empty());
+    assert!(forwarder.peer.seen.lock().unwrap().is_empty());
 }
 
 /// Guarantees: a large envelope with a wrong key or without one is refused before it is forwarded.
@@ -201,7 +168,7 @@ async fn large_and_not_allowed() {
     let (rig, forwarder) = rig(&format!("{{{LOOPBACK}, public_keys: [{OTHER_KEY}]}}"), PLENTY).await;
     assert_eq!(rig.refused(post(attachment(3 << 20))).await.status, 403);
     assert_eq!(rig.refused(bare(attachment(3 << 20))).await.status, 401);
-    assert!(forwarder.seen.lock().unwrap().is_empty());
+    assert!(forwarder.peer.seen.lock().unwrap().is_empty());
 }
 
 /// Guarantees: the DSN in an envelope's header selects the server; if it names this receiver, under any of its names,
@@ -219,5 +186,5 @@ async fn servers() {
     let named = post(of("relay.example")).header("x-forwarded-host", "relay.example");
     assert_eq!(rig.taken(named).await.1.meta.server, None);
     let answer = rig.refused(post(of("o2.ingest.sentry.io"))).await;
-    assert_eq!((answer.status, answer.detail().contains("names o2.ingest.sentry.io")), (403, true), "{answer:?}");
+    assert_eq!((answer.status, detail(&answer).contains("names o2.ingest.sentry.io")), (403, true), "{answer:?}");
 }

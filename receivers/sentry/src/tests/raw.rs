@@ -29,9 +29,9 @@ async fn quick() -> SentryRig {
 #[tokio::test]
 async fn a_slow_client_is_cut() {
     let rig = quick().await;
-    let answer = exchange(rig.address, (head("content-length: 100") + "{}\n").as_bytes()).await;
+    let answer = exchange(rig.http(), (head("content-length: 100") + "{}\n").as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!((rig.requests("failure"), rig.consumer.memory_used()), (1, 0));
+    assert_eq!((rig.requests("failure", "http"), rig.consumer.memory_used()), (1, 0));
 }
 
 /// Attack: a length above the limit is refused although no body follows, and a body with broken framing is 400.
@@ -40,10 +40,10 @@ async fn a_slow_client_is_cut() {
 async fn lying_lengths_and_broken_chunks() {
     let rig = quick().await;
     for length in [(200_u64 << 20) + 1, 1 << 63] {
-        let answer = exchange(rig.address, head(&format!("content-length: {length}")).as_bytes()).await;
+        let answer = exchange(rig.http(), head(&format!("content-length: {length}")).as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{length}: {answer}");
     }
-    let answer = exchange(rig.address, (head("transfer-encoding: chunked") + "zz\r\nx\r\n").as_bytes()).await;
+    let answer = exchange(rig.http(), (head("transfer-encoding: chunked") + "zz\r\nx\r\n").as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
@@ -51,20 +51,20 @@ async fn lying_lengths_and_broken_chunks() {
 #[tokio::test]
 async fn a_claim_holds_no_memory() {
     let rig = SentryRig::start(LOOPBACK).await;
-    let mut stream = TcpStream::connect(rig.address).await.unwrap();
+    let mut stream = TcpStream::connect(rig.http()).await.unwrap();
     stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
     stream.write_all(b"{").await.unwrap();
     until(|| rig.consumer.memory_used() > 0).await;
     assert_eq!(rig.consumer.memory_used(), 64 * 1024);
     drop(stream);
-    until(|| rig.consumer.memory_used() == 0 && rig.requests("failure") == 1).await;
+    until(|| rig.consumer.memory_used() == 0 && rig.requests("failure", "http") == 1).await;
 }
 
 /// Guarantees: a client that sends all of a refused body before it reads gets the answer, and can reuse the connection.
 #[tokio::test]
 async fn who_sends_all_first_sees_the_answer() {
     let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;
-    let mut stream = TcpStream::connect(rig.address).await.unwrap();
+    let mut stream = TcpStream::connect(rig.http()).await.unwrap();
     // More than the socket buffers of both sides.
     let body = vec![0; 32 << 20];
     stream.write_all(head(&format!("content-length: {}", body.len())).as_bytes()).await.unwrap();

@@ -21,11 +21,11 @@ async fn no_memory_means_later() {
         let rig = SentryRig::start_with(settings(BRIEF), 1 << 20).await;
         let needed = if request.body.len() < 30_000 && request.body.len() > 1000 { 30_000 } else { 0 };
         let held = rig.intake.admit((1 << 20) - needed).unwrap();
-        let answer = request.send(rig.address).await;
+        let answer = request.send(rig.http()).await;
         assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")), "{answer:?}");
-        assert!(answer.detail().contains("bytes of memory are used"), "{answer:?}");
+        assert!(detail(&answer).contains("bytes of memory are used"), "{answer:?}");
         drop(held);
-        assert_eq!((rig.consumer.memory_used(), rig.requests("refused")), (0, 1));
+        assert_eq!((rig.consumer.memory_used(), rig.requests("refused", "http")), (0, 1));
     }
 }
 
@@ -41,7 +41,7 @@ async fn memory_that_becomes_free_is_taken() {
         let held = rig.intake.admit((1 << 20) - left).unwrap();
         let small = request.body.len() < 1000;
         let more = small.then(|| rig.intake.admit(left).unwrap());
-        let waiting = tokio::spawn(request.send(rig.address));
+        let waiting = tokio::spawn(request.send(rig.http()));
         if !small {
             until(|| rig.consumer.memory_used() > (1 << 20) - left).await;
         }
@@ -64,7 +64,7 @@ async fn decoding_waits_for_no_other() {
     let body = gzip((head + &payload).as_bytes());
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..EACH {
-        senders.spawn(post(body.clone()).header("content-encoding", "gzip").send(rig.address));
+        senders.spawn(post(body.clone()).header("content-encoding", "gzip").send(rig.address()));
     }
     for _ in 0..EACH {
         assert!(patiently(rig.consumer.take()).await.is_some());
@@ -93,12 +93,12 @@ async fn a_full_queue() {
     rig.consumer.set_full(Some(Overflow::Refuse));
     let answer = rig.refused(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
-    assert!(answer.detail().contains("the queue of exporter test is full"));
+    assert!(detail(&answer).contains("the queue of exporter test is full"));
     assert!(rig.consumer.totals().dropped.is_none(), "its sender has it");
 
     let mut rig = SentryRig::start(PATIENT).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
-    let waiting = tokio::spawn(post(SMALL).send(rig.address));
+    let waiting = tokio::spawn(post(SMALL).send(rig.http()));
     until(|| rig.consumer.waiting() == 1).await;
     assert_eq!(rig.consumer.memory_used(), 0);
     rig.consumer.set_full(None);
@@ -114,7 +114,7 @@ async fn without_patience() {
     assert_eq!(rig.refused(post(SMALL)).await.status, 503);
     rig.consumer.set_full(None);
     let held = rig.intake.admit(1 << 20).unwrap();
-    assert_eq!(post(SMALL).send(rig.address).await.status, 503);
+    assert_eq!(post(SMALL).send(rig.http()).await.status, 503);
     drop(held);
 }
 
@@ -123,11 +123,11 @@ async fn without_patience() {
 #[tokio::test]
 async fn a_shutdown() {
     let mut rig = SentryRig::start(LOOPBACK).await;
-    let under_way = tokio::spawn(post(SMALL).send(rig.address));
+    let under_way = tokio::spawn(post(SMALL).send(rig.http()));
     until(|| rig.consumer.memory_used() > 0).await;
     rig.trigger.trigger();
     patiently(async {
-        while tokio::net::TcpListener::bind(rig.address).await.is_err() {
+        while tokio::net::TcpListener::bind(rig.http()).await.is_err() {
             tokio::task::yield_now().await;
         }
     })
@@ -135,7 +135,7 @@ async fn a_shutdown() {
     assert!(!rig.stopped.is_finished());
     assert!(patiently(rig.consumer.take()).await.is_some());
     assert_eq!(under_way.await.unwrap().status, 200);
-    patiently(rig.stopped).await.unwrap();
+    patiently(&mut rig.stopped).await.unwrap();
 
     let mut rig = SentryRig::start(LOOPBACK).await;
     rig.consumer.close();

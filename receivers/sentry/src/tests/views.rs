@@ -31,7 +31,7 @@ async fn chunks() {
             assert_eq!(matches!(taken.items[0].payload, Payload::Packed(_)), coding == "gzip");
 
             let bytes = taken.size_bytes();
-            let waiting = tokio::spawn(request.send(rig.address));
+            let waiting = tokio::spawn(request.send(rig.http()));
             until(|| rig.consumer.memory_used() == bytes).await;
             rig.consumer.take().await.unwrap();
             waiting.await.unwrap();
@@ -119,7 +119,7 @@ async fn spans() {
             assert_eq!(taken.views_bytes(), expected + profiles, "{coding}");
 
             let bytes = taken.size_bytes();
-            let waiting = tokio::spawn(request.send(rig.address));
+            let waiting = tokio::spawn(request.send(rig.http()));
             until(|| rig.consumer.memory_used() == bytes).await;
             rig.consumer.take().await.unwrap();
             waiting.await.unwrap();

@@ -1,4 +1,4 @@
-use profbridge_model::thread::State;
+use profbridge_model::thread::ThreadState;
 use profbridge_model::{Profiles, Value};
 use profbridge_sampler::message::{Batch, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust};
 use profbridge_symbolizer::{Settings, Symbolizer};
@@ -60,7 +60,7 @@ fn batch(id: u64, second: u64) -> Batch {
 fn seconds(profiles: &Profiles) -> (u64, u64) {
     let (mut running, mut waiting) = (0, 0);
     for sample in profiles.profiles().flat_map(|profile| profiles.samples(profile)) {
-        let is_waiting = State::of(profiles.dictionary(), sample.attributes) == Some(State::Waiting);
+        let is_waiting = ThreadState::of(profiles.dictionary(), sample.attributes) == Some(ThreadState::Waiting);
         let sum = if is_waiting { &mut waiting } else { &mut running };
         *sum += sample.values().sum::<i64>().unsigned_abs() / SECOND;
     }

@@ -21,29 +21,8 @@ struct Scalars {
 /// Guarantees: as text every scalar keeps its written form, whatever type YAML would give it.
 #[test]
 fn text_stays_as_written() {
-    for written in [
-        "0123",
-        "1.10",
-        "1e3",
-        "yes",
-        "no",
-        "on",
-        "true",
-        "2024-01-01",
-        "12:30:45",
-        "0x1F",
-        "1_000",
-        ".5",
-        "+1",
-        "-0",
-        "1.0",
-        ".inf",
-        "007",
-        "123456789012345678901234567890",
-        "localhost:4317",
-        "a b",
-        "é",
-    ] {
+    let all = "0123|1.10|1e3|yes|no|on|true|2024-01-01|12:30:45|0x1F|1_000|.5|+1|-0|1.0|.inf|007|localhost:4317|a b|é";
+    for written in all.split('|').chain(["123456789012345678901234567890"]) {
         let settings: Scalars =
             settings(&format!("text: {written}\nlist: [{written}]\nmap: {{k: {written}}}")).unwrap();
         assert_eq!(settings.text, written);

@@ -94,20 +94,6 @@ async fn plaintext_goes_through_a_tunnel() {
     }
 }
 
-/// Guarantees: TLS runs inside the tunnel, to the destination and not to the proxy.
-#[tokio::test]
-async fn tls_runs_inside_the_tunnel() {
-    let authority = Authority::new();
-    let tls = authority.server("backend.invalid").load(HttpVersions::Http2).unwrap();
-    let server = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
-    let backend = format!("backend.invalid:{}", server.addr.port());
-    let (proxy, mut asked) = proxy(None).await;
-    let proxies = Proxies::new(&format!("http://{proxy}"), "", "");
-    let config = GrpcClientConfig { tls: authority.client(), proxies, ..config(backend) };
-    assert!(call(grpc_channel(&config).unwrap()).await.unwrap().starts_with("POST https://"));
-    assert!(asked.recv().await.unwrap().starts_with("CONNECT "));
-}
-
 /// Guarantees: a channel whose peer was unreachable connects at a later call.
 #[tokio::test]
 async fn a_channel_comes_back() {
@@ -125,17 +111,6 @@ async fn a_channel_comes_back() {
         answer = call(channel) => assert!(answer.is_ok(), "{answer:?}"),
         _ = serving => unreachable!("the server runs until it is told to stop"),
     }
-}
-
-/// Guarantees: the connect timeout ends a hanging handshake.
-#[tokio::test]
-async fn a_hanging_handshake_times_out() {
-    let addr = silent().await;
-    let authority = Authority::new();
-    let tls = authority.client();
-    let config = GrpcClientConfig { tls, connect_timeout: Duration::from_millis(50), ..config(addr.to_string()) };
-    let error = call(grpc_channel(&config).unwrap()).await.unwrap_err();
-    assert!(error.contains(&format!("no connection to {addr} within 50ms")), "{error}");
 }
 
 /// Guarantees: if a client uses no TLS and the server does, or HTTP/1 and the server gRPC, the error says what to change.

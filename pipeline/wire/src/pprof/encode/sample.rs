@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profbridge_model::thread::State;
+use profbridge_model::thread::ThreadState;
 use profbridge_model::{Attribute, AttributeSetId, LinkId, Profile, Sample, Value, varint};
 
 use super::super::span::{self, LabelValue, SpanLabels};
@@ -35,7 +35,7 @@ impl<'a> ProfileEncoder<'a> {
                 varint::put(&mut list, total(&self.batch.sample(profile.samples.start + row)) as u64);
             }
             if self.has_states {
-                let is_waiting = State::of(self.dictionary, first.attributes) == Some(State::Waiting);
+                let is_waiting = ThreadState::of(self.dictionary, first.attributes) == Some(ThreadState::Waiting);
                 let value = total(&first) as u64;
                 for value in if is_waiting { [0, value] } else { [value, 0] } {
                     varint::put(&mut list, value);
