@@ -29,9 +29,9 @@ fn help() {
         assert!(help.contains(command), "{help}");
         assert!(run(folder.path(), &[command, "--help"]).status.success());
     }
-    for of in [&[][..], &["run"], &["convert"], &["demo"], &["sample"], &["top"], &["profiler"], &["profiler", "start"]]
-    {
-        let help = run(folder.path(), &[of, &["--help"]].concat()).stdout;
+    for of in ["", "run", "convert", "demo", "sample", "top", "dump", "profiler", "profiler start"] {
+        let arguments: Vec<&str> = of.split_whitespace().chain(["--help"]).collect();
+        let help = run(folder.path(), &arguments).stdout;
         let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 100).collect();
         assert!(!help.is_empty() && wide.is_empty(), "{of:?}: {wide:#?}");
     }

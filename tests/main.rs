@@ -16,6 +16,8 @@ mod configuration_errors;
 mod convert;
 mod delivery;
 #[cfg(target_os = "linux")]
+mod dump;
+#[cfg(target_os = "linux")]
 mod ending;
 mod examples;
 mod failures;

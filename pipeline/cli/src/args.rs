@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Sample(sampling::SampleArgs),
     /// Watch where processes spend their time, in the terminal: drawn anew each second.
     Top(sampling::TopArgs),
+    /// Show what each thread of a process does at this moment: its stack, and what it waits for.
+    Dump(sampling::DumpArgs),
     /// Start or stop the profiler of a running profbridge, or ask what it does.
     Profiler(sampling::ProfilerArgs),
 }

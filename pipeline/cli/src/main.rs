@@ -1,7 +1,7 @@
 //! The `profbridge` binary: the command line around the pipeline.
 //!
 //! `run` and `validate` create a plan from the configuration and the compiled-in components (`components`); `demo`,
-//! `convert`, `sample` and `profiler` are tools that use the same crates. This crate handles arguments, files, the
+//! `convert`, `sample`, `dump` and `profiler` are tools that use the same crates. This crate handles arguments, files, the
 //! terminal and signals. The components decide what is received, changed and sent.
 
 mod args;
@@ -12,6 +12,7 @@ mod convert;
 mod demo;
 mod destination;
 mod diff;
+mod dump;
 mod files;
 mod limits;
 mod logging;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Send(arguments) => send::run(&arguments),
         Command::Sample(arguments) => sample::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
         Command::Profiler(arguments) => profiler::run(&arguments),
     };
     logging::finish();

@@ -22,17 +22,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use profbridge_model::Profiles;
 use profbridge_sampler::is_any_named;
-use profbridge_sampler::message::TargetId;
+use profbridge_sampler::message::{Batch, Process, TargetId};
 use profbridge_sampler::owner::{Inherited, SuperviseError, Supervised};
 use profbridge_symbolizer::Symbolizer;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::sampling::{SampleArgs, Subject};
 use crate::destination::Destination;
-use crate::top::Top;
 use crate::views::flamegraph::GraphStyle;
 use crate::{Failure, logging, terminal};
+pub(crate) use collect::label;
 pub(crate) use progress::Look;
 use run::{Run, Sampling};
 use sampler::Sampler;
@@ -53,8 +54,53 @@ pub(crate) enum Purpose {
         /// How a flame graph is drawn, and functions are listed.
         graph: GraphStyle,
     },
-    /// A live view.
-    View(Box<Top>),
+    /// Showing its samples in another way.
+    View(Box<dyn View>),
+}
+
+/// A view of the samples of a run.
+pub(crate) trait View {
+    /// Whether it is shown while the run goes on. Otherwise only its end is: processes that are found later are not
+    /// announced, and the end waits for names as long as a file does.
+    fn is_live(&self) -> bool;
+
+    /// Called before a command is started, to change the streams that it inherits.
+    fn before_command(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Called after it was started, or failed to start.
+    fn after_command(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Shows a message to the user, without terminal control characters.
+    fn say(&mut self, text: &str) {
+        terminal::say(text);
+    }
+
+    /// A process was found.
+    fn attached(&mut self, _process: &Process) {}
+
+    /// Samples have arrived; [`take`](Self::take) gets them once they are named.
+    fn arrived(&mut self, _batch: &Batch) {}
+
+    /// Adds samples. `until` is their end, relative to the start of the run.
+    fn take(&mut self, profiles: &Profiles, until: Duration);
+
+    /// Updates the state of the run. Called many times a second; returns whether to end it.
+    fn look(&mut self, look: &Look<'_>) -> bool;
+
+    /// Called when sampling has ended; the last samples are still to arrive.
+    fn close(&mut self);
+
+    /// Whether the view also shows the last samples, which arrive after it was closed.
+    fn shows_the_end(&self) -> bool {
+        true
+    }
+
+    /// Shows the end of the run, after its last samples.
+    fn end(&mut self, look: &Look<'_>);
 }
 
 /// `profbridge sample`.
@@ -66,21 +112,19 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::from(WRONG_COMMAND_LINE));
         }
     };
-    start(&arguments.subject, |_| Ok(Purpose::Result { output, graph: arguments.graph }))
+    start(&arguments.subject, || Ok((Interrupt::listen()?, Purpose::Result { output, graph: arguments.graph })))
 }
 
-/// Samples, and writes or shows the result. The purpose is created after signals are handled, and before any process is
-/// started.
+/// Samples, and writes or shows the result. `prepare` is called before any thread or process is started.
 pub(crate) fn start(
     subject: &Subject,
-    purpose: impl FnOnce(&Interrupt) -> Result<Purpose, Failure>,
+    prepare: impl FnOnce() -> Result<(Interrupt, Purpose), Failure>,
 ) -> Result<ExitCode, Failure> {
     // The command inherits profbridge's original limits, not those changed below.
     let inherited =
         Inherited::now().map_err(|error| Failure::new("the system does not tell this process its limits", &error))?;
-    let interrupt = Interrupt::listen()?;
+    let (interrupt, mut purpose) = prepare()?;
     logging::start(LevelFilter::WARN);
-    let mut purpose = purpose(&interrupt)?;
     // Checked first, so that a long run does not fail at its end because the file cannot be written.
     if let Purpose::Result { output, .. } = &purpose {
         let pid = subject.pid.first().copied().unwrap_or_else(std::process::id);

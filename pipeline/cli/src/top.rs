@@ -19,7 +19,7 @@ use profbridge_model::Profiles;
 use state::State;
 
 use crate::args::sampling::TopArgs;
-use crate::sample::{Look, Purpose, start};
+use crate::sample::{Interrupt, Look, Purpose, View, start};
 use crate::{Failure, terminal};
 
 /// How often the screen is redrawn.
@@ -27,7 +27,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// Shows a live view until the end.
 pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
-    start(&arguments.subject, |interrupt| {
+    start(&arguments.subject, || {
+        let interrupt = Interrupt::listen()?;
         let mut view =
             Top { state: State::new(arguments.native), next: Instant::now() + REDRAW, lost: false, screen: None };
         if stdout().is_terminal() {
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
             view.next = Instant::now();
             view.screen = Some(Screen { console, output: None, size: (0, 0) });
         }
-        Ok(Purpose::View(Box::new(view)))
+        Ok((interrupt, Purpose::View(Box::new(view))))
     })
 }
 
@@ -60,22 +61,29 @@ struct Screen {
 }
 
 impl Top {
-    /// Called before a command is started, to change the streams that it inherits.
-    pub(crate) fn before_command(&mut self) -> Result<(), Failure> {
+    fn write(&mut self) {
+        self.lost |= !terminal::result(screen::plain(&mut self.state).join("\n"));
+    }
+}
+
+impl View for Top {
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn before_command(&mut self) -> Result<(), Failure> {
         if let Some(screen) = &mut self.screen {
             screen.output = Some(CommandOutput::redirect()?);
         }
         Ok(())
     }
 
-    /// Called after it was started, or failed to start.
-    pub(crate) fn after_command(&mut self) -> Result<(), Failure> {
+    fn after_command(&mut self) -> Result<(), Failure> {
         let output = self.screen.as_mut().and_then(|screen| screen.output.as_mut());
         output.map_or(Ok(()), CommandOutput::give_back)
     }
 
-    /// Shows a message to the user, without terminal control characters.
-    pub(crate) fn say(&mut self, text: &str) {
+    fn say(&mut self, text: &str) {
         if self.screen.as_ref().is_some_and(|screen| screen.console.is_open()) {
             self.state.say(text);
         } else {
@@ -83,13 +91,11 @@ impl Top {
         }
     }
 
-    /// Adds samples. `until` is their end, relative to the start of the run.
-    pub(crate) fn take(&mut self, profiles: &Profiles, until: Duration) {
+    fn take(&mut self, profiles: &Profiles, until: Duration) {
         self.state.take(profiles, until);
     }
 
-    /// Updates the state of the run. Called many times a second; returns whether the user wants to quit.
-    pub(crate) fn look(&mut self, look: &Look<'_>) -> bool {
+    fn look(&mut self, look: &Look<'_>) -> bool {
         self.state.look(look);
         let mut is_due = Instant::now() >= self.next;
         if is_due {
@@ -115,8 +121,7 @@ impl Top {
         false
     }
 
-    /// Closes the view and restores the terminal.
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.console.is_open()) else { return };
         screen.console.close();
         // Messages that were only on the closed screen.
@@ -126,19 +131,13 @@ impl Top {
         }
     }
 
-    /// Whether the view also shows the last samples, which arrive after it was closed. A screen is gone by then.
-    pub(crate) fn shows_the_end(&self) -> bool {
+    fn shows_the_end(&self) -> bool {
         self.screen.is_none() && !self.lost
     }
 
-    /// Shows the end of the run, after its last samples.
-    pub(crate) fn end(&mut self, look: &Look<'_>) {
+    fn end(&mut self, look: &Look<'_>) {
         self.state.look(look);
         self.write();
-    }
-
-    fn write(&mut self) {
-        self.lost |= !terminal::result(screen::plain(&mut self.state).join("\n"));
     }
 }
 

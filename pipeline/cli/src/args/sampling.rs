@@ -118,6 +118,56 @@ pub(crate) struct TopArgs {
     pub(crate) native: bool,
 }
 
+/// What `dump` says about what it shows.
+const ABOUT_DUMP: &str = "\
+Each thread has its state and its stack, the innermost function first, each with the line at which
+it is. The stack is the last one seen within half a second, or within a second where threads run
+too seldom to be seen sooner; threads may have been seen at different moments. Where a thread runs
+functions of Python, Node, Ruby or PHP, the machine code of the interpreter and the C library is
+left out, and while it waits that of all libraries; elsewhere the kernel is. --native shows all.
+
+No thread is stopped where the kernel permits perf events; elsewhere only running threads that stay
+in their own code are. The status is 0, or 1 where nothing could be read, and standard error says
+why. Ctrl-C ends it at once.";
+
+/// Which threads are shown, and how.
+#[derive(Debug, Args)]
+#[command(after_long_help = ABOUT_DUMP)]
+pub(crate) struct DumpArgs {
+    /// The process, by its id; several with commas, or with this option again. Needs the right to trace them: the same
+    /// user, or root.
+    #[arg(
+        short, long, required = true, value_name = "PID", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub(crate) pid: Vec<u32>,
+    /// Show the processes that these have started as well, and those that they have started in turn.
+    #[arg(long)]
+    pub(crate) subprocesses: bool,
+    /// Show every frame.
+    #[arg(long)]
+    pub(crate) native: bool,
+}
+
+impl DumpArgs {
+    /// What is sampled for it, for at most this long.
+    pub(crate) fn subject(&self, longest: Duration) -> Subject {
+        Subject {
+            pid: self.pid.clone(),
+            name: None,
+            subprocesses: self.subprocesses,
+            duration: Some(longest),
+            rate: DEFAULT_RATE,
+            mode: Mode::Wall,
+            stops: Stops::UserBound,
+            command: Vec::new(),
+        }
+    }
+}
+
+/// How often threads are sampled unless somebody says otherwise, in hertz.
+const DEFAULT_RATE: f64 = 101.0;
+
 /// Which processes are sampled, and how.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "name", "command"]))]
@@ -141,7 +191,7 @@ pub(crate) struct Subject {
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// How many samples to take of each thread in a second, 1 to 1000. It is lowered where sampling costs too much.
-    #[arg(short, long, value_name = "HERTZ", default_value = "101", value_parser = rate)]
+    #[arg(short, long, value_name = "HERTZ", default_value_t = DEFAULT_RATE, value_parser = rate)]
     pub(crate) rate: f64,
     /// What is sampled.
     #[arg(short, long, value_enum, default_value_t = Mode::Wall)]

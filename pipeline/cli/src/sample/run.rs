@@ -19,7 +19,6 @@ use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
 use profbridge_wire::folded::CalledBy;
 
-use super::Purpose;
 use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
@@ -28,11 +27,11 @@ use super::sampler::{Heard, Sampler};
 use super::signals::Interrupt;
 use super::stats::Stats;
 use super::writer::Writer;
+use super::{Purpose, View};
 use crate::Failure;
 use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
-use crate::top::Top;
 use crate::views::flamegraph::GraphStyle;
 use crate::views::sums::Sums;
 
@@ -83,8 +82,8 @@ pub(super) struct Run<'a> {
     /// How a flame graph is drawn, and functions are listed.
     graph: GraphStyle,
     writer: Option<Writer>,
-    /// The live view; without it the result is shown at the end.
-    view: Option<Box<Top>>,
+    /// The view; without it the result is shown at the end.
+    view: Option<Box<dyn View>>,
     /// When the view gets the next samples.
     next_part: Instant,
     progress: Option<Progress>,
@@ -288,6 +287,9 @@ impl<'a> Run<'a> {
     }
 
     fn batch(&mut self, mut batch: Batch) {
+        if let Some(view) = &mut self.view {
+            view.arrived(&batch);
+        }
         if let Some(gap) = self.gaps.fill(&mut batch) {
             self.say(&format!("note: sampling goes on; {:.2} s are missing", gap as f64 / 1e9));
         }
@@ -303,10 +305,10 @@ impl<'a> Run<'a> {
             }
             if self.begun.is_some() {
                 match self.named.of.get(&pid) {
-                    None => self.say(&format!("sampling {label} as well")),
+                    None => self.announce(&format!("sampling {label} as well")),
                     Some(before) if *before != label => {
                         let before = before.clone();
-                        self.say(&format!("sampling goes on with {label}, which {before} executed"));
+                        self.announce(&format!("sampling goes on with {label}, which {before} executed"));
                     }
                     Some(_) => {}
                 }
@@ -320,11 +322,11 @@ impl<'a> Run<'a> {
         } else if self.course.is_root(process.target) {
             self.follow.found();
             if self.named.is_worth_saying(pid) {
-                self.say(&format!("sampling {label} as well, which was started there"));
+                self.announce(&format!("sampling {label} as well, which was started there"));
             }
         } else {
             self.follow.found();
-            self.say(&format!("sampling {label} as well, which the command waits for"));
+            self.announce(&format!("sampling {label} as well, which the command waits for"));
         }
         self.named.of.insert(pid, label);
         self.named.targets.insert(pid, process.target);
@@ -343,6 +345,9 @@ impl<'a> Run<'a> {
             }
             // A command writes to the same terminal, so a progress line cannot be overwritten.
             self.progress = (self.sampling.command.is_none() && self.view.is_none()).then(Progress::new);
+        }
+        if let Some(view) = &mut self.view {
+            view.attached(&process);
         }
         if let Some(complaint) = self.collector.attached(process) {
             self.say(&complaint);

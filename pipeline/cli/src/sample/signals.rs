@@ -28,7 +28,7 @@ const FROM_KERNEL: i32 = 0x80;
 /// How long a killed command may take to disappear. One that waits for a disk takes as long as that.
 const DYING: Duration = Duration::from_secs(5);
 
-/// Whether the end was requested.
+/// Whether the end was requested. The default listens to no signals: each ends the program.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<Shared>);
 
@@ -57,7 +57,7 @@ impl Interrupt {
     /// # Errors
     ///
     /// The system does not allow it.
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let failed =
             |error: &std::io::Error| Failure::new("the system does not let this process wait for signals", error);
         let mut set = SigSet::empty();

@@ -28,7 +28,7 @@ const MOST_VIA: usize = 3;
 
 /// The part that a frame has in folding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     /// The program's own function.
     Own,
     /// A function of a library.
@@ -42,7 +42,7 @@ enum Part {
 }
 
 impl Part {
-    fn of(function: &Function) -> Self {
+    pub(crate) fn of(function: &Function) -> Self {
         if function.is_placeholder() {
             return Self::Placeholder;
         }

@@ -171,7 +171,7 @@ pub(crate) struct StackCache<'a> {
     /// For each location so far, the range of its functions in `frames`.
     locations: Vec<Option<Range<usize>>>,
     /// Numbers of functions, innermost first, with their lines; `None` if there are too many functions.
-    frames: Vec<Option<(u32, u32)>>,
+    pub(crate) frames: Vec<Option<(u32, u32)>>,
     stacks: HashMap<Option<StackId>, Result<ResolvedStack, Reason>>,
 }
 
@@ -193,7 +193,7 @@ impl Stacks {
     }
 
     /// The range of a location's functions in `frames`.
-    fn location(&mut self, cache: &mut StackCache<'_>, id: LocationId) -> Range<usize> {
+    pub(crate) fn location(&mut self, cache: &mut StackCache<'_>, id: LocationId) -> Range<usize> {
         if let Some(known) = &cache.locations[id.index()] {
             return known.clone();
         }

@@ -17,7 +17,7 @@ use crate::{Failure, terminal};
 /// How long reading symbols may take.
 const NAMES: Duration = Duration::from_secs(120);
 
-/// The same limit for a view, where only its last lines depend on it.
+/// The same limit for a live view, where only its last lines depend on it.
 const NAMES_OF_VIEW: Duration = Duration::from_secs(5);
 
 impl Run<'_> {
@@ -61,7 +61,8 @@ impl Run<'_> {
         let ends_shown = self.view.as_ref().is_none_or(|view| view.shows_the_end());
         if ends_shown {
             self.collector.cut();
-            self.read_names(if viewed { NAMES_OF_VIEW } else { NAMES });
+            let is_live = self.view.as_ref().is_some_and(|view| view.is_live());
+            self.read_names(if is_live { NAMES_OF_VIEW } else { NAMES });
             self.take_parts(true)?;
         }
         self.progress = None;

@@ -56,6 +56,13 @@ impl Run<'_> {
         self.progress = shown.then(Progress::new);
     }
 
+    /// Prints a message about a process that is sampled as well.
+    pub(super) fn announce(&mut self, text: &str) {
+        if self.view.as_ref().is_none_or(|view| view.is_live()) {
+            self.say(text);
+        }
+    }
+
     /// Shows the progress of the run. Returns whether the user wants to quit.
     pub(super) fn show_progress(&mut self) -> bool {
         if self.view.is_none() && self.progress.is_none() {

@@ -1,0 +1,227 @@
+use profbridge_model::{Builder, Function as Named, Line, Location as Place, Mapping, Profile};
+use profbridge_sampler::message::{Location, Sample, Stack, TargetId, Thread as Sampled};
+
+use super::*;
+
+/// No process has this id, so that everything known about its threads is from samples.
+const PID: u32 = u32::MAX;
+
+fn process() -> Process {
+    Process {
+        id: ProcessId(3),
+        target: TargetId(0),
+        pid: PID,
+        namespace_pid: 7,
+        start_unix_nano: 0,
+        exec_id: 0,
+        executable: "/usr/bin/python3".to_owned(),
+        arguments: ["python3", "shop.py\u{1b}[2J"].map(str::to_owned).to_vec(),
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: Vec::new(),
+        root: None,
+    }
+}
+
+/// A batch with a sample of this thread at a location.
+fn batch(id: u32, namespace_id: u32, location: Location) -> Batch {
+    Batch {
+        process: ProcessId(3),
+        threads: vec![Sampled { id, namespace_id, ..Sampled::default() }],
+        locations: vec![location],
+        stacks: vec![Stack { locations: vec![0], ..Stack::default() }],
+        samples: vec![Sample::default()],
+        ..Batch::default()
+    }
+}
+
+/// A frame: its kind, the file with its machine code, its name, its source and its line.
+type Frame<'a> = (&'a str, &'a str, &'a str, &'a str, i64);
+
+/// A sample of a thread: its id, its name, its state, how much of the stack is known, its time, and its stack, leaf
+/// first.
+type Row<'a> = (i64, &'a str, &'a str, &'a str, u64, &'a [Frame<'a>]);
+
+fn profiles(rows: &[Row<'_>]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[
+        ("process.executable.path", "/usr/bin/python3".into()),
+        ("process.pid", profbridge_model::builder::Any::Int(PID.into())),
+    ]);
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    for &(id, name, state, trust, time, frames) in rows {
+        let mut locations = Vec::new();
+        for &(kind, module, name, source, line) in frames {
+            let filename = builder.string(module);
+            let mapping = builder.mapping(Mapping { filename, memory_limit: 1 << 20, ..Mapping::default() });
+            let mapping = mapping.filter(|_| !module.is_empty());
+            let (name, filename) = (builder.string(name), builder.string(source));
+            let function = builder.function(Named { name, filename, ..Named::default() });
+            let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+            let place = Place { mapping, attributes, ..Place::default() };
+            locations.push(builder.location(place, &[Line { function, line, column: 0 }]));
+        }
+        let stack = builder.stack(&locations);
+        let attributes = builder.attributes(&[
+            ("thread.id", profbridge_model::builder::Any::Int(id)),
+            ("thread.name", name.into()),
+            ("profbridge.thread.state", state.into()),
+            (TRUST_ATTRIBUTE, trust.into()),
+        ]);
+        builder.sample(stack, attributes, None, &[time], &[10_000_000]);
+    }
+    builder.finish().unwrap()
+}
+
+const SELECT: Frame<'_> = ("cpython", "", "select", "/usr/lib/python3.11/selectors.py", 415);
+const SERVE: Frame<'_> = ("cpython", "", "Shop.serve", "/srv/shop.py", 51);
+const MODULE: Frame<'_> = ("cpython", "", "<module>", "/srv/shop.py", 90);
+const EPOLL: Frame<'_> = ("native", "/usr/lib/libc.so.6", "epoll_wait", "", 0);
+const EVALUATE: Frame<'_> = ("native", "/usr/bin/python3", "_PyEval_EvalFrame", "ceval.c", 7);
+const POLLING: Frame<'_> = ("native", "/usr/lib/python3.11/lib-dynload/select.so", "select_epoll_poll", "", 0);
+const START: Frame<'_> = ("native", "/usr/lib/libc.so.6", "start_thread", "", 0);
+const HASH: Frame<'_> = ("native", "/srv/venv/fast.so", "hash_rows", "", 0);
+const KERNEL: Frame<'_> = ("kernel", "[kernel]", "vfs_read", "", 0);
+
+fn placeholder(name: &str) -> Frame<'_> {
+    ("native", "", name, "", 0)
+}
+
+/// A dump of these samples of the threads 7, 8, ... of a PID namespace, which are 107, 108, ... outside of it.
+fn dump(native: bool, rows: &[Row<'_>]) -> Dump {
+    let mut dump = Dump { native, ..Dump::default() };
+    dump.attached(&process());
+    for &(id, ..) in rows {
+        let id = u32::try_from(id).unwrap();
+        dump.arrived(&batch(id + 100, id, Location::Native { mapping: None, address: 1 }));
+    }
+    dump.take(&profiles(rows), Duration::ZERO);
+    dump.close();
+    dump
+}
+
+/// Guarantees: each thread has one paragraph with its state, what it waits for, and its frames with their lines,
+/// innermost first, those of recursive functions too; the machine code of the interpreter is left out of interpreted
+/// threads only, and that of extension modules while these wait. Nothing of it controls the terminal.
+#[test]
+fn threads() {
+    let rows: &[Row<'_>] = &[
+        (
+            7,
+            "MainThread",
+            "waiting",
+            "",
+            1,
+            &[EPOLL, POLLING, EVALUATE, SELECT, EVALUATE, SERVE, EVALUATE, MODULE, START],
+        ),
+        (8, "recursive", "running", "", 1, &[HASH, SERVE, ("cpython", "", "Shop.serve", "/srv/shop.py", 53), MODULE]),
+        (9, "native", "running", "", 1, &[KERNEL, ("native", "/usr/bin/python3", "work", "", 0), START]),
+    ];
+    let text = dump(false, rows).text();
+    let expected = "\
+python3 (pid 4294967295): python3 shop.py [2J, 3 threads, ended meanwhile
+thread 107 \"MainThread\": waiting for events
+    select (selectors.py:415)
+    Shop.serve (shop.py:51)
+    <module> (shop.py:90)
+thread 108 \"recursive\": running
+    hash_rows (fast.so)
+    Shop.serve (shop.py:51)
+    Shop.serve (shop.py:53)
+    <module> (shop.py:90)
+thread 109 \"native\": running
+    work (python3)
+    start_thread (libc.so.6)";
+    assert_eq!(text, expected, "\n{text}");
+    let native = dump(true, rows).text();
+    let all =
+        "    epoll_wait (libc.so.6)\n    select_epoll_poll (select.so)\n    _PyEval_EvalFrame (python3)\n    select (";
+    assert!(native.contains(all), "{native}");
+    assert!(native.contains("    vfs_read ([kernel])\n    work (python3)\n"), "{native}");
+}
+
+/// Guarantees: the latest sample of a thread counts, in whatever order they arrive, unless it does not show where the
+/// thread was and an earlier one does.
+#[test]
+fn latest() {
+    let waiting = &[placeholder("[waiting for a processor]")][..];
+    let text = dump(
+        false,
+        &[
+            (7, "main", "running", "", 2, &[SERVE]),
+            (7, "main", "waiting", "", 1, &[EPOLL, SELECT]),
+            (8, "busy", "running", "", 1, &[SERVE]),
+            (8, "busy", "waiting", "", 2, waiting),
+            (9, "starved", "waiting", "", 2, waiting),
+        ],
+    )
+    .text();
+    let (_, text) = text.split_once('\n').unwrap();
+    let expected = "\
+thread 107 \"main\": running
+    Shop.serve (shop.py:51)
+thread 108 \"busy\": running
+    Shop.serve (shop.py:51)
+thread 109 \"starved\": waiting for a processor";
+    assert_eq!(text, expected, "\n{text}");
+}
+
+/// Guarantees: callers that are not known, and those that were guessed, are shown as such, and a stopped thread as
+/// stopped.
+#[test]
+fn not_known() {
+    let rows: &[Row<'_>] = &[
+        (7, "", "running", "missing_callers", 1, &[SERVE, placeholder(CALLERS_NOT_KNOWN)]),
+        (8, "", "waiting", "truncated", 1, &[placeholder("[stopped]"), EPOLL]),
+        (9, "", "running", "guessed", 1, &[HASH]),
+    ];
+    let text = dump(false, rows).text();
+    let (_, text) = text.split_once('\n').unwrap();
+    let expected = "\
+thread 107: running
+    Shop.serve (shop.py:51)
+    [callers not known]
+thread 108: stopped
+    epoll_wait (libc.so.6)
+    [callers not known]
+thread 109: running
+    hash_rows (fast.so)
+    [some of these callers are guesses]";
+    assert_eq!(text, expected, "\n{text}");
+}
+
+/// Guarantees: sampling ends early only once all requested processes were found and each of their threads was seen
+/// where it is. Threads that were not seen are listed as such, and those that ended are not.
+#[test]
+fn unseen() {
+    let look = Look {
+        title: "",
+        elapsed: Duration::ZERO,
+        duration: None,
+        status: Default::default(),
+        threads: 0,
+        rate_hertz: None,
+    };
+    let pid = std::process::id();
+    let mut dump = Dump { asked: vec![pid], ..Dump::default() };
+    assert!(!dump.look(&look));
+    dump.attached(&Process { pid, ..process() });
+    let threads = &mut dump.processes.get_mut(&pid).unwrap().threads;
+    // Other tests run on threads of their own.
+    threads.retain(|id, _| *id == pid);
+    threads.insert(PID, Thread::default());
+    assert!(!dump.look(&look));
+    dump.arrived(&batch(pid, 0, Location::WAITING_FOR_PROCESSOR));
+    assert!(!dump.look(&look));
+    dump.arrived(&batch(pid, 0, Location::Native { mapping: None, address: 1 }));
+    assert!(dump.look(&look));
+    dump.asked.push(PID);
+    assert!(!dump.look(&look));
+    dump.close();
+    let text = dump.text();
+    assert!(text.lines().nth(1).unwrap().starts_with(&format!("thread {pid} \"")), "{text}");
+    assert!(text.contains("\": not seen, ") && text.ends_with(" s of processor time so far"), "{text}");
+    assert!(!text.contains(&PID.to_string()) && !text.contains("ended meanwhile"), "{text}");
+}
