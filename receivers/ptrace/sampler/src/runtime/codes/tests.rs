@@ -22,15 +22,11 @@ impl Code for Function {
     }
 }
 
-fn function(print: u32, instructions: Range<u64>) -> Function {
-    Function(print, instructions)
-}
-
 fn codes() -> Codes<Function> {
     let mut codes = Codes::default();
     codes.next_stack();
-    codes.insert(10, function(1, 100..120));
-    codes.insert(20, function(2, 200..220));
+    codes.insert(10, Function(1, 100..120));
+    codes.insert(20, Function(2, 200..220));
     codes
 }
 
@@ -58,7 +54,7 @@ fn compared() {
     assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
     assert!(matches!(codes.check(20, Some(3), false), Checked::Lost));
     assert!(matches!(codes.check(20, Some(3), false), Checked::New(3)));
-    codes.insert(20, function(3, 200..220));
+    codes.insert(20, Function(3, 200..220));
     assert!(matches!(codes.check(20, None, true), Checked::Lost));
     assert!(codes.get(20).is_none());
 }
@@ -71,19 +67,19 @@ fn found_by_instructions() {
     assert_eq!(codes.all_around(100), [10]);
     assert_eq!(codes.all_around(219), [20]);
     assert!(codes.all_around(120).is_empty() && codes.all_around(99).is_empty());
-    codes.insert(30, function(1, 100..130));
+    codes.insert(30, Function(1, 100..130));
     assert_eq!(codes.all_around(119), [10, 30]);
     assert_eq!(codes.all_around(120), [30]);
-    codes.insert(40, function(1, 100..130));
+    codes.insert(40, Function(1, 100..130));
     assert_eq!(codes.beginning_at(100), [30, 40]);
     assert!(codes.get(10).is_none());
-    codes.insert(40, function(1, 100..140));
+    codes.insert(40, Function(1, 100..140));
     assert_eq!(codes.beginning_at(100), [30, 40]);
     codes.forget(30);
     codes.forget(40);
     assert!(codes.beginning_at(100).is_empty());
     for address in 50..60 {
-        codes.insert(address, function(7, 0..0));
+        codes.insert(address, Function(7, 0..0));
     }
     assert!((50..60).all(|address| codes.get(address).is_some()) && codes.beginning_at(0).is_empty());
 }
@@ -93,7 +89,7 @@ fn found_by_instructions() {
 #[test]
 fn memory_used_again() {
     let mut codes = codes();
-    codes.insert(50, function(5, 90..101));
+    codes.insert(50, Function(5, 90..101));
     assert!(codes.get(10).is_none() && codes.get(20).is_some());
     assert!(!codes.has_copies(20));
     codes.set_copies(20, vec![1000, 2000]);
@@ -106,32 +102,26 @@ fn memory_used_again() {
     codes.set_copies(20, vec![2000, 3000]);
     assert!(codes.all_around(1000).is_empty());
     assert_eq!((codes.all_around(2019), codes.all_around(3000)), (vec![20], vec![20]));
-    codes.insert(60, function(6, 3019..3030));
+    codes.insert(60, Function(6, 3019..3030));
     assert!(codes.get(20).is_none() && codes.all_around(200).is_empty() && codes.all_around(2000).is_empty());
     assert_eq!((codes.all_around(3019), codes.copies), (vec![60], 0));
 }
 
-/// Guarantees: the cache is bounded.
-#[test]
-fn bounded() {
-    let mut codes = codes();
-    for address in 0..MAX_CODES as u64 {
-        codes.insert(address, function(1, address * 1000..address * 1000 + 10));
-    }
-    codes.next_stack();
-    assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
-}
-
-/// Guarantees: code with as many copies as are read costs bounded memory, however much of it there is, and little time
-/// whether nothing or everything has changed.
+/// Guarantees: the cache is bounded; code with as many copies as are read costs bounded memory, however much of it there
+/// is, and little time whether nothing or everything has changed.
 #[test]
 fn attack_copies() {
     const EACH: u64 = 8192;
     let mut codes = codes();
+    for address in 0..MAX_CODES as u64 {
+        codes.insert(address, Function(1, address * 1000..address * 1000 + 10));
+    }
+    codes.next_stack();
+    assert_eq!((codes.places.len(), codes.known.len()), (0, 0));
     // CPU time of this thread, so that other load on the machine does not matter.
     let start = crate::os::time::thread_cpu();
     for address in 0..200u64 {
-        codes.insert(1000 + address, function(7, address * 10..address * 10 + 1));
+        codes.insert(1000 + address, Function(7, address * 10..address * 10 + 1));
         for moved in [0, 0, 1] {
             codes.set_copies(1000 + address, (0..EACH).map(|copy| (address * EACH + copy) * 64 + moved).collect());
         }
@@ -142,7 +132,7 @@ fn attack_copies() {
     assert!(used < Duration::from_secs(20), "{used:?}");
     codes.next_stack();
     assert_eq!((codes.copies, codes.places.len(), codes.known.len()), (0, 0, 0));
-    codes.insert(20, function(2, 200..220));
+    codes.insert(20, Function(2, 200..220));
     codes.set_copies(20, vec![1000]);
     assert_eq!(codes.all_around(1000), [20]);
 }
@@ -161,11 +151,11 @@ fn known_before_a_sample() {
     assert!(!is_fresh(&mut codes, Some(5), 5) && is_fresh(&mut codes, Some(4), 6) && !is_fresh(&mut codes, None, 6));
     codes.sampled(Some(at(8)), at(9));
     assert!(!codes.is_fresh(10) && codes.is_fresh(77));
-    codes.insert(11, function(1, 100..120));
+    codes.insert(11, Function(1, 100..120));
     assert!(!codes.is_fresh(11));
-    codes.insert(12, function(4, 100..120));
+    codes.insert(12, Function(4, 100..120));
     assert!(codes.is_fresh(12));
-    codes.insert(20, function(2, 200..220));
+    codes.insert(20, Function(2, 200..220));
     assert!(!codes.is_fresh(20));
     for (copies, is_new) in [(vec![1000], true), (vec![1000], false), (vec![], false), (vec![2000], true)] {
         codes.sampled(Some(at(20)), at(10));
@@ -312,6 +302,7 @@ fn lines_of_code() {
     memory.left = u32::MAX;
     for instruction in 0..2 * MAX_LINES as u64 {
         assert!(memory.line_of(&mut codes, 1, 100 + instruction).is_some());
+        assert!(codes.known[&1].lines.0.len() <= MAX_LINES);
     }
 }
 

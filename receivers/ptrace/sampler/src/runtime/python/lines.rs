@@ -122,22 +122,8 @@ mod tests {
     #[test]
     fn all_locations() {
         // No line; line +2, two columns; the same line; line -3 without columns; line +70 with all fields.
-        let table = [
-            0x80 | 15 << 3,
-            0x80 | 12 << 3 | 1,
-            0,
-            0,
-            0x80 | 3,
-            0,
-            0x80 | 13 << 3,
-            7,
-            0x80 | 14 << 3,
-            0x4c,
-            2,
-            0,
-            0,
-            0,
-        ];
+        let head = |kind: u8, units: u8| 0x80 | kind << 3 | (units - 1);
+        let table = [head(15, 1), head(12, 2), 0, 0, head(0, 4), 0, head(13, 1), 7, head(14, 1), 0x4c, 2, 0, 0, 0];
         let at = |offset| line(Lines::Locations, &table, 10, offset);
         assert_eq!([0, 2, 5, 6, 13, 14, 16].map(at), [None, Some(12), Some(12), Some(12), Some(12), Some(9), Some(79)]);
         assert_eq!(at(18), None);

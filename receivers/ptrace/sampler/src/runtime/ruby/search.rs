@@ -261,7 +261,7 @@ pub(super) fn names(located: Located, layout: &Layout, target: &mut dyn Target) 
 mod tests {
     use super::*;
     use crate::runtime::Recording;
-    use crate::runtime::recording::Counted;
+    use crate::runtime::recording::{Counted, recording};
 
     /// Guarantees: code that loads R14 from the frame in R15 and jumps is recognized, with both forms of the jump that
     /// GCC emits and with another instruction in between, and other code is not.
@@ -289,9 +289,9 @@ mod tests {
     fn attack_endless_code() {
         for code in [0..u64::MAX, 0x1000..u64::MAX - NEAR] {
             let mut recording = Recording::default();
-            let mut counted = Counted { recording: &mut recording, reads: 0 };
+            let mut counted = Counted { target: &mut recording, reads: 0 };
             assert_eq!(calls(&code, &mut counted), []);
-            assert_eq!(counted.reads, OF_CODE.reads);
+            assert_eq!(counted.reads, OF_CODE.reads as usize);
         }
     }
 
@@ -299,8 +299,7 @@ mod tests {
     /// variables below and above the marker, slice by slice; pointers to other memory are skipped.
     #[test]
     fn variables() {
-        let bytes: &[u8] = include_bytes!("../../../tests/recordings/ruby-3.1.bin");
-        let mut recording = Recording::parse(bytes).unwrap();
+        let mut recording = recording("ruby-3.1");
         let (machine, symbols) = (recording.runtime, recording.pointer);
         let names = word(&mut recording, symbols).unwrap();
         let marker = 0x5000_0000u64;

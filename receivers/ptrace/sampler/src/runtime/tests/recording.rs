@@ -8,7 +8,7 @@ mod targets;
 use std::collections::BTreeMap;
 
 #[cfg(test)]
-pub(super) use self::reader::Reader;
+pub(super) use self::reader::*;
 #[cfg(test)]
 pub(super) use self::targets::{Changing, Counted, Hidden};
 use super::target::{Target, half_at, word_at};
@@ -210,31 +210,5 @@ impl Target for Recording {
             bytes.copy_from_slice(found);
             true
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: parts that touch or overlap are read as one, the last bytes win, gaps are unreadable, and a
-    /// recording is the same after it was written and parsed.
-    #[test]
-    fn parts() {
-        let kind = Some(FunctionKind::Php);
-        let mut recording = Recording { kind, runtime: 1, version: 2, thread: 3, pointer: 4, ..Recording::default() };
-        recording.add(100, &[1; 8]);
-        recording.add(116, &[3; 4]);
-        recording.add(108, &[2; 4]);
-        recording.add(104, &[9; 2]);
-        let mut bytes = [0; 12];
-        assert!(recording.read(100, &mut bytes));
-        assert_eq!(bytes, [1, 1, 1, 1, 9, 9, 1, 1, 2, 2, 2, 2]);
-        assert!(!recording.read(101, &mut bytes));
-        recording.add(110, &[7; 6]);
-        assert_eq!(recording.parts.len(), 1);
-        assert_eq!(Recording::parse(&recording.to_bytes()), Some(recording.clone()));
-        assert_eq!(Recording::parse(&recording.to_bytes()[..50]), None);
-        assert_eq!(Recording::parse(b"PBRUNTM"), None);
     }
 }
