@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 pub(super) const MAX_LINES: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Lines(pub(super) HashMap<u64, u32, RandomState>);
+pub(super) struct LineCache(pub(super) HashMap<u64, u32, RandomState>);
 
-impl Lines {
+impl LineCache {
     /// The cached line of an instruction.
     pub(super) fn get(&self, instruction: u64) -> Option<u32> {
         self.0.get(&instruction).copied()

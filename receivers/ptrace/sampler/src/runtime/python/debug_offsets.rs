@@ -2,8 +2,8 @@
 //! `Include/internal/pycore_debug_offsets.h`, `pycore_runtime.h` in 3.13).
 
 use super::layout::{
-    Attributes, Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, Layout, Lines, NameLayout,
-    ObjectLayout, ThreadLayout,
+    AttributeStorage, Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, LineFormat,
+    NameLayout, ObjectLayout, PythonLayout, ThreadLayout,
 };
 use crate::runtime::target::word_at;
 
@@ -59,7 +59,7 @@ impl Groups {
 }
 
 /// The layout that a table describes; `None` if its version is unsupported, or its numbers are implausible.
-pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
+pub(super) fn layout(minor: u8, table: &[u8]) -> Option<PythonLayout> {
     let groups = Groups::of_minor(minor)?;
     let word = |index: usize| word_at(table, index * 8);
     // Reads the offset of a field; it must be within the structure, whose size is at `group`, and at most `largest`.
@@ -88,7 +88,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
         Some(index) => Some(code(index)?),
         None => None,
     };
-    Some(Layout {
+    Some(PythonLayout {
         interpreters: whole(5)?,
         interpreter_next: whole(8)?,
         threads: whole(9)?,
@@ -114,7 +114,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
             name: code(3)?,
             hashed_name: code(2)?,
             table: code(4)?,
-            lines: Lines::Locations,
+            lines: LineFormat::Locations,
             // Not in the table. The offset is that of 3.12 if the neighbouring fields have theirs.
             version: ((first_line, file) == (68 + wider, 112 + wider)).then_some(92 + wider),
             instructions: Instructions::Inside {
@@ -142,7 +142,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
             modules: whole(groups.modules)?,
             // `Include/cpython/object.h`, `Include/internal/pycore_object.h`.
             shared_keys: 872 + u64::from(kind),
-            attributes: Attributes::Behind { dictionary: if free_threaded { 8 } else { 24 } },
+            attributes: AttributeStorage::Behind { dictionary: if free_threaded { 8 } else { 24 } },
         },
     })
 }

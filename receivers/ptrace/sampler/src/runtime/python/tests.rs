@@ -7,7 +7,7 @@ mod threads;
 use std::time::Duration;
 
 use super::layout::{Current, Instructions};
-use super::threads::State;
+use super::threads::InterpreterThread;
 use super::*;
 use crate::message::FunctionKind;
 use crate::runtime::recording::{Changing, Counted, PYTHON, Reader, recorded, recording};
@@ -35,15 +35,15 @@ fn minor(recording: &Recording) -> u32 {
     recording.version >> 16 & 0xff
 }
 
-fn place(recording: &mut Recording) -> Place {
-    Place::at(recording.runtime, recording.version, recording).unwrap()
+fn place(recording: &mut Recording) -> PythonPlace {
+    PythonPlace::at(recording.runtime, recording.version, recording).unwrap()
 }
 
 /// The state of the recorded thread.
-fn state(recording: &mut Recording) -> State {
-    let (place, mut states) = (place(recording), States::default());
+fn state(recording: &mut Recording) -> InterpreterThread {
+    let (place, mut states) = (place(recording), InterpreterThreads::default());
     states.walk(&place, recording);
-    states.of(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap()
+    states.of_thread(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap()
 }
 
 /// Guarantees: the layouts of all versions are read: functions, their modules, files and current lines, through
@@ -92,7 +92,7 @@ fn functions_by_their_frames() {
                 if code.contains(&frame.instruction) { frame.instruction } else { code.start + frame.instruction };
             let mut new = Reader::new(&mut recording).unwrap();
             let mut meet = |address, words: &[u64]| {
-                let met = new.instance.meet(address, words, &mut recording, &mut new.functions)?;
+                let met = new.instance.find_by_frames(address, words, &mut recording, &mut new.functions)?;
                 let function = new.function(met.resolved.location?);
                 Some((function.name, function.file))
             };
@@ -208,7 +208,7 @@ fn attack_circles() {
         let (place, state) = (place(&mut recording), state(&mut recording));
         recording.add(state.address + u64::from(place.layout.thread.next), &state.address.to_le_bytes());
         let key = ThreadKey { id: recording.thread, pointer: 0 };
-        let (mut counted, mut states) = (Counted { target: &mut recording, reads: 0 }, States::default());
+        let (mut counted, mut states) = (Counted { target: &mut recording, reads: 0 }, InterpreterThreads::default());
         states.walk(&place, &mut counted);
         assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
         assert!(states.knows(&place, key));

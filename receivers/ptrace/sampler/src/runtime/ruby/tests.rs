@@ -123,7 +123,7 @@ fn attack_threads_without_ids() {
     for (name, whole, _) in recorded(&RUBY) {
         for (threads, ractors) in [(1, 1), (20_000, 1), (1, 300), (100, 300)] {
             let mut recording = whole.clone();
-            let layout = Place::at(0, 0, recording.version).unwrap().layout;
+            let layout = RubyPlace::at(0, 0, recording.version).unwrap().layout;
             recording.add(recording.runtime + 8, &NODES.to_le_bytes());
             let mut nodes = circle(NODES, 0x1000, ractors);
             let first = layout.ractor_threads.wrapping_sub(layout.ractor_node).cast_signed();

@@ -33,7 +33,7 @@ impl Found {
     ///
     /// A message for the operator: why its frames cannot be read.
     pub fn python(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
-        python::Place::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
+        python::PythonPlace::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
     }
 
     /// Creates a PHP interpreter from the address of its `executor_globals` alone. `version` has major, minor and
@@ -43,7 +43,7 @@ impl Found {
     ///
     /// A message for the operator: why its frames cannot be read.
     pub fn php(globals: u64, version: u32) -> Result<Self, String> {
-        php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
+        php::PhpPlace::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
     }
 
     /// Creates a Ruby interpreter from the addresses of its virtual machine and of the variable with the symbol names.
@@ -53,12 +53,12 @@ impl Found {
     ///
     /// A message for the operator: why its frames cannot be read.
     pub fn ruby(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
-        ruby::Place::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
+        ruby::RubyPlace::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
     }
 
     /// Creates a V8 from its constants.
     fn v8(constants: v8::Constants) -> Result<Self, String> {
-        v8::Layout::of(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
+        v8::V8Layout::from_constants(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
     }
 
     /// Creates an empty recording of this interpreter and one of its threads.

@@ -6,7 +6,7 @@ use super::*;
 fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     let layout = place(recording).layout;
     let globals = word(recording, frame + u64::from(layout.frame.globals)).unwrap();
-    let [dict::Entry { value: name, .. }, ..] = dict::entries(&layout, globals, 1, recording).unwrap()[..] else {
+    let [dict::DictEntry { value: name, .. }, ..] = dict::entries(&layout, globals, 1, recording).unwrap()[..] else {
         panic!()
     };
     (globals, name)

@@ -9,7 +9,7 @@ const NAMED: [&str; 7] =
 
 /// The ids of all threads.
 fn ids(recording: &mut Recording) -> Vec<u32> {
-    let (place, mut states) = (place(recording), States::default());
+    let (place, mut states) = (place(recording), InterpreterThreads::default());
     states.walk(&place, recording);
     // The recorded thread is the last one.
     (recording.thread - 64..=recording.thread)
@@ -56,11 +56,11 @@ fn another_thread() {
         let id = recording.thread;
         assert!(name(&mut reader, id, false, &mut recording).is_some(), "{version}");
         // Swap the objects of the threads.
-        let (place, mut states) = (place(&mut recording), States::default());
+        let (place, mut states) = (place(&mut recording), InterpreterThreads::default());
         states.walk(&place, &mut recording);
         let ids = ids(&mut recording).into_iter();
         let idents: Vec<u64> =
-            ids.map(|id| states.of(&place, ThreadKey { id, pointer: 0 }).next().unwrap().thread_id).collect();
+            ids.map(|id| states.of_thread(&place, ThreadKey { id, pointer: 0 }).next().unwrap().thread_id).collect();
         let parts = recording.parts.iter();
         let entries: Vec<(u64, u64)> = parts
             .flat_map(|(start, part)| (0..part.len().saturating_sub(23)).step_by(8).map(move |at| (*start, part, at)))

@@ -3,8 +3,8 @@
 use super::*;
 use crate::runtime::recording::{Hidden, check_code_replaced_during_reads, check_replaced_code};
 
-fn layout(recording: &Recording) -> layout::Layout {
-    Place::at(0, 0, recording.version).unwrap().layout
+fn layout(recording: &Recording) -> layout::RubyLayout {
+    RubyPlace::at(0, 0, recording.version).unwrap().layout
 }
 
 /// The body of the sequence that a frame executes.

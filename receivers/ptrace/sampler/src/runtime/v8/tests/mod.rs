@@ -10,7 +10,7 @@ use crate::runtime::{MAX_FILE, MAX_NAME, Recording};
 use crate::unwind::{FRAME_POINTER, Frame, Registers, StackCopy};
 
 /// V8 13.6, as Node 24 has it.
-fn layout() -> Layout {
+fn layout() -> V8Layout {
     let types = Types {
         function: 2065,
         shared: 282,
@@ -26,7 +26,7 @@ fn layout() -> Layout {
         shared_wrapper: 195,
     };
     let code = CodeFields { deoptimization: 8, positions: 16, instructions: Some((32, 40)), flags: 52, size: 56 };
-    Layout {
+    V8Layout {
         types,
         kinds: Kinds { baseline: 10, last: 12 },
         code,
@@ -189,9 +189,9 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
 }
 
 /// Reads the stack with a new reader; returns the result and the functions that were found.
-fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Named, Vec<Function>) {
+fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (NativelyNamed, Vec<Function>) {
     let mut engine = Engine::new(layout());
-    let (mut functions, mut named) = (Functions::default(), Named::default());
+    let (mut functions, mut named) = (Functions::default(), NativelyNamed::default());
     let place = |address: u64| match address {
         0x6000.. if address >= CODE => CodePlace::Generated,
         0x5fff..0x7000 => CodePlace::Builtin,
@@ -204,7 +204,7 @@ fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Na
 }
 
 /// The functions read for the stack: name and line of each.
-fn rows(made: &mut Made, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(String, u32)>, Named) {
+fn rows(made: &mut Made, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(String, u32)>, NativelyNamed) {
     let (named, fresh) = read(&mut made.memory, frames, stack);
     let rows = named.locations.iter().filter_map(|(_, location)| match location {
         Location::Interpreted { function, line } => Some((fresh[*function as usize].name.clone(), *line)),

@@ -48,7 +48,7 @@ type Row = (usize, Function, u32);
 /// The functions that were read: native frame, function and line of each.
 struct Reading {
     rows: Vec<Row>,
-    named: Named,
+    named: NativelyNamed,
     reads: usize,
 }
 
@@ -67,7 +67,7 @@ fn read_with(
     let native = recording.native().without(inner);
     let place = |address| native.place(address);
     let stack = NativeStack { frames: &native.frames, place: &place };
-    let mut named = Named::default();
+    let mut named = NativelyNamed::default();
     let mut counted = Counted { target: recording, reads: 0 };
     reader.instance.name_native(stack, words, &mut counted, &mut reader.functions, &mut named);
     let reads = counted.reads;
