@@ -29,12 +29,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = *space.publications().first().ok_or("it shows no process context")?;
     let published = publication(address, &mut target)?;
     println!("resource: {:?}", published.resource);
-    let schema = published.schema(keys).ok_or("it says nothing of its threads that is known here")?;
+    let schema = published.schema(keys).ok_or("the layout of its thread records is unknown")?;
     for variable in space.variables() {
         let Some(place) = variable.place(&mut target) else { continue };
         println!("{place:x?}");
         let once = |block: &mut u64, target: &mut dyn Target| {
-            let at = place.of(pointer, block, target)?;
+            let at = place.address(pointer, block, target)?;
             match read(at, schema.wants_attributes(), target) {
                 Reading::Record(record) => schema.context(&record),
                 Reading::None | Reading::Torn => None,

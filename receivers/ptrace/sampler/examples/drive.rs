@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         .or_default() += sample.weight_nano;
                 }
             }
-            Ok(Output::Functions { functions: told, .. }) => functions.extend(told),
+            Ok(Output::Functions { functions: fresh, .. }) => functions.extend(fresh),
             Ok(Output::Status(now)) => status = now,
             Ok(Output::Reload { .. }) => {
                 space = Arc::new(AddressSpace::load(&*files, Some(&space), &mut cache)?);

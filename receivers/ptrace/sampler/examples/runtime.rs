@@ -30,8 +30,8 @@ mod linux {
     use profbridge_sampler::message::{Function, FunctionKind, Location};
     use profbridge_sampler::process_files::ProcessFiles;
     use profbridge_sampler::runtime::{
-        Captured, CodePlace, Found, Functions, MAX_FRAMES, Named, NativeStack, RecordedStack, Recording, Target,
-        ThreadKey,
+        Captured, CodePlace, Found, Functions, MAX_FRAMES, NativeStack, NativelyNamed, RecordedStack, Recording,
+        Target, ThreadKey,
     };
     use profbridge_sampler::unwind::{Frame, Registers, StackMemory, Unwinder};
 
@@ -74,11 +74,11 @@ mod linux {
             _ => captured(found, &mut target, &mut functions)?,
         };
         functions.unknown(found.kind());
-        let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
+        let fresh = functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default();
         println!("{:#x}", target.recording.version);
         for location in locations {
             let Location::Interpreted { function, line } = location else { continue };
-            let Some(function) = told.get(function as usize) else { continue };
+            let Some(function) = fresh.get(function as usize) else { continue };
             println!("{} {}:{line}", function.name, function.file);
         }
         if let [out, ..] = out {
@@ -140,9 +140,9 @@ mod linux {
         let mut names = Functions::default();
         let whole = NativeStack { frames: &frames, place: &place };
         let named = name(found, whole, &mut snapshot.stack, &mut Unrecorded(target.files), &mut names);
-        let told = names.take_fresh().map(|(_, told)| told).unwrap_or_default();
+        let fresh = names.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default();
         let is_own = |location: &Location| match location {
-            Location::Interpreted { function, .. } => told.get(*function as usize).is_some_and(is_own),
+            Location::Interpreted { function, .. } => fresh.get(*function as usize).is_some_and(is_own),
             Location::Native { .. } | Location::Compiled { .. } => false,
         };
         let last = named.locations.iter().rfind(|(_, location)| is_own(location));
@@ -194,8 +194,8 @@ mod linux {
         memory: &mut dyn StackMemory,
         target: &mut dyn Target,
         functions: &mut Functions,
-    ) -> Named {
-        let mut named = Named::default();
+    ) -> NativelyNamed {
+        let mut named = NativelyNamed::default();
         found.instance().name_native(stack, memory, target, functions, &mut named);
         named
     }

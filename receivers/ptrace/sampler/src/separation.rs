@@ -88,14 +88,14 @@ pub fn run_if_sampler() -> Option<ExitCode> {
     match result {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(error) => {
-            say(&error);
+            print_error(&error);
             Some(ExitCode::FAILURE)
         }
     }
 }
 
 #[allow(clippy::print_stderr, reason = "the sampler process has no log, and its owner sees only the exit code")]
-fn say(error: &io::Error) {
+fn print_error(error: &io::Error) {
     eprintln!("profbridge-sampler: {error}");
 }
 

@@ -28,12 +28,12 @@ const MOST_PIECES: usize = 64;
 
 /// A piece of a stack.
 #[derive(Debug, Default)]
-struct Piece {
+struct CopiedPiece {
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Piece {
+impl CopiedPiece {
     fn fill(&mut self, files: &ProcessFiles, start: u64, length: usize) -> bool {
         self.start = start;
         self.bytes.resize(length, 0);
@@ -52,8 +52,8 @@ impl Piece {
 /// A copy of a stack. Its buffers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct StackPieces {
-    first: Piece,
-    others: Vec<Piece>,
+    first: CopiedPiece,
+    others: Vec<CopiedPiece>,
     used_others: usize,
     /// How many bytes of the first piece were used.
     extent: usize,
@@ -119,12 +119,12 @@ impl StackPieces {
 
     /// A reader of the copy alone, for a thread that is running again.
     pub(crate) fn copied(&mut self) -> StackReader<'_> {
-        StackReader { pieces: self, live: Live::Nothing, log: None }
+        StackReader { pieces: self, live: LiveStack::Nothing, log: None }
     }
 
     /// A reader of the copy that reads further memory on demand; every word that is read is logged.
     pub(crate) fn live<'a>(&'a mut self, files: &'a ProcessFiles, log: Option<&'a mut Vec<Word>>) -> StackReader<'a> {
-        StackReader { pieces: self, live: Live::Anywhere(files), log }
+        StackReader { pieces: self, live: LiveStack::Anywhere(files), log }
     }
 
     /// Whether all these words are still the same.
@@ -136,7 +136,7 @@ impl StackPieces {
 
 /// Whether and how memory is read on demand.
 #[derive(Debug, Clone, Copy)]
-enum Live<'a> {
+enum LiveStack<'a> {
     Nothing,
     Anywhere(&'a ProcessFiles),
 }
@@ -145,7 +145,7 @@ enum Live<'a> {
 #[derive(Debug)]
 pub(crate) struct StackReader<'a> {
     pieces: &'a mut StackPieces,
-    live: Live<'a>,
+    live: LiveStack<'a>,
     log: Option<&'a mut Vec<Word>>,
 }
 
@@ -178,14 +178,14 @@ impl StackReader<'_> {
             return Some(value);
         }
         let files = match self.live {
-            Live::Nothing => return None,
-            Live::Anywhere(files) => files,
+            LiveStack::Nothing => return None,
+            LiveStack::Anywhere(files) => files,
         };
         if pieces.used_others == MOST_PIECES {
             return None;
         }
         if pieces.others.len() == pieces.used_others {
-            pieces.others.push(Piece::default());
+            pieces.others.push(CopiedPiece::default());
         }
         let piece = &mut pieces.others[pieces.used_others];
         if !piece.fill(files, address, PIECE) {

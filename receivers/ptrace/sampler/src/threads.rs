@@ -26,9 +26,9 @@ const RESCAN_SHARE: u32 = 40;
 
 /// A file that is kept open, or opened for each read if there are no descriptors left.
 #[derive(Debug, Default)]
-struct Kept(Option<File>);
+struct TaskDirectory(Option<File>);
 
-impl Kept {
+impl TaskDirectory {
     fn with<T>(
         &mut self,
         task: BorrowedFd<'_>,
@@ -56,12 +56,12 @@ struct Descriptors {
 }
 
 static DESCRIPTORS: LazyLock<Descriptors> =
-    LazyLock::new(|| Descriptors::of(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
+    LazyLock::new(|| Descriptors::within(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
 
 impl Descriptors {
     /// All but 512 descriptors, or half of them if there are few, may be files that are kept open; half of the rest is
     /// for perf events only, since a file can also be opened for each read.
-    fn of(limit: u64) -> Self {
+    fn within(limit: u64) -> Self {
         let up_to = |others: u64| i32::try_from(limit - others).unwrap_or(i32::MAX);
         Self { files: up_to((limit / 2).min(512)), events: up_to((limit / 4).min(256)) }
     }
@@ -82,15 +82,21 @@ fn open(task: BorrowedFd<'_>, path: &str) -> io::Result<File> {
 pub(crate) struct ThreadFiles {
     /// Its id in the PID namespace of `/proc`.
     pub(crate) id: u32,
-    schedstat: Kept,
+    schedstat: TaskDirectory,
     has_schedstat: bool,
-    syscall: Kept,
-    stat: Kept,
+    syscall: TaskDirectory,
+    stat: TaskDirectory,
 }
 
 impl ThreadFiles {
     pub(crate) fn new(id: u32) -> Self {
-        Self { id, schedstat: Kept::default(), has_schedstat: true, syscall: Kept::default(), stat: Kept::default() }
+        Self {
+            id,
+            schedstat: TaskDirectory::default(),
+            has_schedstat: true,
+            syscall: TaskDirectory::default(),
+            stat: TaskDirectory::default(),
+        }
     }
 
     /// Reads its schedstat; all 0 on a kernel without schedstat.
@@ -219,7 +225,7 @@ mod tests {
         for (limit, files, events) in
             [(64, 32, 48), (1024, 512, 768), (4096, 3584, 3840), (0, 0, 0), (u64::MAX, i32::MAX, i32::MAX)]
         {
-            assert_eq!(Descriptors::of(limit), Descriptors { files, events }, "{limit}");
+            assert_eq!(Descriptors::within(limit), Descriptors { files, events }, "{limit}");
         }
     }
 
@@ -233,9 +239,9 @@ mod tests {
         let mut ids = Vec::new();
         assert!(lister.threads(task.as_fd(), begun, &mut ids).unwrap().is_some());
         let (ended, wait) = std::sync::mpsc::channel::<()>();
-        let (said, id) = std::sync::mpsc::channel();
+        let (started, id) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            said.send(nix::unistd::gettid()).unwrap();
+            started.send(nix::unistd::gettid()).unwrap();
             wait.recv().ok();
         });
         let id = id.recv().unwrap().as_raw().unsigned_abs();

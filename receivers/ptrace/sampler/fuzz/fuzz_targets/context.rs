@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
     let variable = Variable { offset, in_program: None, words, linker: std::iter::once(0..1 << 40).collect(), glibc: true };
     let keys = ["a", "b", "c"].map(str::to_owned);
     let schema = Schema::new("tls_v1", &keys, &keys[1..]).unwrap();
-    let place = variable.place(&mut memory).and_then(|place| place.of(pointer, &mut 0, &mut memory));
+    let place = variable.place(&mut memory).and_then(|place| place.address(pointer, &mut 0, &mut memory));
     for at in [place, Some(address)].into_iter().flatten() {
         if let Reading::Record(record) = read(at, true, &mut memory)
             && let Some(context) = schema.context(&record)

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::runtime::{
-    Captured, Found, Functions, MAX_FILE, MAX_FRAMES, MAX_NAME, Named, NativeStack, Recording, Target, ThreadKey,
+    Captured, Found, Functions, MAX_FILE, MAX_FRAMES, MAX_NAME, NativelyNamed, NativeStack, Recording, Target, ThreadKey,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -44,11 +44,11 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(resolved.len(), captured.frames.len());
         let words: Vec<u64> = captured.frames.iter().map(|frame| frame.address).collect();
         for frame in captured.frames.iter().take(8) {
-            found.instance().meet(frame.instruction, &words, &mut recording, &mut Functions::default());
+            found.instance().find_by_frames(frame.instruction, &words, &mut recording, &mut Functions::default());
             instance.executed(frame.instruction, &mut recording, &mut functions);
         }
-        let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
-        assert!(told.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
+        let fresh = functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default();
+        assert!(fresh.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
     }
 });
 
@@ -74,12 +74,12 @@ fn native(found: &Found, recording: &mut Recording) {
     for inner in (0..whole.frames.len().min(16)).chain([0]) {
         let stack = whole.without(inner);
         let place = |address| stack.place(address);
-        let (mut named, mut target) = (Named::default(), Counted(recording, 0));
+        let (mut named, mut target) = (NativelyNamed::default(), Counted(recording, 0));
         let native = NativeStack { frames: &stack.frames, place: &place };
         instance.name_native(native, &mut words, &mut target, &mut functions, &mut named);
         assert!(target.1 <= MAX_READS);
         assert!(named.locations.is_sorted_by_key(|(index, _)| *index));
-        let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
-        assert!(told.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
+        let fresh = functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default();
+        assert!(fresh.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
     }
 }

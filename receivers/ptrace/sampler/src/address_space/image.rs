@@ -3,13 +3,13 @@
 
 use std::io;
 
-use super::maps::Line;
+use super::maps::MapsLine;
 use super::view::{CodeMemory, FileId};
-use crate::elf::Source;
+use crate::elf::ByteSource;
 
 /// A mapped part of a file: its offset, length and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct ImagePart {
     offset: u64,
     length: u64,
     address: u64,
@@ -19,7 +19,7 @@ struct Part {
 #[derive(Debug)]
 pub(super) struct Image<'a> {
     memory: &'a dyn CodeMemory,
-    parts: Vec<Part>,
+    parts: Vec<ImagePart>,
 }
 
 /// The largest number of parts; linkers create four or five.
@@ -28,7 +28,7 @@ const MAX_PARTS: usize = 64;
 impl<'a> Image<'a> {
     /// The image that contains the executable mapping at `start`. It begins with the last mapping, at or before
     /// `start`, of the beginning of `file`.
-    pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[Line], file: FileId, start: u64) -> Self {
+    pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[MapsLine], file: FileId, start: u64) -> Self {
         let mut parts = Vec::new();
         for line in lines.iter().filter(|line| line.readable && line.entry.file == file) {
             if line.entry.offset == 0 {
@@ -39,7 +39,7 @@ impl<'a> Image<'a> {
             }
             if parts.len() < MAX_PARTS {
                 let length = line.entry.end - line.entry.start;
-                parts.push(Part { offset: line.entry.offset, length, address: line.entry.start });
+                parts.push(ImagePart { offset: line.entry.offset, length, address: line.entry.start });
             }
         }
         Self { memory, parts }
@@ -51,7 +51,7 @@ impl<'a> Image<'a> {
     }
 }
 
-impl Source for Image<'_> {
+impl ByteSource for Image<'_> {
     fn len(&self) -> u64 {
         self.parts.iter().map(|part| part.offset.saturating_add(part.length)).max().unwrap_or(0)
     }

@@ -9,9 +9,9 @@ use hashbrown::{HashMap, HashSet};
 
 use super::history::MappedAt;
 use super::image::Image;
-use super::maps::{Line, MAX_ENTRIES, fingerprint, lines, put};
+use super::maps::{MAX_ENTRIES, MapsLine, fingerprint, insert_mapping, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
-use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
+use super::{AddressSpace, LoadError, LoadFault, MappedFile, Module, ModuleKind};
 use crate::context::{MAX_RELOCATIONS, Variable, Word};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 use crate::runtime::{self, Target};
@@ -37,7 +37,7 @@ const MAX_VDSO: u64 = 64 << 10;
 
 /// Identifies a mapped file of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
+pub(super) struct MappedFileKey {
     pub(super) object: u64,
     pub(super) bias: u64,
 }
@@ -53,7 +53,7 @@ pub(super) struct KnownImage {
 
 /// The kind of file behind a mapping.
 #[derive(Debug, Clone)]
-enum Found {
+enum FileKind {
     File(CachedFile),
     Image(Arc<Object>),
     /// No file, or not an ELF file: code that was compiled at run time.
@@ -67,10 +67,10 @@ pub(super) struct Loader<'a, V: ?Sized> {
     cache: &'a mut ObjectCache,
     before: Option<&'a AddressSpace>,
     memory: Arc<dyn CodeMemory>,
-    lines: Vec<Line>,
+    lines: Vec<MapsLine>,
     executable: Option<FileId>,
-    found: HashMap<FileId, Found, RandomState>,
-    indices: HashMap<Identity, u32, RandomState>,
+    found: HashMap<FileId, FileKind, RandomState>,
+    indices: HashMap<MappedFileKey, u32, RandomState>,
     reported: HashSet<Vec<u8>, RandomState>,
     /// The number of mappings in which V8's built-in functions were looked for.
     copies_sought: usize,
@@ -85,12 +85,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         mapped: &[MappedAt],
     ) -> Result<Self, LoadError> {
         let text = process.maps().map_err(LoadError::Maps)?;
-        let kept = |line: &Line| line.executable || line.entry.file.inode != 0 || line.is_publication();
+        let kept = |line: &MapsLine| line.executable || line.entry.file.inode != 0 || line.is_publication();
         let mut lines: Vec<_> = lines(&text).filter(kept).collect();
         if lines.is_empty() {
             return Err(LoadError::Gone);
         }
-        mapped.iter().for_each(|mapped| put(&mut lines, &mapped.entry));
+        mapped.iter().for_each(|mapped| insert_mapping(&mut lines, &mapped.entry));
         let memory = process.memory().map_err(LoadError::Memory)?;
         let mut space = AddressSpace::with_code(Arc::clone(&memory));
         space.fingerprint = fingerprint(lines.iter());
@@ -131,7 +131,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Ok(self.space)
     }
 
-    fn module(&mut self, line: &Line, lines: &[Line]) -> Result<Module, LoadError> {
+    fn module(&mut self, line: &MapsLine, lines: &[MapsLine]) -> Result<Module, LoadError> {
         let entry = &line.entry;
         let mut module = Module {
             start: entry.start,
@@ -149,13 +149,13 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 return Ok(module);
             }
             b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
-            _ if entry.file.inode == 0 => Found::Generated,
+            _ if entry.file.inode == 0 => FileKind::Generated,
             _ => self.file(line, lines)?,
         };
         let (object, file) = match found {
-            Found::File(CachedFile { object, file }) => (object, Some(file)),
-            Found::Image(object) => (object, None),
-            Found::Generated => match self.moved_text(entry, lines)? {
+            FileKind::File(CachedFile { object, file }) => (object, Some(file)),
+            FileKind::Image(object) => (object, None),
+            FileKind::Generated => match self.moved_text(entry, lines)? {
                 Some((cached, line, bias)) => {
                     // It is identified by the memory it is in, since that is what the kernel reports.
                     module.kind = ModuleKind::File;
@@ -166,7 +166,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 }
                 None => return Ok(module),
             },
-            Found::Unusable => {
+            FileKind::Unusable => {
                 module.kind = ModuleKind::Unusable;
                 return Ok(module);
             }
@@ -187,21 +187,25 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     /// Finds the file whose text was at an address before other memory replaced it: some programs move their text to
     /// huge pages. The file's other segments are still next to it, and most bytes of the text equal the file's.
     /// Returns the file, a line of it, and its bias.
-    fn moved_text(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Option<(CachedFile, Line, u64)>, LoadError> {
+    fn moved_text(
+        &mut self,
+        entry: &MapsEntry,
+        lines: &[MapsLine],
+    ) -> Result<Option<(CachedFile, MapsLine, u64)>, LoadError> {
         let place = lines.partition_point(|line| line.entry.start < entry.start);
         let (below, above) = lines.split_at(place);
         let is_program = |file| self.executable == Some(file);
-        let is_other = |line: &&Line| line.entry.file.inode != 0 && line.entry.file != entry.file && !line.gone;
+        let is_other = |line: &&MapsLine| line.entry.file.inode != 0 && line.entry.file != entry.file && !line.gone;
         // A file that is mapped as data only is next to generated code by chance.
-        let is_code = |line: &&Line| {
+        let is_code = |line: &&MapsLine| {
             let file = line.entry.file;
-            let is_part = |line: &Line| line.executable && line.entry.file == file;
+            let is_part = |line: &MapsLine| line.executable && line.entry.file == file;
             let touches = line.entry.end == entry.start || line.entry.start == entry.end;
             touches || is_program(file) || below.iter().rev().take(BESIDE).chain(above.iter().take(BESIDE)).any(is_part)
         };
         let nearest = [below.iter().rev().take(BESIDE).find(is_other), above.iter().take(BESIDE).find(is_other)];
         for line in nearest.into_iter().flatten().filter(is_code).cloned().collect::<Vec<_>>() {
-            if let Found::File(cached) = self.file(&line, lines)?
+            if let FileKind::File(cached) = self.file(&line, lines)?
                 && let Some(bias) = cached.object.bias(line.entry.start, line.entry.offset)
                 && self.has_text(entry, &cached, bias)
             {
@@ -212,13 +216,13 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     }
 
     /// Finds V8's built-in functions if V8 has copied them from text that was moved: they begin at a page boundary.
-    fn copied_builtins(&mut self, entry: &MapsEntry, lines: &[Line]) -> Option<(CachedFile, Line, u64)> {
+    fn copied_builtins(&mut self, entry: &MapsEntry, lines: &[MapsLine]) -> Option<(CachedFile, MapsLine, u64)> {
         if entry.end - entry.start < LEAST_BUILTINS || self.copies_sought >= MAX_COPIES {
             return None;
         }
         self.copies_sought += 1;
         let known = self.found.iter().find_map(|(file, found)| match found {
-            Found::File(cached) => Some((file, cached, builtins(&cached.object)?)),
+            FileKind::File(cached) => Some((file, cached, builtins(&cached.object)?)),
             _ => None,
         });
         let (file, cached, range) = known?;
@@ -257,7 +261,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         bias: u64,
         file: Option<Arc<std::fs::File>>,
     ) -> Option<u32> {
-        let identity = Identity { object: object.id(), bias };
+        let identity = MappedFileKey { object: object.id(), bias };
         if let Some(index) = self.indices.get(&identity) {
             return Some(*index);
         }
@@ -283,7 +287,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Some(index)
     }
 
-    fn file(&mut self, line: &Line, lines: &[Line]) -> Result<Found, LoadError> {
+    fn file(&mut self, line: &MapsLine, lines: &[MapsLine]) -> Result<FileKind, LoadError> {
         let entry = &line.entry;
         if let Some(found) = self.found.get(&entry.file) {
             return Ok(found.clone());
@@ -293,7 +297,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             // Other data is in memory by now.
             Err(error) if line.gone => {
                 self.fault(&entry.path, format!("cannot open it: {error}"));
-                return Ok(Found::Unusable);
+                return Ok(FileKind::Unusable);
             }
             Err(error) => return Ok(self.image(entry, lines, error)),
         };
@@ -302,11 +306,11 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 if let Some(fault) = cached.object.fault() {
                     self.fault(&entry.path, fault.to_string());
                 }
-                Found::File(cached)
+                FileKind::File(cached)
             }
             Ok(None) => {
                 self.fault(&entry.path, "the memory for unwind tables is used up".into());
-                Found::Unusable
+                FileKind::Unusable
             }
             Err(Malformed::Architecture(architecture)) if self.executable == Some(entry.file) => {
                 let path = String::from_utf8_lossy(&entry.path).into_owned();
@@ -317,11 +321,11 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 if is_jit_dump(&entry.path) {
                     self.space.jit_dump = Some(entry.clone());
                 }
-                Found::Generated
+                FileKind::Generated
             }
             Err(fault) => {
                 self.fault(&entry.path, fault.to_string());
-                Found::Unusable
+                FileKind::Unusable
             }
         };
         self.found.insert(entry.file, found.clone());
@@ -330,13 +334,13 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
 
     /// Reads a file from memory that cannot be opened. The result is not shared with other processes, since a process
     /// can forge it.
-    fn image(&mut self, entry: &MapsEntry, lines: &[Line], error: std::io::Error) -> Found {
+    fn image(&mut self, entry: &MapsEntry, lines: &[MapsLine], error: std::io::Error) -> FileKind {
         let image = Image::new(&*self.memory, lines, entry.file, entry.start);
         let base = image.base();
         let before = self.before.map(|before| before.images.as_slice()).unwrap_or_default();
         let known = self.space.images.iter().chain(before).find(|known| known.file == entry.file && known.base == base);
         if let Some(known) = known.cloned() {
-            let found = Found::Image(Arc::clone(&known.object));
+            let found = FileKind::Image(Arc::clone(&known.object));
             if !self.space.images.iter().any(|image| image.base == base) {
                 self.space.images.push(known);
             }
@@ -347,29 +351,29 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 let object = Arc::new(object);
                 let known = KnownImage { file: entry.file, base, object: Arc::clone(&object) };
                 self.space.images.push(known);
-                Found::Image(object)
+                FileKind::Image(object)
             }
             Ok(_) => {
                 self.fault(&entry.path, "too large to be read from memory".into());
-                Found::Unusable
+                FileKind::Unusable
             }
-            Err(Malformed::NotElf) => Found::Generated,
+            Err(Malformed::NotElf) => FileKind::Generated,
             Err(fault) => {
                 self.fault(&entry.path, format!("cannot open it ({error}), and as it is in memory: {fault}"));
-                Found::Unusable
+                FileKind::Unusable
             }
         }
     }
 
-    fn vdso(&mut self, entry: &MapsEntry) -> Found {
+    fn vdso(&mut self, entry: &MapsEntry) -> FileKind {
         let length = (entry.end - entry.start).min(MAX_VDSO) as usize;
         let mut bytes = vec![0; length];
         let count = self.memory.read(entry.start, &mut bytes).min(length);
         match self.cache.load_image(&bytes[..count]) {
-            Ok(object) => Found::Image(object),
+            Ok(object) => FileKind::Image(object),
             Err(fault) => {
                 self.fault(&entry.path, fault.to_string());
-                Found::Unusable
+                FileKind::Unusable
             }
         }
     }
@@ -380,7 +384,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             let mapped = module.mapping.and_then(|index| self.space.mappings.get(index as usize));
             mapped.map_or_else(String::new, |mapped| mapped.path.clone())
         };
-        let (found, refused) = runtime::detect(&modules, path, &mut Memory(&*self.memory));
+        let (found, refused) = runtime::detect(&modules, path, &mut CodeTarget(&*self.memory));
         self.space.runtimes = found;
         for (path, reason) in refused {
             self.fault(path.as_bytes(), reason);
@@ -434,7 +438,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
 
     fn fault(&mut self, path: &[u8], reason: String) {
         if self.space.faults.len() < MAX_FAULTS && self.reported.insert(path.to_vec()) {
-            self.space.faults.push(Fault { path: String::from_utf8_lossy(path).into_owned(), reason });
+            self.space.faults.push(LoadFault { path: String::from_utf8_lossy(path).into_owned(), reason });
         }
     }
 }
@@ -447,9 +451,9 @@ fn is_jit_dump(path: &[u8]) -> bool {
 }
 
 /// A process's memory, for the search for interpreters.
-struct Memory<'a>(&'a dyn CodeMemory);
+struct CodeTarget<'a>(&'a dyn CodeMemory);
 
-impl Target for Memory<'_> {
+impl Target for CodeTarget<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.0.read(address, bytes) == bytes.len()
     }

@@ -21,7 +21,7 @@ const DELETED: &[u8] = b" (deleted)";
 
 /// One line of the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct MapsLine {
     pub(super) entry: MapsEntry,
     pub(super) readable: bool,
     pub(super) executable: bool,
@@ -29,7 +29,7 @@ pub(super) struct Line {
     pub(super) gone: bool,
 }
 
-impl Line {
+impl MapsLine {
     /// Whether the process publishes its context here. Executable memory is never used for that.
     pub(super) fn is_publication(&self) -> bool {
         self.readable && !self.executable && is_publication(&self.entry.path)
@@ -38,9 +38,9 @@ impl Line {
 
 /// Parses all lines, in the order of their addresses. Malformed lines are left out, and lines that overlap the
 /// previous one, which is possible because the kernel does not write the whole text at one moment.
-pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine> + '_ {
     let mut end = 0;
-    text.split(|byte| *byte == b'\n').filter_map(line).filter(move |line| {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).filter(move |line| {
         let follows = line.entry.start >= end;
         if follows {
             end = line.entry.end;
@@ -52,9 +52,9 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
 /// A hash of the executable file mappings and the places of process contexts. Memory without a file is not part of it:
 /// programs that compile at run time keep adding such memory, and new code is noticed when it is executed. Nor is it
 /// part of the hash whether a file was deleted.
-pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
+pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a MapsLine>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let counts = |line: &&Line| line.executable && line.entry.file.inode != 0 || line.is_publication();
+    let counts = |line: &&MapsLine| line.executable && line.entry.file.inode != 0 || line.is_publication();
     for MapsEntry { start, end, offset, file, path, .. } in lines.filter(counts).map(|line| &line.entry) {
         (start, end, offset, file, path).hash(&mut hasher);
     }
@@ -68,7 +68,7 @@ pub fn executable(text: &[u8]) -> (Vec<MapsEntry>, bool) {
     (entries, lines.next().is_some())
 }
 
-fn line(text: &[u8]) -> Option<Line> {
+fn parse_line(text: &[u8]) -> Option<MapsLine> {
     let mut fields = text.splitn(6, |byte| *byte == b' ');
     let (start, end) = pair(fields.next()?, b'-')?;
     let permissions = fields.next()?;
@@ -81,7 +81,7 @@ fn line(text: &[u8]) -> Option<Line> {
     }
     let file = FileId { device: device_number(major, minor), inode };
     let entry = entry(start..end, offset, file, path, unescape);
-    Some(Line { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x', gone: false })
+    Some(MapsLine { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x', gone: false })
 }
 
 fn entry(range: Range<u64>, offset: u64, file: FileId, path: &[u8], unescape: impl Fn(&[u8]) -> Vec<u8>) -> MapsEntry {
@@ -102,8 +102,8 @@ pub(crate) fn recorded(mapped: &Mapped<'_>) -> Option<MapsEntry> {
 }
 
 /// Replaces whatever is at the addresses of a mapping by that mapping, unless it is there already.
-pub(super) fn put(lines: &mut Vec<Line>, entry: &MapsEntry) {
-    let is_same = |line: &Line| {
+pub(super) fn insert_mapping(lines: &mut Vec<MapsLine>, entry: &MapsEntry) {
+    let is_same = |line: &MapsLine| {
         let place = entry.start.checked_sub(line.entry.start);
         line.executable
             && line.entry.is_of(entry)
@@ -120,11 +120,11 @@ pub(super) fn put(lines: &mut Vec<Line>, entry: &MapsEntry) {
         for part in [before, behind].into_iter().filter(|part| !part.is_empty()) {
             let offset = line.entry.offset.wrapping_add(part.start - line.entry.start);
             let entry = MapsEntry { start: part.start, end: part.end, offset, ..line.entry.clone() };
-            put.push(Line { entry, ..line });
+            put.push(MapsLine { entry, ..line });
         }
     }
     let place = put.partition_point(|line| line.entry.start < entry.start);
-    put.insert(place, Line { entry: entry.clone(), readable: true, executable: true, gone: true });
+    put.insert(place, MapsLine { entry: entry.clone(), readable: true, executable: true, gone: true });
     *lines = put;
 }
 
@@ -191,7 +191,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     #[test]
     fn publications() {
         let found = |text: &str| -> Vec<u64> {
-            lines(text.as_bytes()).filter(Line::is_publication).map(|line| line.entry.start).collect()
+            lines(text.as_bytes()).filter(MapsLine::is_publication).map(|line| line.entry.start).collect()
         };
         let shown = "\
 1000-2000 rw-p 00000000 00:01 7                          /memfd:OTEL_CTX (deleted)
@@ -254,19 +254,9 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     #[test]
     fn records() {
         let record = |start, length, path| {
-            let (process, thread, time_nano, offset, device, protection) = (1, 1, 1, 0x1000, (0xfe, 1), 5);
-            recorded(&Mapped {
-                process,
-                thread,
-                time_nano,
-                start,
-                length,
-                offset,
-                device,
-                inode: 131,
-                protection,
-                path,
-            })
+            let (process, thread, time_nano, offset, inode) = (1, 1, 1, 0x1000, 131);
+            let (device, protection) = ((0xfe, 1), 5);
+            recorded(&Mapped { process, thread, time_nano, start, length, offset, device, inode, protection, path })
         };
         let known = executable(b"1000-2000 r-xp 00001000 fe:01 131 /lib/a (deleted)\n").0.remove(0);
         assert_eq!(record(0x1000, 0x1000, b"/lib/a (deleted)"), Some(known));
@@ -291,11 +281,11 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             let mut lines: Vec<_> = maps.iter().map(|(gap, length, inode)| {
                 let entry = entry(&(end + gap % 3, *length, *inode));
                 end = entry.end;
-                Line { entry, readable: true, executable: true, gone: false }
+                MapsLine { entry, readable: true, executable: true, gone: false }
             }).collect();
             let mut all: Vec<_> = lines.iter().map(|line| line.entry.clone()).collect();
             for record in &records {
-                put(&mut lines, &entry(record));
+                insert_mapping(&mut lines, &entry(record));
                 all.push(entry(record));
             }
             let of = |entry: &MapsEntry, address: u64| (entry.file, entry.offset + (address - entry.start));

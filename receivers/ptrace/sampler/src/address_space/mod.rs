@@ -4,6 +4,8 @@
 //! maps node's own text a second time at another bias. A mapped file keeps its index however often the maps are read.
 //! Everything read here was made by the target: it is checked, limited, and never mapped into this process.
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod history;
 mod image;
 mod load;
@@ -97,7 +99,7 @@ pub struct MappedFile {
 
 /// A file of a process that could not be used, or a part of one. The rest is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct LoadFault {
     /// The path, as in the maps.
     pub path: String,
     /// The error.
@@ -137,9 +139,9 @@ pub struct AddressSpace {
     /// Ranges in which modules are ignored, because something was mapped there that has not been read.
     unread: Vec<Range<u64>>,
     mappings: Arc<Vec<MappedFile>>,
-    identities: Vec<load::Identity>,
+    identities: Vec<load::MappedFileKey>,
     images: Vec<load::KnownImage>,
-    faults: Vec<Fault>,
+    faults: Vec<LoadFault>,
     /// The hash of the executable file mappings, see [`maps::fingerprint`].
     fingerprint: u64,
     /// The interpreters in its modules.
@@ -282,7 +284,7 @@ impl AddressSpace {
     }
 
     /// The files that could not be used.
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[LoadFault] {
         &self.faults
     }
 

@@ -1,55 +1,12 @@
 //! Address spaces of simulated processes, and of this one.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
 
+use super::fake::FakeProcess;
 use super::load::MAX_MAPPINGS;
 use super::*;
 use crate::elf::ObjectCache;
-
-/// A simulated process.
-#[derive(Debug, Default)]
-struct Fake {
-    maps: String,
-    executable: Option<FileId>,
-    /// The files that can be opened, by path.
-    files: Vec<(&'static str, File)>,
-    memory: Vec<(u64, Vec<u8>)>,
-}
-
-#[derive(Debug)]
-struct FakeMemory(Vec<(u64, Vec<u8>)>);
-
-impl CodeMemory for FakeMemory {
-    fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
-        let found =
-            self.0.iter().find_map(|(start, part)| part.get(usize::try_from(address.checked_sub(*start)?).ok()?..));
-        let count = found.map_or(0, |part| part.len().min(bytes.len()));
-        bytes[..count].copy_from_slice(&found.unwrap_or_default()[..count]);
-        count
-    }
-}
-
-impl ProcessView for Fake {
-    fn maps(&self) -> io::Result<Vec<u8>> {
-        Ok(self.maps.clone().into_bytes())
-    }
-
-    fn executable(&self) -> Option<FileId> {
-        self.executable
-    }
-
-    fn open(&self, entry: &MapsEntry) -> io::Result<File> {
-        let found = self.files.iter().find(|(path, _)| path.as_bytes() == entry.path);
-        found.ok_or(io::ErrorKind::PermissionDenied.into()).and_then(|(_, file)| file.try_clone())
-    }
-
-    fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
-        Ok(Arc::new(FakeMemory(self.memory.clone())))
-    }
-}
 
 /// The bytes of an ELF file with text at 0x1000 and nothing else.
 fn elf(machine: u8) -> Vec<u8> {
@@ -72,26 +29,23 @@ fn file(bytes: &[u8]) -> File {
     file
 }
 
-fn load(fake: &Fake, before: Option<&AddressSpace>) -> AddressSpace {
-    AddressSpace::load(fake, before, &mut ObjectCache::default()).expect("it loads")
+/// A process with these maps, and files of this kind at these paths.
+fn process(maps: &str, paths: &[&'static str]) -> FakeProcess {
+    let files = paths.iter().map(|path| (*path, file(&elf(62)))).collect();
+    FakeProcess { maps: maps.into(), files, ..FakeProcess::default() }
 }
 
 /// Guarantees: addresses are found in their modules and nowhere else, and translated to addresses of their files.
 #[test]
 fn finds_modules() {
-    let fake = Fake {
-        maps: "\
+    let maps = "\
 10000-11000 r--p 00000000 fe:01 7 /lib/a
 11000-13000 r-xp 00001000 fe:01 7 /lib/a
 20000-21000 rwxp 00000000 00:00 0
 21000-22000 rwxp 00000000 00:00 0
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
-"
-        .into(),
-        files: vec![("/lib/a", file(&elf(62)))],
-        ..Fake::default()
-    };
-    let space = load(&fake, None);
+";
+    let space = process(maps, &["/lib/a"]).load(None);
     assert_eq!(space.faults(), []);
     assert_eq!(space.locate(0x11234), Location::Native { mapping: Some(0), address: 0x1234 });
     assert_eq!(space.locate(0x21234), Location::Native { mapping: None, address: 0x21234 });
@@ -108,20 +62,15 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
 /// functions, at both places; a file mapped in two pieces at one bias has one index and no mark.
 #[test]
 fn mapped_twice() {
-    let fake = Fake {
-        maps: "\
+    let maps = "\
 11000-12000 r-xp 00001000 fe:01 7 /bin/node
 12000-13000 r-xp 00002000 fe:01 7 /bin/node
 52000-53000 r-xp 00002000 fe:01 7 /bin/node
 61000-62000 r-xp 00001000 fe:01 8 /lib/b
 62000-63000 r-xp 00002000 fe:01 8 /lib/b
-"
-        .into(),
-        files: vec![("/bin/node", file(&elf(62))), ("/lib/b", file(&elf(62)))],
-        executable: Some(FileId { device: 0xfe01, inode: 7 }),
-        ..Fake::default()
-    };
-    let space = load(&fake, None);
+";
+    let executable = Some(FileId { device: 0xfe01, inode: 7 });
+    let space = FakeProcess { executable, ..process(maps, &["/bin/node", "/lib/b"]) }.load(None);
     let indices: Vec<_> = space.modules().iter().map(|module| module.mapping).collect();
     assert_eq!(indices, [Some(0), Some(0), Some(1), Some(2), Some(2)]);
     let marked: Vec<_> = space.modules().iter().map(|module| module.builtins.clone()).collect();
@@ -136,9 +85,10 @@ fn mapped_twice() {
 fn indices_are_kept() {
     let mut cache = ObjectCache::default();
     let line = |start: u64, inode: u64| format!("{start:x}-{:x} r-xp 00001000 fe:01 {inode} /lib/a\n", start + 0x2000);
-    let mut fake = Fake { maps: line(0x11000, 7), files: vec![("/lib/a", file(&elf(62)))], ..Fake::default() };
-    let mut load =
-        |fake: &Fake, before: Option<&AddressSpace>| AddressSpace::load(fake, before, &mut cache).expect("it loads");
+    let mut fake = process(&line(0x11000, 7), &["/lib/a"]);
+    let mut load = |fake: &FakeProcess, before: Option<&AddressSpace>| {
+        AddressSpace::load(fake, before, &mut cache).expect("it loads")
+    };
     let index = |space: &AddressSpace, address| space.find(address).and_then(|module| module.mapping);
     let first = load(&fake, None);
     fake.maps = line(0x21000, 7);
@@ -158,13 +108,13 @@ fn indices_are_kept() {
 #[test]
 fn from_memory() {
     let maps = "10000-11000 r--p 00000000 fe:01 7 /gone (deleted)\n11000-13000 r-xp 00001000 fe:01 7 /gone (deleted)\n";
-    let fake = Fake { maps: maps.into(), memory: vec![(0x10000, elf(62))], ..Fake::default() };
-    let space = load(&fake, None);
+    let fake = FakeProcess { maps: maps.into(), memory: vec![(0x10000, elf(62))], ..FakeProcess::default() };
+    let space = fake.load(None);
     assert_eq!(space.faults(), []);
     assert_eq!(space.locate(0x11010), Location::Native { mapping: Some(0), address: 0x1010 });
     let mapping = &space.mappings()[0];
     assert_eq!((mapping.path.as_str(), mapping.file.is_none(), mapping.htlhash), ("/gone", true, None));
-    let again = load(&fake, Some(&space));
+    let again = fake.load(Some(&space));
     assert_eq!(again.mappings().len(), 1);
     assert_eq!(again.find(0x11010).and_then(|module| module.mapping), Some(0));
 }
@@ -208,8 +158,9 @@ fn moved_text() {
         (Vec::new(), false),
     ];
     for (number, (memory, is_moved)) in cases.into_iter().enumerate() {
-        let fake = Fake { maps: maps.into(), files: vec![("/bin/a", file(&bytes))], memory, ..Fake::default() };
-        let space = load(&fake, None);
+        let fake =
+            FakeProcess { maps: maps.into(), files: vec![("/bin/a", file(&bytes))], memory, ..FakeProcess::default() };
+        let space = fake.load(None);
         let mapping = is_moved.then_some(0);
         let expected = Location::Native { mapping, address: if is_moved { 0x1234 } else { 0x11234 } };
         assert_eq!(space.locate(0x11234), expected, "{number}");
@@ -236,8 +187,7 @@ fn gone_mappings() {
         },
         replaces: true,
     };
-    let files = || vec![("/lib/a", file(&elf(62))), ("/lib/b", file(&elf(62)))];
-    let fake = Fake { maps: maps.into(), files: files(), memory: vec![(0x10000, elf(62))], ..Fake::default() };
+    let fake = FakeProcess { memory: vec![(0x10000, elf(62))], ..process(maps, &["/lib/a", "/lib/b"]) };
     let load = |before: Option<&AddressSpace>, records: &[MappedAt]| {
         AddressSpace::load_with(&fake, before, &mut ObjectCache::default(), records).expect("it loads")
     };
@@ -260,22 +210,22 @@ fn gone_mappings() {
 fn other_files() {
     let maps = "11000-12000 r-xp 00001000 fe:01 7 /bin/arm\n21000-22000 r-xp 00001000 fe:01 8 /memfd:code\n";
     let files = || vec![("/bin/arm", file(&elf(183))), ("/memfd:code", file(b"\x55\x48\x89\xe5"))];
-    let fake = Fake { maps: maps.into(), files: files(), ..Fake::default() };
-    let space = load(&fake, None);
+    let fake = FakeProcess { maps: maps.into(), files: files(), ..FakeProcess::default() };
+    let space = fake.load(None);
     assert_eq!(space.faults().len(), 1);
     assert_eq!(space.locate(0x21010), Location::Native { mapping: None, address: 0x21010 });
-    let fake = Fake { executable: Some(FileId { device: 0xfe01, inode: 7 }), ..fake };
+    let fake = FakeProcess { executable: Some(FileId { device: 0xfe01, inode: 7 }), ..fake };
     let refused = AddressSpace::load(&fake, None, &mut ObjectCache::default()).expect_err("it is refused");
     assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
 }
 
 /// Guarantees: a file that was replaced, added, removed or moved is noticed; memory without a file, data, the deletion
-/// of a file, and a process that is gone are not.
+/// of a file, and a process that is gone are not; a process that is gone cannot be loaded.
 #[test]
 fn outdated() {
     let text = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n20000-21000 rwxp 00000000 00:00 0\n";
-    let mut fake = Fake { maps: text.into(), files: vec![("/lib/a", file(&elf(62)))], ..Fake::default() };
-    let space = load(&fake, None);
+    let mut fake = process(text, &["/lib/a"]);
+    let space = fake.load(None);
     let mut now = |text: &str| {
         fake.maps = text.into();
         space.is_outdated(&fake).unwrap()
@@ -289,29 +239,22 @@ fn outdated() {
     assert!(now("31000-32000 r-xp 00001000 fe:01 7 /lib/a\n"));
     assert!(now("11000-12000 r-xp 00001000 fe:01 7 /lib/a\n31000-32000 r-xp 00001000 fe:01 8 /lib/b\n"));
     assert!(now("20000-21000 rwxp 00000000 00:00 0\n"));
-}
-
-/// Guarantees: empty maps mean that the process is gone.
-#[test]
-fn gone() {
-    assert!(matches!(AddressSpace::load(&Fake::default(), None, &mut ObjectCache::default()), Err(LoadError::Gone)));
+    let gone = AddressSpace::load(&process("", &[]), None, &mut ObjectCache::default());
+    assert!(matches!(gone, Err(LoadError::Gone)));
 }
 
 /// Guarantees: when the memory for tables is used up, further files are left out and reported, and the others stay.
 #[test]
 fn attack_memory() {
-    let fake = Fake {
-        maps: "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n21000-22000 r-xp 00001000 fe:01 8 /lib/b\n".into(),
-        files: vec![("/lib/a", file(&elf(62))), ("/lib/b", file(&elf(62)))],
-        ..Fake::default()
-    };
+    let maps = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n21000-22000 r-xp 00001000 fe:01 8 /lib/b\n";
+    let fake = process(maps, &["/lib/a", "/lib/b"]);
     let each = crate::elf::Object::read(elf(62).as_slice()).expect("it is right").memory();
     let space = AddressSpace::load(&fake, None, &mut ObjectCache::new(2 * each - 1)).expect("it loads");
     assert_eq!(space.mappings().len(), 1);
     assert_eq!(space.modules()[1].kind, ModuleKind::Unusable);
     assert_eq!(
         space.faults(),
-        [Fault { path: "/lib/b".into(), reason: "the memory for unwind tables is used up".into() }]
+        [LoadFault { path: "/lib/b".into(), reason: "the memory for unwind tables is used up".into() }]
     );
 }
 
@@ -320,7 +263,7 @@ fn attack_memory() {
 #[test]
 fn attack_indices() {
     let mut cache = ObjectCache::default();
-    let mut fake = Fake { files: vec![("/lib/a", file(&elf(62)))], ..Fake::default() };
+    let mut fake = process("", &["/lib/a"]);
     let mut space = None;
     for round in 0..3u64 {
         fake.maps = (0..30_000u64)
@@ -340,7 +283,7 @@ fn attack_indices() {
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn this_process() {
     let files = crate::process_files::ProcessFiles::open(std::process::id()).expect("this process can be opened");
-    let space = load_process(&files);
+    let space = AddressSpace::load(&files, None, &mut ObjectCache::default()).expect("it loads");
     let here = this_process as *const () as u64;
     let mapping = space.locate(here).mapping().expect("this code is in a file");
     let main = &space.mappings()[mapping as usize];
@@ -355,9 +298,4 @@ fn this_process() {
         space.modules().iter().filter(|module| module.kind == ModuleKind::File).all(|module| module.object.is_some())
     );
     assert_eq!(space.faults(), []);
-}
-
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-fn load_process(files: &crate::process_files::ProcessFiles) -> AddressSpace {
-    AddressSpace::load(files, None, &mut ObjectCache::default()).expect("it loads")
 }

@@ -142,12 +142,14 @@ pub(crate) fn survives_stop(call: i64) -> bool {
 mod tests {
     use super::*;
 
+    /// The registers of a thread in this call.
     #[allow(unsafe_code, reason = "libc's structure has no default")]
-    fn raw(call: i64, result: i64) -> RawRegisters {
+    pub(super) fn raw(call: i64, result: i64, arguments: [u64; 6]) -> RawRegisters {
         // SAFETY: all fields are integers, for which 0 is a value.
         let mut raw: RawRegisters = unsafe { std::mem::zeroed() };
         raw.orig_rax = call.cast_unsigned();
         raw.rax = result.cast_unsigned();
+        [raw.rdi, raw.rsi, raw.rdx, raw.r10, raw.r8, raw.r9] = arguments;
         raw
     }
 
@@ -155,20 +157,19 @@ mod tests {
     /// outside of a system call with -4 in RAX.
     #[test]
     fn what_is_restarted() {
-        let restarted = |call, result| {
-            let mut raw = raw(call, result);
-            let changed = restart_interrupted_call(&mut raw);
-            assert_eq!(raw.orig_rax.cast_signed(), call);
-            let expected = if changed { -514 } else { result };
-            assert_eq!(raw.rax.cast_signed(), expected);
-            changed
-        };
-        assert!(restarted(libc::SYS_epoll_wait, -4));
-        assert!(restarted(libc::SYS_recvfrom, -4));
-        assert!(!restarted(libc::SYS_epoll_wait, 4));
-        assert!(!restarted(libc::SYS_epoll_wait, 0));
-        assert!(!restarted(libc::SYS_close, -4));
-        assert!(!restarted(-1, -4));
+        for (call, result, is_restarted) in [
+            (libc::SYS_epoll_wait, -4, true),
+            (libc::SYS_recvfrom, -4, true),
+            (libc::SYS_epoll_wait, 4, false),
+            (libc::SYS_epoll_wait, 0, false),
+            (libc::SYS_close, -4, false),
+            (-1, -4, false),
+        ] {
+            let mut raw = raw(call, result, [0; 6]);
+            assert_eq!(restart_interrupted_call(&mut raw), is_restarted, "{call} {result}");
+            let expected = if is_restarted { -514 } else { result };
+            assert_eq!((raw.orig_rax.cast_signed(), raw.rax.cast_signed()), (call, expected));
+        }
     }
 
     /// Guarantees: a thread whose wait was interrupted by a stop is distinguished from one that was running, in a call
@@ -176,11 +177,11 @@ mod tests {
     #[test]
     fn interrupted_waits() {
         for result in [-4, -512, -513, -514, -516] {
-            assert!(is_interrupted_wait(&raw(libc::SYS_epoll_wait, result)));
-            assert!(!is_interrupted_wait(&raw(-1, result)));
+            assert!(is_interrupted_wait(&raw(libc::SYS_epoll_wait, result, [0; 6])));
+            assert!(!is_interrupted_wait(&raw(-1, result, [0; 6])));
         }
         for result in [0, 1, 4, 512, -11, -511, -517, i64::MIN] {
-            assert!(!is_interrupted_wait(&raw(libc::SYS_read, result)), "{result}");
+            assert!(!is_interrupted_wait(&raw(libc::SYS_read, result, [0; 6])), "{result}");
         }
     }
 }

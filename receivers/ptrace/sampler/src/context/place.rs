@@ -67,13 +67,13 @@ impl Variable {
         if let Some(distance) = self.in_program {
             return fixed(distance);
         }
-        self.words.iter().take(MAX_RELOCATIONS).find_map(|word| self.told(*word, target))
+        self.words.iter().take(MAX_RELOCATIONS).find_map(|word| self.place_in_word(*word, target))
     }
 
-    fn told(&self, told: Word, target: &mut dyn Target) -> Option<Place> {
-        let first = word(target, told.address)?;
-        let second = |target: &mut dyn Target| word(target, told.address.wrapping_add(8));
-        match told.kind {
+    fn place_in_word(&self, stored: Word, target: &mut dyn Target) -> Option<Place> {
+        let first = word(target, stored.address)?;
+        let second = |target: &mut dyn Target| word(target, stored.address.wrapping_add(8));
+        match stored.kind {
             RelocationKind::Distance => fixed(first),
             RelocationKind::Module => self.block(first, second(target)?),
             RelocationKind::ModuleOnly => self.block(first, self.offset),
@@ -107,7 +107,7 @@ fn fixed(distance: u64) -> Option<Place> {
 impl Place {
     /// The address of the variable in the thread with this thread pointer. `known` is the block found for it before, 0
     /// if none was. `None` if the thread has none yet.
-    pub fn of(self, pointer: u64, known: &mut Block, target: &mut dyn Target) -> Option<u64> {
+    pub fn address(self, pointer: u64, known: &mut Block, target: &mut dyn Target) -> Option<u64> {
         match self {
             Self::Fixed(distance) => Some(pointer.wrapping_add(distance)),
             Self::Block { module, offset } => {

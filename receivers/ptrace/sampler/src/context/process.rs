@@ -178,13 +178,13 @@ impl AttributeValue {
 #[derive(Clone, PartialEq, Message)]
 struct ProcessContext {
     #[prost(message, optional, tag = "1")]
-    resource: Option<Resource>,
+    resource: Option<ResourceMessage>,
     #[prost(message, repeated, tag = "2")]
     attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Resource {
+struct ResourceMessage {
     #[prost(message, repeated, tag = "1")]
     attributes: Vec<KeyValue>,
 }

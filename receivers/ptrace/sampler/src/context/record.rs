@@ -53,7 +53,7 @@ pub fn read(variable: u64, wanted: bool, target: &mut dyn Target) -> Reading {
     if have == HEAD && !target.read(at, &mut bytes[..HEAD]) {
         return Reading::Torn;
     }
-    let head = Head::parse(&bytes);
+    let head = RecordHead::parse(&bytes);
     if head.valid != 1 {
         return Reading::Torn;
     }
@@ -67,14 +67,14 @@ pub fn read(variable: u64, wanted: bool, target: &mut dyn Target) -> Reading {
     Reading::Record(Record { trace_id: head.trace_id, span_id: head.span_id, attributes })
 }
 
-struct Head {
+struct RecordHead {
     trace_id: [u8; 16],
     span_id: [u8; 8],
     valid: u8,
     attributes: u16,
 }
 
-impl Head {
+impl RecordHead {
     fn parse(bytes: &[u8; FIRST]) -> Self {
         let (mut trace_id, mut span_id) = ([0; 16], [0; 8]);
         trace_id.copy_from_slice(&bytes[..16]);

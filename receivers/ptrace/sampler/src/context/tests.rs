@@ -95,23 +95,18 @@ fn records() {
 /// Guarantees: a record without a trace or without a span is ignored, and so is one that is marked as invalid.
 #[test]
 fn no_span() {
-    let mut none = record(1, 0, &[]);
-    none[..16].fill(0);
-    assert_eq!(context(&none), None);
-    let mut half = record(1, 0, &[]);
-    half[16..24].fill(0);
-    assert_eq!(context(&half), None);
-    let mut attributes = record(1, 3, b"\x03\x01b");
-    attributes[..24].fill(0);
-    assert_eq!(context(&attributes), Some(Context { link: None, attributes: vec![(0, "b".to_owned())] }));
-    assert_eq!(
-        read(VARIABLE, true, &mut {
-            let mut memory = memory(&none);
-            memory.put_u64(VARIABLE, 0);
-            memory
-        }),
-        Reading::None
-    );
+    let without = |ids: std::ops::Range<usize>, attributes: &[u8]| {
+        let mut record = record(1, attributes.len() as u16, attributes);
+        record[ids].fill(0);
+        record
+    };
+    let attributes = Context { link: None, attributes: vec![(0, "b".to_owned())] };
+    assert_eq!(context(&without(0..16, &[])), None);
+    assert_eq!(context(&without(16..24, &[])), None);
+    assert_eq!(context(&without(0..24, b"\x03\x01b")), Some(attributes));
+    let mut unset = memory(&without(0..16, &[]));
+    unset.put_u64(VARIABLE, 0);
+    assert_eq!(read(VARIABLE, true, &mut unset), Reading::None);
 }
 
 /// Guarantees: a record that is being written, or at an implausible address, is rejected; one at the end of its
@@ -217,16 +212,16 @@ fn blocks() {
     memory.put_u64(0x508, 0x600);
     memory.put_u64(0x630, u64::MAX);
     let mut block = 0;
-    assert_eq!(place.of(0x500, &mut block, &mut memory), None);
+    assert_eq!(place.address(0x500, &mut block, &mut memory), None);
     memory.put_u64(0x630, 0);
-    assert_eq!(place.of(0x500, &mut block, &mut memory), None);
+    assert_eq!(place.address(0x500, &mut block, &mut memory), None);
     memory.put_u64(0x630, 0x9000);
-    assert_eq!(place.of(0x500, &mut block, &mut memory), Some(0x9110));
+    assert_eq!(place.address(0x500, &mut block, &mut memory), Some(0x9110));
     let reads = memory.reads;
-    assert_eq!(place.of(0x500, &mut block, &mut memory), Some(0x9110));
+    assert_eq!(place.address(0x500, &mut block, &mut memory), Some(0x9110));
     assert_eq!((block, memory.reads), (0x9000, reads));
-    assert_eq!(place.of(u64::MAX, &mut 0, &mut memory), None);
-    assert_eq!(Place::Fixed(0u64.wrapping_sub(8)).of(0x500, &mut 0, &mut memory), Some(0x4f8));
+    assert_eq!(place.address(u64::MAX, &mut 0, &mut memory), None);
+    assert_eq!(Place::Fixed(0u64.wrapping_sub(8)).address(0x500, &mut 0, &mut memory), Some(0x4f8));
 }
 
 /// A bytes field of a protobuf message.

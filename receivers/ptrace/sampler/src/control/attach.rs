@@ -62,7 +62,7 @@ impl Control {
     pub(super) fn attach_named(&mut self, target: TargetId, pid: u32) {
         if self.own.is_pid(pid) {
             let message = format!("process {pid} is profbridge itself, which is never sampled");
-            self.say(target, Some(pid), ProblemKind::Permission, message);
+            self.report(target, Some(pid), ProblemKind::Permission, message);
             return;
         }
         match self.attach(target, pid, None, None) {
@@ -72,7 +72,7 @@ impl Control {
                     Some(process) => format!("{pid} is a thread of process {process}: name the process instead"),
                     None => format!("there is no process {pid}"),
                 };
-                self.say(target, Some(pid), ProblemKind::Missing, message);
+                self.report(target, Some(pid), ProblemKind::Missing, message);
             }
             Attempt::Changing => {
                 let start = std::fs::File::open(format!("/proc/{pid}")).ok().and_then(|directory| start_of(&directory));
@@ -89,7 +89,7 @@ impl Control {
         let attempt = self.attach(target, pid, None, Some(stopped));
         if matches!(attempt, Attempt::Gone | Attempt::Changing) {
             let message = format!("the command (process {pid}) ended before it could be sampled");
-            self.say(target, Some(pid), ProblemKind::Missing, message);
+            self.report(target, Some(pid), ProblemKind::Missing, message);
         }
     }
 
@@ -108,7 +108,7 @@ impl Control {
         if let Some(other) = self.attached.values().find(|attached| attached.pid == pid && attached.ending.is_none()) {
             if other.target != target {
                 let message = format!("process {pid} is already sampled for another target");
-                self.say(target, Some(pid), ProblemKind::Traced, message);
+                self.report(target, Some(pid), ProblemKind::Traced, message);
             }
             return Attempt::Refused;
         }
@@ -119,7 +119,7 @@ impl Control {
             } else {
                 format!("{MAX_PROCESSES} processes are sampled already, those of this target are not")
             };
-            self.say(target, None, ProblemKind::TooMany, message);
+            self.report(target, None, ProblemKind::TooMany, message);
             return Attempt::Refused;
         }
         let files = match ProcessFiles::open(pid) {
@@ -137,7 +137,7 @@ impl Control {
             Ok(space) => Arc::new(space),
             Err(LoadError::Gone) => return Attempt::Changing,
             Err(error @ LoadError::Architecture { .. }) => {
-                self.say(
+                self.report(
                     target,
                     Some(pid),
                     ProblemKind::Architecture,
@@ -175,7 +175,7 @@ impl Control {
             folders: 0,
             reload: upkeep::Reload::default(),
             mapped: Vec::new(),
-            shown: contexts::Shown::default(),
+            shown: contexts::PublishedContext::default(),
             ending: None,
         };
         self.outbox.push(Event::Attached(Box::new(described.process)));
@@ -238,7 +238,7 @@ impl Control {
         if more > 0 {
             message.push_str(&format!("; and {more} more"));
         }
-        self.say(target, Some(pid), ProblemKind::Malformed, message);
+        self.report(target, Some(pid), ProblemKind::Malformed, message);
     }
 
     /// Reports why a process could not be opened.
@@ -248,12 +248,12 @@ impl Control {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Attempt::Gone,
             Err(_) => {
                 let (kind, message) = self.powers.explain(pid, None, error);
-                self.say(target, Some(pid), kind, message);
+                self.report(target, Some(pid), kind, message);
                 return Attempt::Refused;
             }
         };
         if let Some(message) = super::standing::zombie(&directory, pid) {
-            self.say(target, Some(pid), ProblemKind::Zombie, message);
+            self.report(target, Some(pid), ProblemKind::Zombie, message);
             return Attempt::Refused;
         }
         // A kernel thread has no memory, and while a process executes another program it has none for a moment.
@@ -264,7 +264,7 @@ impl Control {
         }
         let status = process_info::status(directory.as_fd(), "status").ok();
         let (kind, message) = self.powers.explain(pid, status, error);
-        self.say(target, Some(pid), kind, message);
+        self.report(target, Some(pid), kind, message);
         Attempt::Refused
     }
 }

@@ -35,7 +35,7 @@ impl Control {
                     CommandError::Traced => (ProblemKind::Permission, self.powers.explain_command(true)),
                     error => (ProblemKind::Command, error.to_string()),
                 };
-                self.say(target, None, kind, message);
+                self.report(target, None, kind, message);
                 self.outbox.push(Event::CommandEnded { target, code: error.shell_code() });
             }
         }

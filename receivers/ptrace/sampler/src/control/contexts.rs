@@ -13,7 +13,7 @@ const ALLOWANCE: Allowance = Allowance { reads: 16, bytes: 4 * MAX_PAYLOAD };
 
 /// The context that a process has published.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct PublishedContext {
     /// The address it was read from, and its publication time.
     read: Option<(u64, u64)>,
     resource: Vec<(String, AttributeValue)>,
@@ -58,7 +58,7 @@ impl Control {
                 attached.shown.read = None;
                 if reason != Unreadable::Missing {
                     let message = format!("process {pid}: the process context in its memory is not read: {reason}");
-                    self.say(target, Some(pid), ProblemKind::Malformed, message);
+                    self.report(target, Some(pid), ProblemKind::Malformed, message);
                 }
                 None
             }

@@ -103,7 +103,7 @@ impl Control {
                 "{id:?} is no container id: at least its first {} hexadecimal digits are needed",
                 container::SHORTEST_PREFIX
             );
-            self.say(target, None, ProblemKind::Missing, message);
+            self.report(target, None, ProblemKind::Missing, message);
         }
         self.scanner.forget_all();
         self.next_upkeep = std::time::Instant::now();
@@ -196,7 +196,7 @@ impl Control {
                 let message = format!(
                     "{prefix} is the beginning of several containers' ids: {first} is sampled, {container} is not"
                 );
-                self.say(id, None, ProblemKind::Missing, message);
+                self.report(id, None, ProblemKind::Missing, message);
                 return None;
             }
             return Some(id);

@@ -67,7 +67,7 @@ struct AttachedProcess {
     /// The total number of bytes added to its functions' files by putting folders in front of them.
     folders: usize,
     /// The context that it publishes.
-    shown: contexts::Shown,
+    shown: contexts::PublishedContext,
     /// The reason for detaching from the process, if this thread knows it already; the sampling thread still has to
     /// confirm.
     ending: Option<Detached>,
@@ -105,7 +105,7 @@ struct Control {
     again: Vec<attach::Again>,
     /// Processes that could not be sampled, by id and start time: they are not tried again.
     given_up: HashSet<(u32, u64)>,
-    said: HashSet<(TargetId, Option<u32>, ProblemKind)>,
+    reported: HashSet<(TargetId, Option<u32>, ProblemKind)>,
 }
 
 /// Runs the sampler process until its owner stops it or is gone.
@@ -140,7 +140,7 @@ pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inheri
         next_upkeep: Instant::now(),
         again: Vec::new(),
         given_up: HashSet::new(),
-        said: HashSet::new(),
+        reported: HashSet::new(),
         sampler,
     };
     let rights = powers.rights(control.sampler.raised_priority());
@@ -282,7 +282,7 @@ impl Control {
         }
         self.again.retain(|again| again.target != target);
         self.containers.remove(&target);
-        self.said.retain(|(said, _, _)| *said != target);
+        self.reported.retain(|(id, _, _)| *id != target);
         for (id, attached) in &mut self.attached {
             if attached.target == target && attached.ending.is_none() {
                 attached.ending = Some(Detached::Asked);
@@ -292,8 +292,8 @@ impl Control {
     }
 
     /// Reports a problem, only once.
-    fn say(&mut self, target: TargetId, pid: Option<u32>, kind: ProblemKind, message: String) {
-        if self.said.insert((target, pid, kind)) {
+    fn report(&mut self, target: TargetId, pid: Option<u32>, kind: ProblemKind, message: String) {
+        if self.reported.insert((target, pid, kind)) {
             self.outbox.push(Event::Problem(Problem { target, pid, kind, message }));
         }
     }

@@ -44,7 +44,7 @@ impl Control {
                 self.outbox.push(Event::Status(status));
             }
             Output::Functions { process, first, functions } => {
-                if let Some(event) = told(&mut self.attached, process, first, functions) {
+                if let Some(event) = functions_event(&mut self.attached, process, first, functions) {
                     self.outbox.push(event);
                 }
             }
@@ -60,7 +60,7 @@ impl Control {
             Output::Problem { process, kind, message } => {
                 if let Some(attached) = self.attached.get(&process) {
                     let (target, pid) = (attached.target, attached.pid);
-                    self.say(target, Some(pid), kind, format!("process {pid}: {message}"));
+                    self.report(target, Some(pid), kind, format!("process {pid}: {message}"));
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Control {
             Detached::Failed => {
                 self.given_up.insert((pid, start));
             }
-            Detached::Exited => self.said.retain(|(_, said, _)| *said != Some(pid)),
+            Detached::Exited => self.reported.retain(|(_, process, _)| *process != Some(pid)),
             Detached::Asked => self.scanner.forget(pid),
         }
         self.tell_ended_commands();
@@ -102,7 +102,7 @@ impl Control {
             let event = match self.outputs.recv_timeout(left) {
                 Ok(Output::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
                 Ok(Output::Functions { process, first, functions }) => {
-                    let Some(event) = told(&mut self.attached, process, first, functions) else { continue };
+                    let Some(event) = functions_event(&mut self.attached, process, first, functions) else { continue };
                     event
                 }
                 Ok(Output::Status(status)) if self.attached.contains_key(&status.process) => Event::Status(status),
@@ -140,7 +140,7 @@ impl Control {
 /// The functions of an attached process, with absolute paths for Python's files: a script has the path that it was
 /// started with, to which Python 3.9 and later prepend the folder. Like Sentry's SDK (`os.path.abspath`), this resolves
 /// relative paths against the current folder.
-fn told(
+fn functions_event(
     attached: &mut HashMap<ProcessId, AttachedProcess>,
     process: ProcessId,
     first: u32,

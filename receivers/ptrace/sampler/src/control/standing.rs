@@ -17,7 +17,7 @@ impl Control {
         let Some(attached) = self.attached.get(&process) else { return };
         let (target, pid) = (attached.target, attached.pid);
         for (kind, message) in hindrances(&attached.files, self.own.owner()) {
-            self.say(target, Some(pid), kind, message);
+            self.report(target, Some(pid), kind, message);
         }
     }
 }

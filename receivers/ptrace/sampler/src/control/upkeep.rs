@@ -94,8 +94,8 @@ impl Control {
             }
         }
         // Drop the reported problems of processes that are gone, which would accumulate.
-        if self.said.len() > 1024 {
-            self.said
+        if self.reported.len() > 1024 {
+            self.reported
                 .retain(|(_, pid, _)| pid.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)));
         }
         if self.given_up.len() > 1024 {
@@ -152,7 +152,7 @@ impl Control {
                     None => {
                         let message =
                             format!("process {} has no memory: it ends, or is a thread of the kernel", again.pid);
-                        self.say(again.target, Some(again.pid), ProblemKind::Missing, message);
+                        self.report(again.target, Some(again.pid), ProblemKind::Missing, message);
                     }
                 },
             }
@@ -214,7 +214,7 @@ impl Control {
                 // If the process is gone, that is noticed elsewhere.
                 if !matches!(error, LoadError::Gone) {
                     let (target, pid) = (attached.target, attached.pid);
-                    self.say(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {error}"));
+                    self.report(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {error}"));
                 }
                 return;
             }
@@ -252,7 +252,7 @@ impl Control {
             }
             Err(reason) => {
                 let (target, pid) = (attached.target, attached.pid);
-                self.say(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {reason}"));
+                self.report(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {reason}"));
             }
         }
     }

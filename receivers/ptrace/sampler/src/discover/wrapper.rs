@@ -42,41 +42,33 @@ fn words(line: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: wrapper words before a command are recognized, also if the command is a script or is inside of one.
+    /// Guarantees: wrapper words before a command are recognized, also if the command is a script or is inside of one. A
+    /// program is not a wrapper if it starts itself, another program with other arguments, or one with some of its own
+    /// arguments.
     #[test]
     fn wrappers() {
-        for (wrapper, child) in [
-            ("timeout 60 ./server --port 80", "./server --port 80"),
-            ("timeout 60 server --port 80", "/usr/bin/server --port 80"),
-            ("sudo -u www gunicorn app", "/usr/bin/python3 /usr/bin/gunicorn app"),
-            ("env A=b gunicorn app", "/usr/bin/python3 -E /usr/bin/gunicorn app"),
-            ("sh -c gunicorn app", "/usr/bin/python3 /usr/local/bin/gunicorn app"),
-            ("bash -c cd /srv && exec 'gunicorn' app; echo done", "/usr/bin/python3 /usr/bin/gunicorn app"),
-            ("time -v /opt/app", "/opt/app"),
-            ("timeout 60 python3 manage.py runserver", "python3 manage.py runserver"),
+        for (parent, child, is_wrapper) in [
+            ("timeout 60 ./server --port 80", "./server --port 80", true),
+            ("timeout 60 server --port 80", "/usr/bin/server --port 80", true),
+            ("sudo -u www gunicorn app", "/usr/bin/python3 /usr/bin/gunicorn app", true),
+            ("env A=b gunicorn app", "/usr/bin/python3 -E /usr/bin/gunicorn app", true),
+            ("sh -c gunicorn app", "/usr/bin/python3 /usr/local/bin/gunicorn app", true),
+            ("bash -c cd /srv && exec 'gunicorn' app; echo done", "/usr/bin/python3 /usr/bin/gunicorn app", true),
+            ("time -v /opt/app", "/opt/app", true),
+            ("timeout 60 python3 manage.py runserver", "python3 manage.py runserver", true),
+            ("python3 manage.py runserver", "python3 manage.py runserver", false),
+            ("/usr/bin/python3 /usr/bin/gunicorn app", "/usr/bin/python3 /usr/bin/gunicorn app", false),
+            ("node server.js", "esbuild --service server.js", false),
+            ("node server.js", "worker server.js", false),
+            ("make app", "gcc -c app", false),
+            ("nginx: master process", "nginx: worker process", false),
+            ("supervisord", "server --port 80", false),
+            ("timeout 60 server --port 80", "server --port 8080", false),
+            ("server", "sh", false),
+            ("", "", false),
+            ("a", "", false),
         ] {
-            assert!(carries(wrapper, child), "{wrapper}: {child}");
-        }
-    }
-
-    /// Guarantees: a program is not a wrapper if it starts itself, another program with other arguments, or one with
-    /// some of its own arguments.
-    #[test]
-    fn no_wrappers() {
-        for (parent, child) in [
-            ("python3 manage.py runserver", "python3 manage.py runserver"),
-            ("/usr/bin/python3 /usr/bin/gunicorn app", "/usr/bin/python3 /usr/bin/gunicorn app"),
-            ("node server.js", "esbuild --service server.js"),
-            ("node server.js", "worker server.js"),
-            ("make app", "gcc -c app"),
-            ("nginx: master process", "nginx: worker process"),
-            ("supervisord", "server --port 80"),
-            ("timeout 60 server --port 80", "server --port 8080"),
-            ("server", "sh"),
-            ("", ""),
-            ("a", ""),
-        ] {
-            assert!(!carries(parent, child), "{parent}: {child}");
+            assert_eq!(carries(parent, child), is_wrapper, "{parent}: {child}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct CachedFile {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     cached: CachedFile,
     used: u64,
 }
@@ -48,7 +48,7 @@ pub struct ObjectCache {
     limit: usize,
     memory: usize,
     clock: u64,
-    files: HashMap<FileKey, Entry, RandomState>,
+    files: HashMap<FileKey, CacheEntry, RandomState>,
     /// Images of the kernel's vDSO, one for each kind of program.
     images: Vec<(Vec<u8>, Arc<Object>)>,
 }
@@ -107,7 +107,7 @@ impl ObjectCache {
         }
         self.memory += memory;
         let cached = CachedFile { object: Arc::new(object), file: Arc::new(file) };
-        self.files.insert(key, Entry { cached: cached.clone(), used: self.clock });
+        self.files.insert(key, CacheEntry { cached: cached.clone(), used: self.clock });
         Ok(Some(cached))
     }
 

@@ -4,7 +4,7 @@
 //! process.
 
 use super::headers::Headers;
-use super::source::Source;
+use super::source::ByteSource;
 
 /// Addresses in the file for finding Go's function table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct GoTable {
 impl GoTable {
     /// Finds the sections by their headers, which Go's linker writes even if it omits symbols. `None` if there is no
     /// such section: such code is unwound by frame pointers only.
-    pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers) -> Option<Self> {
+    pub(super) fn find<S: ByteSource + ?Sized>(source: &S, headers: &Headers) -> Option<Self> {
         let sections = headers.sections(source)?;
         let address = |name: &[u8]| Some(sections.find(name)?.0);
         Some(Self {

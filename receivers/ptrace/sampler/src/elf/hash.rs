@@ -7,7 +7,7 @@
 use hmac_sha256::Hash;
 
 use super::Malformed;
-use super::source::{Source, read_range};
+use super::source::{ByteSource, read_range};
 
 const PART: u64 = 4096;
 
@@ -16,7 +16,7 @@ const PART: u64 = 4096;
 /// # Errors
 ///
 /// When it cannot be read, or was truncated meanwhile.
-pub fn htlhash<S: Source + ?Sized>(source: &S) -> Result<[u8; 16], Malformed> {
+pub fn htlhash<S: ByteSource + ?Sized>(source: &S) -> Result<[u8; 16], Malformed> {
     let length = source.len();
     let part = length.min(PART);
     let mut hash = Hash::new();

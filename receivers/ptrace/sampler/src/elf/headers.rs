@@ -4,7 +4,7 @@
 //! little-endian.
 
 use super::Malformed;
-use super::source::{Source, read_range};
+use super::source::{ByteSource, read_range};
 
 /// The largest number of program headers that is accepted. Linkers write about a dozen.
 const MAX_SEGMENTS: u64 = 512;
@@ -26,7 +26,7 @@ const EM_X86_64: u16 = 62;
 
 /// A program header: a part of the file that is loaded, or that holds information such as notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct ElfSegment {
     /// The type, `PT_LOAD` for instance.
     pub kind: u32,
     /// Whether its memory may be executed.
@@ -43,7 +43,7 @@ pub struct Segment {
     pub align: u64,
 }
 
-impl Segment {
+impl ElfSegment {
     /// The file offset of an address, and the number of bytes of the segment from there on.
     fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         let distance = address.checked_sub(self.address)?;
@@ -55,7 +55,7 @@ impl Segment {
 /// The contents of the headers.
 #[derive(Debug)]
 pub(super) struct Headers {
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<ElfSegment>,
     pub(super) entry: u64,
     sections_at: u64,
     section_count: u16,
@@ -63,7 +63,7 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    pub(super) fn read<S: Source + ?Sized>(source: &S) -> Result<Self, Malformed> {
+    pub(super) fn read<S: ByteSource + ?Sized>(source: &S) -> Result<Self, Malformed> {
         if source.len() < HEADER {
             return Err(Malformed::NotElf);
         }
@@ -96,13 +96,13 @@ impl Headers {
 
     /// The address, the file offset, and the size of `.eh_frame` by the section headers, for files without
     /// `.eh_frame_hdr`.
-    pub(super) fn eh_frame_section<S: Source + ?Sized>(&self, source: &S) -> Option<(u64, u64, u64)> {
+    pub(super) fn eh_frame_section<S: ByteSource + ?Sized>(&self, source: &S) -> Option<(u64, u64, u64)> {
         self.sections(source)?.find(b".eh_frame\0")
     }
 
     /// Reads the section headers. They are not mapped at run time and may be missing, so they are used as little as
     /// possible.
-    pub(super) fn sections<S: Source + ?Sized>(&self, source: &S) -> Option<Sections> {
+    pub(super) fn sections<S: ByteSource + ?Sized>(&self, source: &S) -> Option<Sections> {
         let length = u64::from(self.section_count) * SECTION as u64;
         let limit = MAX_SECTIONS * SECTION as u64;
         let headers = read_range(source, "section headers", self.sections_at, length, limit).ok()?;
@@ -154,8 +154,8 @@ fn check_identity(header: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-fn segment(bytes: &[u8]) -> Segment {
-    Segment {
+fn segment(bytes: &[u8]) -> ElfSegment {
+    ElfSegment {
         kind: u32_at(bytes, 0),
         executable: u32_at(bytes, 4) & PF_X != 0,
         offset: u64_at(bytes, 8),

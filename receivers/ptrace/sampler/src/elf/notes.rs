@@ -3,8 +3,8 @@
 //! Source of the layout: the System V ABI's generic part, "Note Section"; `NT_GNU_BUILD_ID` is type 3 of name `GNU`; Go
 //! writes its own id as type 4 of name `Go` (`src/cmd/link/internal/ld/elf.go`).
 
-use super::headers::{PT_NOTE, Segment, u32_at};
-use super::source::{Source, read_range};
+use super::headers::{ElfSegment, PT_NOTE, u32_at};
+use super::source::{ByteSource, read_range};
 
 /// The largest note segment that is read, in bytes. The vDSO and distributions have a few hundred.
 const MAX_NOTES: u64 = 64 << 10;
@@ -15,14 +15,14 @@ const MAX_BUILD_ID: usize = 64;
 
 /// The contents of the notes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Notes {
+pub(super) struct ElfNotes {
     pub(super) build_id: Option<Vec<u8>>,
     pub(super) go: bool,
 }
 
-impl Notes {
+impl ElfNotes {
     /// Reads all notes. A malformed note ends its segment: the file is still unwound, without a build id.
-    pub(super) fn read<S: Source + ?Sized>(source: &S, segments: &[Segment]) -> Self {
+    pub(super) fn read<S: ByteSource + ?Sized>(source: &S, segments: &[ElfSegment]) -> Self {
         let mut notes = Self::default();
         for segment in segments.iter().filter(|segment| segment.kind == PT_NOTE).take(MAX_SEGMENTS) {
             if let Ok(bytes) = read_range(source, "notes", segment.offset, segment.file_size, MAX_NOTES) {
@@ -88,9 +88,9 @@ mod tests {
         bytes.extend(made(b"Go\0\0", 4, b"abc"));
         bytes.extend(made(b"GNU\0", 3, &[7; 20]));
         bytes.extend(made(b"GNU\0", 3, &[8; 20]));
-        let mut notes = Notes::default();
+        let mut notes = ElfNotes::default();
         notes.parse(&bytes, 4);
-        assert_eq!(notes, Notes { build_id: Some(vec![7; 20]), go: true });
+        assert_eq!(notes, ElfNotes { build_id: Some(vec![7; 20]), go: true });
     }
 
     /// Guarantees: sizes beyond the end of the notes, also ones that overflow, end the parser without a result.
@@ -100,9 +100,9 @@ mod tests {
             let mut bytes = made(b"GNU\0", 3, &[7; 65]);
             bytes[0..4].copy_from_slice(&sizes[0].to_le_bytes());
             bytes[4..8].copy_from_slice(&sizes[1].to_le_bytes());
-            let mut notes = Notes::default();
+            let mut notes = ElfNotes::default();
             notes.parse(&bytes, 4);
-            assert_eq!(notes, Notes::default());
+            assert_eq!(notes, ElfNotes::default());
         }
     }
 }

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::go_table::GoTable;
-use super::headers::{Headers, PT_LOAD, Segment};
-use super::notes::Notes;
-use super::source::Source;
-use super::symbols::{self, GREENLET_START, Symbol, Table};
+use super::headers::{ElfSegment, Headers, PT_LOAD};
+use super::notes::ElfNotes;
+use super::source::ByteSource;
+use super::symbols::{self, GREENLET_START, Symbol, SymbolTable};
 use super::tables::UnwindTables;
 use super::thread_local::{self, ThreadLocal};
 use super::{Malformed, htlhash};
@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct Object {
     id: u64,
-    segments: Vec<Segment>,
+    segments: Vec<ElfSegment>,
     entry: u64,
     go: bool,
     go_table: Option<GoTable>,
@@ -41,7 +41,7 @@ impl Object {
     /// # Errors
     ///
     /// When it is not an ELF file for x86-64, or its headers are malformed.
-    pub fn read<S: Source + ?Sized>(source: &S) -> Result<Self, Malformed> {
+    pub fn read<S: ByteSource + ?Sized>(source: &S) -> Result<Self, Malformed> {
         let mut object = Self::read_image(source)?;
         object.htlhash = Some(htlhash(source)?);
         Ok(object)
@@ -53,15 +53,15 @@ impl Object {
     /// # Errors
     ///
     /// See [`Self::read`].
-    pub fn read_image<S: Source + ?Sized>(source: &S) -> Result<Self, Malformed> {
+    pub fn read_image<S: ByteSource + ?Sized>(source: &S) -> Result<Self, Malformed> {
         let headers = Headers::read(source)?;
-        let notes = Notes::read(source, &headers.segments);
+        let notes = ElfNotes::read(source, &headers.segments);
         let (tables, fault) = match UnwindTables::read(source, &headers) {
             Ok(tables) => (tables, None),
             Err(fault) => (None, Some(fault)),
         };
         let go_table = if notes.go { GoTable::find(source, &headers) } else { None };
-        let table = Table::read(source, &headers);
+        let table = SymbolTable::read(source, &headers);
         let find = |names| symbols::find(source, &headers, table.as_ref(), names);
         let symbols = crate::runtime::symbols().flat_map(find).collect();
         let greenlet_start = table.as_ref().and_then(|table| table.find(GREENLET_START)).map(|entry| entry.symbol);
@@ -149,7 +149,7 @@ impl Object {
     /// offset.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         // A page at the border of two segments is mapped with both, so executable segments are tried first.
-        let holds = |segment: &&Segment| {
+        let holds = |segment: &&ElfSegment| {
             let first = segment.offset & !(PAGE - 1);
             offset >= first && offset < segment.offset.saturating_add(segment.file_size)
         };
@@ -186,7 +186,7 @@ impl Object {
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.tables.as_ref().map_or(0, UnwindTables::memory)
-            + self.segments.capacity() * size_of::<Segment>()
+            + self.segments.capacity() * size_of::<ElfSegment>()
             + self.build_id.as_ref().map_or(0, Vec::capacity)
     }
 }

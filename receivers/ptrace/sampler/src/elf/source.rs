@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::Malformed;
 
 /// Bytes that can be read at any offset.
-pub trait Source {
+pub trait ByteSource {
     /// The length in bytes. A later read may find fewer: a file can be truncated at any time.
     fn len(&self) -> u64;
 
@@ -24,7 +24,7 @@ pub trait Source {
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
-impl Source for [u8] {
+impl ByteSource for [u8] {
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
     }
@@ -51,7 +51,7 @@ impl<'a> FileSource<'a> {
     }
 }
 
-impl Source for FileSource<'_> {
+impl ByteSource for FileSource<'_> {
     fn len(&self) -> u64 {
         self.length
     }
@@ -63,7 +63,7 @@ impl Source for FileSource<'_> {
 
 /// Reads exactly `length` bytes from `offset` on. The range is checked against `limit` and the length of the source
 /// before memory is allocated.
-pub(super) fn read_range<S: Source + ?Sized>(
+pub(super) fn read_range<S: ByteSource + ?Sized>(
     source: &S,
     what: &'static str,
     offset: u64,

@@ -6,7 +6,7 @@
 //! V ABI's generic part ("Symbol Table", "Dynamic Section") and binutils `bfd/elflink.c` for the hash table.
 
 use super::headers::{Headers, PT_LOAD, u32_at, u64_at};
-use super::source::{Source, read_range};
+use super::source::{ByteSource, read_range};
 
 /// The symbols by which a file is recognized as an interpreter.
 #[derive(Debug)]
@@ -53,10 +53,10 @@ pub struct Symbol {
 }
 
 /// Finds the interpreter symbols that a file defines; nearly all files have none.
-pub(super) fn find<S: Source + ?Sized>(
+pub(super) fn find<S: ByteSource + ?Sized>(
     source: &S,
     headers: &Headers,
-    table: Option<&Table<'_, S>>,
+    table: Option<&SymbolTable<'_, S>>,
     names: &SymbolNames,
 ) -> Vec<Symbol> {
     let by_name = |name| Some(table?.find(name)?.symbol);
@@ -77,7 +77,7 @@ pub(super) fn find<S: Source + ?Sized>(
 }
 
 /// Finds a string in the loaded parts of a file.
-fn find_text<S: Source + ?Sized>(source: &S, headers: &Headers, text: &'static str) -> Option<Symbol> {
+fn find_text<S: ByteSource + ?Sized>(source: &S, headers: &Headers, text: &'static str) -> Option<Symbol> {
     const STEP: u64 = 256 << 10;
     let mut left = MAX_SEARCHED;
     let loaded = || headers.segments.iter().filter(|segment| segment.kind == PT_LOAD);
@@ -116,7 +116,7 @@ fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
 
 /// A symbol as stored in the table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct SymbolEntry {
     pub(super) symbol: Symbol,
     /// Its index in the table.
     pub(super) index: u64,
@@ -125,7 +125,7 @@ pub(super) struct Entry {
 }
 
 /// The dynamic linker's symbol table, and its hash table.
-pub(super) struct Table<'a, S: ?Sized> {
+pub(super) struct SymbolTable<'a, S: ?Sized> {
     pub(super) source: &'a S,
     pub(super) headers: &'a Headers,
     dynamic: Vec<u8>,
@@ -139,7 +139,7 @@ pub(super) struct Table<'a, S: ?Sized> {
     bloom_shift: u32,
 }
 
-impl<'a, S: Source + ?Sized> Table<'a, S> {
+impl<'a, S: ByteSource + ?Sized> SymbolTable<'a, S> {
     pub(super) fn read(source: &'a S, headers: &'a Headers) -> Option<Self> {
         let dynamic = headers.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
         let dynamic = read_range(source, "dynamic section", dynamic.offset, dynamic.file_size, MAX_DYNAMIC).ok()?;
@@ -183,7 +183,7 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
     }
 
     /// The symbol with this name, if the file defines it.
-    pub(super) fn find(&self, name: &'static str) -> Option<Entry> {
+    pub(super) fn find(&self, name: &'static str) -> Option<SymbolEntry> {
         let hash = hash(name);
         let word = self.at(self.bloom.wrapping_add(u64::from(hash / 64 % self.bloom_count) * 8), 8)?;
         let both = (1u64 << (hash % 64)) | (1u64 << ((hash >> self.bloom_shift) % 64));
@@ -219,13 +219,13 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
     }
 
     /// The symbol with this index, if it has this name and is defined in this file.
-    fn symbol(&self, index: u64, name: &'static str) -> Option<Entry> {
+    fn symbol(&self, index: u64, name: &'static str) -> Option<SymbolEntry> {
         let bytes = self.at(self.symbols.wrapping_add(index * SYMBOL), SYMBOL)?;
         let section = u32_at(&bytes, 4) >> 16;
-        let said = self.at(self.strings.wrapping_add(u64::from(u32_at(&bytes, 0))), name.len() as u64 + 1)?;
-        let is_it = section != 0 && said.split_last() == Some((&0, name.as_bytes()));
+        let found = self.at(self.strings.wrapping_add(u64::from(u32_at(&bytes, 0))), name.len() as u64 + 1)?;
+        let is_it = section != 0 && found.split_last() == Some((&0, name.as_bytes()));
         let symbol = Symbol { name, address: u64_at(&bytes, 8), size: u64_at(&bytes, 16) };
-        is_it.then(|| Entry { symbol, index, kind: bytes[4] & 0xf })
+        is_it.then(|| SymbolEntry { symbol, index, kind: bytes[4] & 0xf })
     }
 }
 

@@ -11,8 +11,8 @@ use gimli::{
 };
 
 use super::Malformed;
-use super::headers::{Headers, PT_GNU_EH_FRAME, Segment, u32_at};
-use super::source::{Source, read_range};
+use super::headers::{ElfSegment, Headers, PT_GNU_EH_FRAME, u32_at};
+use super::source::{ByteSource, read_range};
 
 /// The largest `.eh_frame` that is read, in bytes. Chromium has 25 MiB.
 const MAX_TABLE: u64 = 128 << 20;
@@ -64,7 +64,7 @@ pub struct UnwindTables {
 
 impl UnwindTables {
     /// Reads the tables of a file; `None` if it has none.
-    pub(super) fn read<S: Source + ?Sized>(source: &S, headers: &Headers) -> Result<Option<Self>, Malformed> {
+    pub(super) fn read<S: ByteSource + ?Sized>(source: &S, headers: &Headers) -> Result<Option<Self>, Malformed> {
         let base = lowest_address(&headers.segments);
         if let Some(index) = headers.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)
             && let Some(tables) = Self::read_indexed(source, headers, index, base)?
@@ -77,10 +77,10 @@ impl UnwindTables {
     }
 
     /// Reads the tables using `.eh_frame_hdr`; `None` if that has no index.
-    fn read_indexed<S: Source + ?Sized>(
+    fn read_indexed<S: ByteSource + ?Sized>(
         source: &S,
         headers: &Headers,
-        segment: &Segment,
+        segment: &ElfSegment,
         base: u64,
     ) -> Result<Option<Self>, Malformed> {
         let bytes = read_range(source, ".eh_frame_hdr", segment.offset, segment.file_size, MAX_INDEX)?;
@@ -277,7 +277,7 @@ fn bases(address: u64) -> BaseAddresses {
     BaseAddresses::default().set_eh_frame(address).set_text(0).set_got(0)
 }
 
-fn lowest_address(segments: &[Segment]) -> u64 {
+fn lowest_address(segments: &[ElfSegment]) -> u64 {
     let loads = segments.iter().filter(|segment| segment.kind == super::headers::PT_LOAD);
     loads.map(|segment| segment.address).min().unwrap_or(0)
 }

@@ -156,24 +156,20 @@ fn without_an_index() {
 /// Guarantees: files for other machines, and files that are not ELF, are distinguished and named.
 #[test]
 fn other_machines() {
-    let name = |change: &dyn Fn(&mut Made)| {
+    let refusal = |made: &Made| made.read().expect_err("it is refused").to_string();
+    for (changes, message) in [
+        (&[(4, &[1][..])][..], "x32, only 64-bit x86-64 can be unwound"),
+        (&[(4, &[1]), (18, &[3])], "32-bit x86, only 64-bit x86-64 can be unwound"),
+        (&[(18, &[183])], "64-bit ARM, only 64-bit x86-64 can be unwound"),
+        (&[(5, &[2])], "big-endian, only 64-bit x86-64 can be unwound"),
+        (&[(16, &[1])], "an ELF file of type 1, neither an executable nor a shared object"),
+        (&[(0, b"#!/bin/sh\n")], "not an ELF file"),
+    ] {
         let mut made = Made::new();
-        change(&mut made);
-        made.read().expect_err("it is refused").to_string()
-    };
-    assert_eq!(name(&|made| made.put(4, &[1])), "x32, only 64-bit x86-64 can be unwound");
-    assert_eq!(
-        name(&|made| {
-            made.put(4, &[1]);
-            made.put(18, &[3]);
-        }),
-        "32-bit x86, only 64-bit x86-64 can be unwound"
-    );
-    assert_eq!(name(&|made| made.put(18, &[183])), "64-bit ARM, only 64-bit x86-64 can be unwound");
-    assert_eq!(name(&|made| made.put(5, &[2])), "big-endian, only 64-bit x86-64 can be unwound");
-    assert_eq!(name(&|made| made.put(16, &[1])), "an ELF file of type 1, neither an executable nor a shared object");
-    assert_eq!(name(&|made| made.put(0, b"#!/bin/sh\n")), "not an ELF file");
-    assert_eq!(name(&|made| made.0.truncate(63)), "not an ELF file");
+        changes.iter().for_each(|(at, bytes)| made.put(*at, bytes));
+        assert_eq!(refusal(&made), message);
+    }
+    assert_eq!(refusal(&Made(Made::new().0[..63].to_vec())), "not an ELF file");
 }
 
 /// Guarantees: program headers that are too many, of another size, or outside of the file make the file fail, before
@@ -215,19 +211,13 @@ fn attack_segments() {
     assert!(made.read().is_ok_and(|object| object.tables().is_none()));
 }
 
-/// Guarantees: a count in the index that is larger than the index ends at its bytes.
+/// Guarantees: a count that is larger than the index ends at its bytes; index entries that point before, behind or out
+/// of the table, and functions outside of the image, are left out; an unordered index is sorted.
 #[test]
-fn attack_index_count() {
+fn attack_index() {
     let mut made = Made::new();
     made.index(u32::MAX, &[(TEXT, EH_FRAME + 0x18)]);
     assert_eq!(made.tables().functions(), 1);
-}
-
-/// Guarantees: index entries that point before, behind or out of the table, and functions outside of the image, are
-/// left out; an unordered index is sorted.
-#[test]
-fn attack_index_entries() {
-    let mut made = Made::new();
     let entry = EH_FRAME + 0x18;
     let entries = [
         (TEXT + 0x50, 0),
@@ -275,8 +265,8 @@ fn attack_lengths() {
     }
 }
 
-/// Guarantees: an augmentation that claims more bytes than there are, one without an end, and unknown letters are
-/// errors.
+/// Guarantees: an augmentation that claims more bytes than there are, one without an end, unknown letters, and a return
+/// address in another register than x86-64's are errors.
 #[test]
 fn attack_augmentations() {
     for rest in [
@@ -291,6 +281,9 @@ fn attack_augmentations() {
         made.entry(EH_FRAME, 0, &rest[..rest.len().min(16)]);
         assert!(!matches!(row(&made.tables(), TEXT), Ok(Some(_))), "{rest:x?}");
     }
+    let mut made = Made::new();
+    made.put(EH_FRAME + 8 + 6, &[3]);
+    assert!(row(&made.tables(), TEXT).is_err());
 }
 
 /// Guarantees: instructions that push states forever, set more registers than there are, or advance past the end of
@@ -325,19 +318,10 @@ fn attack_long_entry() {
     assert_eq!(row(&tables, 0x30000), Ok(Some(8)));
 }
 
-/// Guarantees: a return address in another register than x86-64's is rejected.
-#[test]
-fn attack_return_register() {
-    let mut made = Made::new();
-    made.put(EH_FRAME + 8 + 6, &[3]);
-    assert!(row(&made.tables(), TEXT).is_err());
-}
-
 /// Guarantees: a file that gets shorter while it is read is an error.
 #[test]
 fn attack_shrinking_file() {
-    let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(&Made::new().0).expect("it is written");
+    let file = file(&Made::new().0);
     let source = FileSource::new(&file, LENGTH as u64);
     file.set_len(HDR + 4).expect("it is cut");
     assert!(matches!(Object::read(&source), Err(Malformed::OutOfFile { .. })));

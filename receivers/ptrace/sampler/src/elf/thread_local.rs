@@ -6,9 +6,9 @@
 //! V ABI for x86-64 ("Relocation", "Thread-Local Storage") and "ELF Handling For Thread-Local Storage" for the
 //! layouts, binutils `bfd/elfxx-x86.c` for the distance of a program's own variables from the thread pointer.
 
-use super::headers::{Segment, u32_at, u64_at};
-use super::source::{Source, read_range};
-use super::symbols::Table;
+use super::headers::{ElfSegment, u32_at, u64_at};
+use super::source::{ByteSource, read_range};
+use super::symbols::SymbolTable;
 
 /// The name of the variable: a pointer to the record of the thread (OTEP 4947).
 pub const THREAD_CONTEXT: &str = "otel_thread_ctx_v1";
@@ -69,7 +69,7 @@ pub enum RelocationKind {
 }
 
 /// Finds the variable, if the file defines it.
-pub(super) fn find<S: Source + ?Sized>(table: &Table<'_, S>) -> Option<ThreadLocal> {
+pub(super) fn find<S: ByteSource + ?Sized>(table: &SymbolTable<'_, S>) -> Option<ThreadLocal> {
     let entry = table.find(THREAD_CONTEXT).filter(|entry| entry.kind == STT_TLS)?;
     let offset = entry.symbol.address;
     let segment = table.headers.segments.iter().find(|segment| segment.kind == PT_TLS)?;
@@ -84,7 +84,7 @@ pub(super) fn find<S: Source + ?Sized>(table: &Table<'_, S>) -> Option<ThreadLoc
 
 /// The distance from the thread pointer to `offset` in a program's own thread-local data, which ends at the thread
 /// pointer.
-fn distance(segment: &Segment, offset: u64) -> Option<u64> {
+fn distance(segment: &ElfSegment, offset: u64) -> Option<u64> {
     let align = segment.align.max(1);
     let sensible = segment.memory_size <= MAX_BLOCK && align <= MAX_ALIGN && align.is_power_of_two();
     sensible.then(|| offset.wrapping_sub(segment.memory_size.next_multiple_of(align)))
@@ -92,8 +92,8 @@ fn distance(segment: &Segment, offset: u64) -> Option<u64> {
 
 /// Adds the relocations of the variable from a relocation table. If the variable is bound within the file, a
 /// relocation may give its offset instead of its symbol.
-fn collect<S: Source + ?Sized>(
-    table: &Table<'_, S>,
+fn collect<S: ByteSource + ?Sized>(
+    table: &SymbolTable<'_, S>,
     place: u64,
     size: u64,
     symbol: u64,
@@ -128,8 +128,8 @@ fn collect<S: Source + ?Sized>(
 mod tests {
     use super::*;
 
-    fn tls(memory_size: u64, align: u64) -> Segment {
-        Segment { kind: PT_TLS, executable: false, offset: 0, address: 0, file_size: 0, memory_size, align }
+    fn tls(memory_size: u64, align: u64) -> ElfSegment {
+        ElfSegment { kind: PT_TLS, executable: false, offset: 0, address: 0, file_size: 0, memory_size, align }
     }
 
     /// Guarantees: the distance of a program's own variable below the thread pointer follows from the size of its

@@ -26,7 +26,7 @@ impl Level {
     /// A description of what is sampled with these settings, for a person.
     pub fn description(self, stops: Stops) -> &'static str {
         match (self, stops) {
-            (Self::Undecided, _) => "not met so far",
+            (Self::Undecided, _) => "not used so far",
             (Self::None, Stops::UserBound) => {
                 "sampled by stopping those that stay in their own code (stops: user-bound); of others only the amount of time is known"
             }

@@ -1,9 +1,27 @@
 //! The descriptions of processes.
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use super::*;
+
+/// Starts a command that writes a line and waits for input.
+fn start(command: &mut Command) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // The process exists before the kernel has set its arguments.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    child
+}
+
+fn described(child: &Child, asked: &[String], clock: Clock) -> Process {
+    let files = ProcessFiles::open(child.id()).unwrap();
+    describe(&files, ProcessId(3), TargetId(4), asked, clock).unwrap().process
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
 
 /// Guarantees: the innermost id, the effective user, the tracer and whether it has ended are read, and invalid text
 /// yields zeros.
@@ -30,25 +48,12 @@ fn secrets_stay() {
 /// Guarantees: a real process is described correctly, without any variable that was not requested.
 #[test]
 fn describes_a_child() {
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", "echo; read line", ""])
-        .env_clear()
-        .env("ASKED", "yes")
-        .env("SECRET", "hidden")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The process exists before the kernel has set its arguments.
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let files = ProcessFiles::open(child.id());
-    let described = files.map(|files| {
-        describe(&files, ProcessId(3), TargetId(4), &["ASKED".to_owned()], Clock::read().unwrap()).unwrap()
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let process = described.unwrap().process;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "echo; read line", ""]).env_clear().env("ASKED", "yes").env("SECRET", "hidden");
+    let child = start(&mut command);
+    let process = described(&child, &["ASKED".to_owned()], Clock::read().unwrap());
     assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
+    end(child);
     assert_eq!(process.arguments, ["/bin/sh", "-c", "echo; read line", ""]);
     // It is a link to the distribution's preferred shell.
     assert_eq!(process.executable, std::fs::canonicalize("/bin").unwrap().join("sh").to_string_lossy());
@@ -86,15 +91,9 @@ fn started_by_a_link() {
         if let Some(argument) = argument {
             std::os::unix::process::CommandExt::arg0(&mut command, argument);
         }
-        let mut child =
-            command.args(["-c", "echo; read line", ""]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let files = ProcessFiles::open(child.id());
-        let clock = Clock::read().unwrap();
-        let described = files.map(|files| describe(&files, ProcessId(3), TargetId(4), &[], clock).unwrap());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let executable = described.unwrap().process.executable;
+        let child = start(command.args(["-c", "echo; read line", ""]));
+        let executable = described(&child, &[], Clock::read().unwrap()).executable;
+        end(child);
         let folder = std::fs::canonicalize(folder.path()).unwrap();
         assert_eq!(executable, folder.join(expected).to_string_lossy(), "{program} as {argument:?}");
     }
@@ -115,26 +114,15 @@ fn absurd_times() {
 fn exec_ids() {
     let clock = Clock::read().unwrap();
     assert!(clock.boot_id.iter().all(u8::is_ascii_graphic), "{:?}", clock.boot_id);
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", "echo; read line; exec /bin/sh -c 'echo; read line'"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = child.id();
-    let id = |clock: Clock| {
-        let files = ProcessFiles::open(pid).unwrap();
-        describe(&files, ProcessId(3), TargetId(4), &[], clock).unwrap().process.exec_id
-    };
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let first = id(clock);
-    let again = id(Clock { boot_seconds: clock.boot_seconds + 1000, ..clock });
-    let other_boot = id(Clock { boot_id: [7; 36], ..clock });
+    let mut child = start(Command::new("/bin/sh").args(["-c", "echo; read line; exec /bin/sh -c 'echo; read line'"]));
+    let id = |child: &Child, clock: Clock| described(child, &[], clock).exec_id;
+    let first = id(&child, clock);
+    let again = id(&child, Clock { boot_seconds: clock.boot_seconds + 1000, ..clock });
+    let other_boot = id(&child, Clock { boot_id: [7; 36], ..clock });
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let executed = id(clock);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let executed = id(&child, clock);
+    end(child);
     assert_eq!(first, again);
     assert!(first != executed && first != other_boot && first != 0);
 }

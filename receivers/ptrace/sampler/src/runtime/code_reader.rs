@@ -11,7 +11,7 @@ use crate::message::FunctionKind;
 const MAX_BYTES: usize = 4 << 20;
 
 /// The context for resolving the functions of one stack.
-pub struct Session<'a> {
+pub struct ResolveSession<'a> {
     pub(crate) target: Bounded<'a>,
     pub(crate) functions: &'a mut Functions,
     /// Whether the thread has not run since its frames were read, so that code in memory belongs to them.
@@ -20,7 +20,7 @@ pub struct Session<'a> {
     pub(crate) new: u32,
 }
 
-impl<'a> Session<'a> {
+impl<'a> ResolveSession<'a> {
     /// A session for a thread that may have run since, which accepts only code read before.
     pub(super) fn new(reads: u32, target: &'a mut dyn Target, functions: &'a mut Functions) -> Self {
         let target = Bounded::new(target, Allowance { reads, bytes: MAX_BYTES });
@@ -41,17 +41,17 @@ pub trait CodeReader: Debug + Send {
     fn next_stack(&mut self);
 
     /// Resolves the next frame of the stack; `None` if that is impossible.
-    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved>;
+    fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved>;
 
     fn sampled(&mut self, at: Option<Instant>, now: Instant);
 
-    fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed>;
+    fn executed(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Executed>;
 
-    fn executed_among(&mut self, _address: u64, _words: &[u64], _session: &mut Session<'_>) -> Option<Executed> {
+    fn executed_among(&mut self, _address: u64, _words: &[u64], _session: &mut ResolveSession<'_>) -> Option<Executed> {
         None
     }
 
-    fn meet(&mut self, _address: u64, _words: &[u64], _session: &mut Session<'_>) -> Option<Executed> {
+    fn find_by_frames(&mut self, _address: u64, _words: &[u64], _session: &mut ResolveSession<'_>) -> Option<Executed> {
         None
     }
 }

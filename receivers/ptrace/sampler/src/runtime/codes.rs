@@ -17,8 +17,8 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
-use self::lines::Lines;
-pub(super) use self::reading::{Look, Reading};
+use self::lines::LineCache;
+pub(super) use self::reading::{CodeSource, Look};
 
 /// The maximum number of cached codes in a process, and of copies of instructions of all of them; above that the whole
 /// cache is cleared.
@@ -26,7 +26,7 @@ const MAX_CODES: usize = 16_384;
 const MAX_COPIES: usize = 131_072;
 
 /// The code of a function or a script, as cached.
-pub(super) trait Code: Debug {
+pub(super) trait CachedCode: Debug {
     /// The fingerprint type.
     type Print: Debug + Clone + PartialEq;
 
@@ -43,7 +43,7 @@ pub(super) trait Code: Debug {
 /// The cached code of a process.
 #[derive(Debug)]
 pub(super) struct Codes<C> {
-    known: HashMap<u64, Known<C>, RandomState>,
+    known: HashMap<u64, CodeEntry<C>, RandomState>,
     /// For each start address of instructions or a copy of them, the addresses of the codes that have them.
     places: BTreeMap<u64, Vec<u64>>,
     /// The number of copies of all codes, and whether there were too many.
@@ -58,13 +58,13 @@ pub(super) struct Codes<C> {
 }
 
 #[derive(Debug)]
-struct Known<C> {
+struct CodeEntry<C> {
     code: C,
     /// The number of the last stack for which it was compared with memory.
     checked: u64,
     /// A time before which it had been read; `None` if it was read for the current stack.
     since: Option<Instant>,
-    lines: Lines,
+    lines: LineCache,
     /// The start addresses of the copies of its instructions, each in its own memory, and the number of the stack for
     /// which they were read.
     copies: Vec<u64>,
@@ -96,7 +96,7 @@ impl<C> Default for Codes<C> {
     }
 }
 
-impl<C: Code> Codes<C> {
+impl<C: CachedCode> Codes<C> {
     /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if it is
     /// stopped. Everything read so far was read before `now`.
     pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
@@ -173,8 +173,8 @@ impl<C: Code> Codes<C> {
         if since.is_none() {
             self.fresh.push(address);
         }
-        let (lines, copies) = (Lines::default(), Vec::new());
-        self.known.insert(address, Known { code, checked: self.stack, since, lines, copies, copied: None });
+        let (lines, copies) = (LineCache::default(), Vec::new());
+        self.known.insert(address, CodeEntry { code, checked: self.stack, since, lines, copies, copied: None });
     }
 
     /// Drops code from the cache.
@@ -236,7 +236,7 @@ impl<C: Code> Codes<C> {
     }
 
     fn length(&self, address: u64) -> u64 {
-        let instructions = self.get(address).map_or(0..0, Code::instructions);
+        let instructions = self.get(address).map_or(0..0, CachedCode::instructions);
         instructions.end.saturating_sub(instructions.start)
     }
 

@@ -114,57 +114,37 @@ mod tests {
         let first = functions.number(kind, "a\nb", "/x.py", 3);
         assert_eq!(functions.number(kind, "a b", "/x.py", 3), first);
         let other = functions.number(kind, &"ö".repeat(300), "/x.py", 4);
-        assert_eq!((functions.unknown(kind), first, other), (0, 1, 2));
-        let (from, told) = functions.take_fresh().unwrap();
-        assert_eq!((from, told.len()), (0, 3));
-        assert_eq!((told[1].name.as_str(), told[2].name.len()), ("a b", 512));
+        // A function that is named like the unknown one.
+        let named_unknown = functions.number(kind, UNKNOWN_FUNCTION, "", 0);
+        assert_eq!((functions.unknown(kind), first, other, named_unknown), (0, 1, 2, 0));
+        let (from, fresh) = functions.take_fresh().unwrap();
+        assert_eq!((from, fresh.len()), (0, 3));
+        assert_eq!((fresh[1].name.as_str(), fresh[2].name.len()), ("a b", 512));
         assert_eq!(functions.take_fresh(), None);
         functions.number(kind, "later", "/x.py", 3);
         assert_eq!(functions.take_fresh().unwrap().0, 3);
     }
 
-    /// Guarantees: a target with ever more functions costs bounded memory, and the rest becomes the unknown function.
+    /// Guarantees: a target with ever more functions costs bounded memory, and the rest becomes the unknown function. If a
+    /// kind is first needed after a limit is reached, it still gets an unknown function of its own.
     #[test]
     fn bounds() {
-        let mut functions = Functions::default();
-        let file = "f".repeat(2000);
-        for line in 0..40_000 {
-            functions.number(FunctionKind::CPython, "name", &file, line);
-        }
-        assert!(functions.text <= MAX_TEXT);
-        assert_eq!(functions.number(FunctionKind::CPython, "name", &file, 40_000), 0);
-        assert_eq!(functions.number(FunctionKind::CPython, "name", &file, 0), 1);
-    }
-
-    /// Guarantees: if a kind is first needed after the limits on functions or text are reached, it still gets an
-    /// unknown function of its own, and no other kind's functions are mistaken for it.
-    #[test]
-    fn kinds_that_come_late() {
         for (file, count) in [("", MAX_FUNCTIONS as u32), (&*"f".repeat(2000), 40_000)] {
             let mut functions = Functions::default();
             for line in 0..count {
                 functions.number(FunctionKind::CPython, "name", file, line);
             }
+            assert_eq!([count, 0].map(|line| functions.number(FunctionKind::CPython, "name", file, line)), [0, 1]);
             let late = [FunctionKind::Php, FunctionKind::V8, FunctionKind::Ruby];
             let numbers = late.map(|kind| [functions.number(kind, "name", file, 7), functions.unknown(kind)]);
-            let (first, told) = functions.take_fresh().unwrap();
+            let (first, fresh) = functions.take_fresh().unwrap();
             assert_eq!(first, 0);
             for (kind, number) in late.iter().zip(numbers) {
-                let [named, unknown] = number.map(|number| &told[number as usize]);
+                let [named, unknown] = number.map(|number| &fresh[number as usize]);
                 assert_eq!((unknown.kind, unknown.name.as_str()), (*kind, UNKNOWN_FUNCTION));
                 assert_eq!(named, unknown);
             }
-            assert!(told.len() <= MAX_FUNCTIONS && functions.text <= MAX_TEXT);
+            assert!(fresh.len() <= MAX_FUNCTIONS && functions.text <= MAX_TEXT);
         }
-    }
-
-    /// Guarantees: if a program has a function named like the unknown one, that one is not counted twice.
-    #[test]
-    fn functions_that_are_called_like_the_unknown_one() {
-        let mut functions = Functions::default();
-        let kind = FunctionKind::CPython;
-        let own = functions.number(kind, UNKNOWN_FUNCTION, "", 0);
-        assert_eq!((own, functions.unknown(kind)), (0, 0));
-        assert_eq!(functions.take_fresh().unwrap().1.len(), 1);
     }
 }

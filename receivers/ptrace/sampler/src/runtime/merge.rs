@@ -29,21 +29,21 @@ pub struct Stack<'a> {
     /// Whether it reaches the thread's first function.
     pub complete: bool,
     /// The locations that an interpreter with frames on the native stack found, by frame index, in their order.
-    pub told: &'a [(usize, Location)],
+    pub named: &'a [(usize, Location)],
 }
 
 impl Stack<'_> {
     /// What is shown for a frame that is not replaced: itself, or the locations found for it.
     fn shown(&self, index: usize) -> impl Iterator<Item = Location> {
-        let start = self.told.partition_point(|(at, _)| *at < index);
-        let told = self.told.get(start..).unwrap_or_default().iter().take_while(move |(at, _)| *at == index);
-        let own = self.frames.get(index).filter(|_| !self.is_told(index)).map(|frame| frame.location);
-        told.map(|(_, location)| *location).chain(own)
+        let start = self.named.partition_point(|(at, _)| *at < index);
+        let named = self.named.get(start..).unwrap_or_default().iter().take_while(move |(at, _)| *at == index);
+        let own = self.frames.get(index).filter(|_| !self.is_named(index)).map(|frame| frame.location);
+        named.map(|(_, location)| *location).chain(own)
     }
 
     /// Whether locations were found for a frame.
-    fn is_told(&self, index: usize) -> bool {
-        self.told.binary_search_by_key(&index, |(at, _)| *at).is_ok()
+    fn is_named(&self, index: usize) -> bool {
+        self.named.binary_search_by_key(&index, |(at, _)| *at).is_ok()
     }
 
     /// Replaces `locations` by the native frames alone.
@@ -114,8 +114,8 @@ pub fn merge(
         while let Some(place) = places.get(next)
             && place.is_before(index)
         {
-            if *place != Place::Nowhere {
-                replaced |= emit(next, locations) && *place == Place::At(index);
+            if *place != SegmentPlace::Nowhere {
+                replaced |= emit(next, locations) && *place == SegmentPlace::At(index);
             }
             next += 1;
         }
@@ -125,7 +125,7 @@ pub fn merge(
         }
         // A trampoline that the interpreter generates for other profilers calls the evaluation function; the function
         // that it stands for is shown already.
-        let is_trampoline = behind_evaluation && frame.location.is_generated() && !stack.is_told(index);
+        let is_trampoline = behind_evaluation && frame.location.is_generated() && !stack.is_named(index);
         let is_outer = captured.nested && behind_evaluation;
         if !replaced && !is_trampoline && !is_outer {
             locations.extend(stack.shown(index));
@@ -133,7 +133,7 @@ pub fn merge(
         behind_evaluation = replaced;
     }
     for segment in next..captured.segments.len() {
-        if places.get(segment) == Some(&Place::Beyond) {
+        if places.get(segment) == Some(&SegmentPlace::Beyond) {
             emit(segment, locations);
         }
     }
@@ -143,7 +143,7 @@ pub fn merge(
 
 /// The place of a group of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SegmentPlace {
     /// Replaces this native frame.
     At(usize),
     /// Before the first native frame with a place: there are more groups than native frames.
@@ -154,7 +154,7 @@ enum Place {
     Nowhere,
 }
 
-impl Place {
+impl SegmentPlace {
     fn is_before(self, index: usize) -> bool {
         match self {
             Self::At(at) | Self::Before(at) => at <= index,
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>) -> Vec<Place> {
+fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>) -> Vec<SegmentPlace> {
     let segments = &captured.segments;
     // Each frame has its own native call, and no call has an anchor.
     let is_counted = segments.len() == captured.frames.len() && segments.iter().all(|segment| segment.anchor.is_none());
@@ -174,13 +174,13 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
             let mut from = 0;
             let mut beyond = false;
             let places = segments.iter().map(|segment| {
-                let place = if beyond { Place::Beyond } else { contained(stack, segment.anchor, from) };
+                let place = if beyond { SegmentPlace::Beyond } else { contained(stack, segment.anchor, from) };
                 match place {
-                    Place::At(at) => from = at + 1,
-                    Place::Beyond => beyond = !stack.complete,
-                    Place::Before(_) | Place::Nowhere => {}
+                    SegmentPlace::At(at) => from = at + 1,
+                    SegmentPlace::Beyond => beyond = !stack.complete,
+                    SegmentPlace::Before(_) | SegmentPlace::Nowhere => {}
                 }
-                if place == Place::Beyond && stack.complete { Place::Nowhere } else { place }
+                if place == SegmentPlace::Beyond && stack.complete { SegmentPlace::Nowhere } else { place }
             });
             places.collect()
         }
@@ -189,20 +189,20 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
 
 /// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function. The caller
 /// itself is not shown.
-fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Place]) {
+fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [SegmentPlace]) {
     for place in places {
-        if let Place::At(at) = *place
+        if let SegmentPlace::At(at) = *place
             && let Some(inner) = at.checked_sub(1)
             && stack.evaluations(evaluation).any(|index| index == inner)
         {
-            *place = Place::At(inner);
+            *place = SegmentPlace::At(inner);
         }
     }
 }
 
 /// Finds the native frame, from this one on, whose stack range contains an address.
-fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> Place {
-    let (Some(anchor), frames) = (anchor, stack.frames) else { return Place::Nowhere };
+fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> SegmentPlace {
+    let (Some(anchor), frames) = (anchor, stack.frames) else { return SegmentPlace::Nowhere };
     let inner = frames.iter().enumerate().skip(from);
     for (index, frame) in inner {
         let end = frames.get(index + 1).map_or(frame.sp.saturating_add(LAST_FRAME), |caller| caller.sp);
@@ -210,27 +210,29 @@ fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> Place {
             // The end of the last known frame is estimated, but the frame that ends a complete stack cannot contain an
             // anchor.
             let is_last = index + 1 == frames.len();
-            return if is_last && stack.complete { Place::Nowhere } else { Place::At(index) };
+            return if is_last && stack.complete { SegmentPlace::Nowhere } else { SegmentPlace::At(index) };
         }
     }
     match frames.last() {
-        Some(last) if anchor > last.sp => Place::Beyond,
-        _ => Place::Nowhere,
+        Some(last) if anchor > last.sp => SegmentPlace::Beyond,
+        _ => SegmentPlace::Nowhere,
     }
 }
 
 /// Pairs native frames of the evaluation function with the interpreter's, from the outermost one if both are complete.
-fn counted(stack: Stack<'_>, captured: &Captured, evaluation: &Range<u64>) -> Vec<Place> {
+fn counted(stack: Stack<'_>, captured: &Captured, evaluation: &Range<u64>) -> Vec<SegmentPlace> {
     let native: Vec<usize> = stack.evaluations(evaluation).collect();
     let count = captured.segments.len();
     if stack.complete && !captured.cut {
         let missing = count.saturating_sub(native.len());
         let surplus = native.len().saturating_sub(count);
-        let first = native.first().map_or(Place::Nowhere, |first| Place::Before(*first));
-        let paired = native.iter().skip(surplus).map(|index| Place::At(*index));
+        let first = native.first().map_or(SegmentPlace::Nowhere, |first| SegmentPlace::Before(*first));
+        let paired = native.iter().skip(surplus).map(|index| SegmentPlace::At(*index));
         return std::iter::repeat_n(first, missing).chain(paired).collect();
     }
-    (0..count).map(|segment| native.get(segment).map_or(Place::Beyond, |index| Place::At(*index))).collect()
+    (0..count)
+        .map(|segment| native.get(segment).map_or(SegmentPlace::Beyond, |index| SegmentPlace::At(*index)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reads the functions that an interpreter executes from the memory of its process.
 //!
 //! A native stack shows the interpreter's own functions, not those of the program it runs. The program's functions are
-//! in the interpreter's memory: a list of threads, each with a chain of frames. A [`Runtime`] finds an interpreter
+//! in the interpreter's memory: a list of threads, each with a chain of frames. `detect` finds the interpreters
 //! among the files of a process. An [`Instance`] reads the frames ([`Instance::capture`]) while the thread is stopped
 //! or right after a sample of it, and resolves them to functions ([`Instance::resolve`]) later, when time no longer
 //! matters. `merge.rs` then replaces the interpreter's native frames by them.
@@ -26,21 +26,18 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Instant;
 
-use self::code_reader::{CodeReader, Session};
+use self::code_reader::{CodeReader, ResolveSession};
 pub(crate) use self::functions::plain;
 pub use self::functions::{Functions, MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
 pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
-pub use self::php::Php;
-pub use self::python::Python;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recording::Recording;
-pub use self::ruby::Ruby;
 pub use self::target::{Allowance, Target};
 pub(crate) use self::target::{Bounded, half_at, word, word_at};
 pub(crate) use self::v8::MAJOR_VERSION as V8_VERSION;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::v8::RecordedStack;
-pub use self::v8::{V8, WITH_INLINED};
+pub use self::v8::WITH_INLINED;
 
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
@@ -54,24 +51,37 @@ pub const MAX_FRAMES: usize = 1024;
 const MAX_NEW: u32 = 64;
 
 /// A kind of interpreter.
-pub trait Runtime: Sync {
+struct InterpreterKind {
     /// The symbols by which a file is recognized as this interpreter.
-    fn symbols(&self) -> &'static SymbolNames;
-
-    /// Finds the interpreter whose state is in this module.
-    ///
-    /// # Errors
-    ///
-    /// A message for the operator: why frames cannot be read although this is an interpreter of this kind.
-    fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String>;
+    symbols: &'static SymbolNames,
+    /// Finds the interpreter whose state is in this module, which has this path. The error is a message for the
+    /// operator: why frames cannot be read although this is an interpreter of this kind.
+    detect: fn(&Module, &str, &mut dyn Target) -> Result<Option<FoundKind>, String>,
 }
 
 /// All supported kinds of interpreters.
-const RUNTIMES: [&dyn Runtime; FunctionKind::COUNT] = [&Python, &Php, &V8, &Ruby];
+static INTERPRETERS: [InterpreterKind; FunctionKind::COUNT] = [
+    InterpreterKind {
+        symbols: &python::SYMBOLS,
+        detect: |module, path, target| Ok(python::PythonPlace::find(module, path, target)?.map(FoundKind::Python)),
+    },
+    InterpreterKind {
+        symbols: &php::SYMBOLS,
+        detect: |module, path, target| Ok(php::PhpPlace::find(module, path, target)?.map(FoundKind::Php)),
+    },
+    InterpreterKind {
+        symbols: &v8::SYMBOLS,
+        detect: |module, _, target| Ok(v8::find(module, target)?.map(|layout| FoundKind::V8(Box::new(layout)))),
+    },
+    InterpreterKind {
+        symbols: &ruby::SYMBOLS,
+        detect: |module, _, target| Ok(ruby::RubyPlace::find(module, target)?.map(FoundKind::Ruby)),
+    },
+];
 
 /// The symbols by which all interpreters are recognized.
 pub(crate) fn symbols() -> impl Iterator<Item = &'static SymbolNames> {
-    RUNTIMES.into_iter().map(|runtime| runtime.symbols())
+    INTERPRETERS.iter().map(|interpreter| interpreter.symbols)
 }
 
 /// An interpreter that was found in a process. Plain data: [`Found::instance`] makes its reader.
@@ -82,20 +92,20 @@ pub struct Found {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FoundKind {
-    Python(python::Place),
-    Php(php::Place),
-    V8(Box<v8::Layout>),
-    Ruby(ruby::Place),
+    Python(python::PythonPlace),
+    Php(php::PhpPlace),
+    V8(Box<v8::V8Layout>),
+    Ruby(ruby::RubyPlace),
 }
 
 impl Found {
     /// Creates the reader, which has read nothing yet.
     pub fn instance(&self) -> Box<dyn Instance> {
         match &self.kind {
-            FoundKind::Python(place) => Box::new(python::Interpreter::new(place.clone())),
-            FoundKind::Php(place) => Box::new(php::Interpreter::new(place.clone())),
+            FoundKind::Python(place) => Box::new(python::PythonReader::new(place.clone())),
+            FoundKind::Php(place) => Box::new(php::PhpReader::new(place.clone())),
             FoundKind::V8(layout) => Box::new(v8::Engine::new((**layout).clone())),
-            FoundKind::Ruby(place) => Box::new(ruby::Interpreter::new(place.clone())),
+            FoundKind::Ruby(place) => Box::new(ruby::RubyReader::new(place.clone())),
         }
     }
 }
@@ -115,8 +125,8 @@ pub(crate) fn detect(
         if module.object.as_ref().is_none_or(|object| object.symbols().is_empty()) {
             continue;
         }
-        for runtime in RUNTIMES {
-            match runtime.detect(module, &path(module), target) {
+        for interpreter in &INTERPRETERS {
+            match (interpreter.detect)(module, &path(module), target).map(|kind| kind.map(|kind| Found { kind })) {
                 Ok(Some(one)) if !found.contains(&one) && found.len() < MAX_INSTANCES => found.push(one),
                 Ok(_) => {}
                 Err(reason) => refused.push((path(module), reason)),
@@ -151,7 +161,7 @@ pub struct RawFrame {
 
 /// The frames that one native call of the interpreter's evaluation function executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct CallSegment {
     /// The index after its last frame.
     pub end: usize,
     /// A native stack address within that native call, if the interpreter stores one.
@@ -164,14 +174,14 @@ pub struct Captured {
     /// The frames, innermost first.
     pub frames: Vec<RawFrame>,
     /// The frames grouped by native call, innermost first.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<CallSegment>,
     /// Whether outer frames are missing, because there were too many or they could not be read.
     pub cut: bool,
     /// Whether there were too many frames, so that reading again would not find more of them.
     pub too_many: bool,
     /// Whether the frames are in one array whose innermost address the native call holds (Ruby).
     pub in_array: bool,
-    /// Whether the native call that contains [`Segment::anchor`] calls the evaluation function for these frames only
+    /// Whether the native call that contains [`CallSegment::anchor`] calls the evaluation function for these frames only
     /// (Ruby).
     pub nested: bool,
 }
@@ -188,7 +198,7 @@ impl Captured {
     fn end_call(&mut self, anchor: Option<u64>) {
         let end = self.frames.len();
         if self.segments.last().map_or(0, |segment| segment.end) < end {
-            self.segments.push(Segment { end, anchor });
+            self.segments.push(CallSegment { end, anchor });
         }
     }
 
@@ -252,7 +262,7 @@ pub struct NativeStack<'a> {
 
 /// The functions that were found for native frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Named {
+pub struct NativelyNamed {
     /// Functions with the index of the native frame that they replace, innermost first.
     pub locations: Vec<(usize, Location)>,
     /// Number of functions whose position in the source is known.
@@ -265,7 +275,7 @@ pub struct Named {
     pub unknown: u64,
 }
 
-impl Named {
+impl NativelyNamed {
     /// Empties it, so that its buffers can be reused.
     pub fn clear(&mut self) {
         self.locations.clear();
@@ -312,10 +322,11 @@ pub trait Instance: Debug + Send {
         resolved.clear();
         let Some(code) = self.code() else { return };
         code.next_stack();
-        let mut session = Session { stands, new: MAX_NEW, ..Session::new(code.max_reads(), target, functions) };
+        let mut session =
+            ResolveSession { stands, new: MAX_NEW, ..ResolveSession::new(code.max_reads(), target, functions) };
         for frame in &captured.frames {
-            let told = code.tell(frame, &mut session);
-            resolved.push(told.unwrap_or_else(|| Resolved::unknown(code.kind(), session.functions)));
+            let found = code.resolve_frame(frame, &mut session);
+            resolved.push(found.unwrap_or_else(|| Resolved::unknown(code.kind(), session.functions)));
         }
     }
 
@@ -350,19 +361,19 @@ pub trait Instance: Debug + Send {
         functions: &mut Functions,
     ) -> Option<Executed> {
         let code = self.code()?;
-        code.executed_among(address, words, &mut Session::new(code.max_reads(), target, functions))
+        code.executed_among(address, words, &mut ResolveSession::new(code.max_reads(), target, functions))
     }
 
     /// Returns the function whose instructions include this address, among those that [`Instance::resolve`] has read;
     /// `None` also if the function has changed since.
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
         let code = self.code()?;
-        code.executed(address, &mut Session::new(code.max_reads(), target, functions))
+        code.executed(address, &mut ResolveSession::new(code.max_reads(), target, functions))
     }
 
     /// Returns the function whose instructions include this address when [`Instance::resolve`] has not read it yet.
     /// One of these words is probably the address of its frame, or was until a moment ago.
-    fn meet(
+    fn find_by_frames(
         &mut self,
         address: u64,
         words: &[u64],
@@ -370,7 +381,7 @@ pub trait Instance: Debug + Send {
         functions: &mut Functions,
     ) -> Option<Executed> {
         let code = self.code()?;
-        code.meet(address, words, &mut Session::new(code.max_reads(), target, functions))
+        code.find_by_frames(address, words, &mut ResolveSession::new(code.max_reads(), target, functions))
     }
 
     /// The offset within a frame of the address of its current instruction, if frames store it.
@@ -390,7 +401,7 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// The address range of the evaluation function, for interpreters whose frames have no [`Segment::anchor`].
+    /// The address range of the evaluation function, for interpreters whose frames have no [`CallSegment::anchor`].
     fn evaluation(&self) -> Option<Range<u64>>;
 
     /// Whether native calls of the evaluation function alone show which function they execute, so that some functions
@@ -412,7 +423,7 @@ pub trait Instance: Debug + Send {
         _memory: &mut dyn StackMemory,
         _target: &mut dyn Target,
         _functions: &mut Functions,
-        _named: &mut Named,
+        _named: &mut NativelyNamed,
     ) {
     }
 

@@ -180,7 +180,7 @@ fn find<'a>(
 ) -> (Option<Context>, bool) {
     let mut torn = false;
     for (place, block) in places {
-        let Some(variable) = place.of(pointer, block, target) else { continue };
+        let Some(variable) = place.address(pointer, block, target) else { continue };
         match read(variable, schema.wants_attributes(), target) {
             Reading::None => {}
             Reading::Torn => torn = true,

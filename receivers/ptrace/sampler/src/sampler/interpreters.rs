@@ -10,8 +10,8 @@ use crate::address_space::{AddressSpace, ModuleKind};
 use crate::message::{Function, Location};
 use crate::process_files::ProcessFiles;
 use crate::runtime::{
-    Captured, CodePlace, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, Merged, Named as NativelyNamed,
-    NativeStack, NextInstruction, Pieces, Resolved, Stack, Target, ThreadKey, Words, merge, merge_held,
+    Captured, CodePlace, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, Merged, NativeStack, NativelyNamed,
+    NextInstruction, Pieces, Resolved, Stack, Target, ThreadKey, Words, merge, merge_held,
 };
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Frame, Kept, Next, StackMemory, Ways, fetches};
@@ -203,7 +203,7 @@ impl Interpreters {
         // A process may have both kinds: an interpreter with frames on the native stack, and one with frames elsewhere.
         self.name_native(space, files, stack.frames, at_sample.as_mut());
         let Self { instances, functions, natively, resolved, fetches, generation, .. } = self;
-        let stack = Stack { told: &natively.locations, ..stack };
+        let stack = Stack { named: &natively.locations, ..stack };
         let native = Named {
             any: !natively.locations.is_empty(),
             merged: Merged { unknown: u32::try_from(natively.unknown).unwrap_or(u32::MAX), ..Merged::default() },
@@ -325,8 +325,8 @@ impl Lookup for Live<'_> {
         self.instance.registers()
     }
 
-    fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
-        self.instance.meet(address, words, &mut self.target, self.functions)
+    fn find_by_frames(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
+        self.instance.find_by_frames(address, words, &mut self.target, self.functions)
     }
 
     fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction> {

@@ -53,7 +53,7 @@ impl StackUnwinder {
     ) -> Named {
         let attached = &mut process.attached;
         let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
-        let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, told: &[] };
+        let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, named: &[] };
         let at = at_sample.as_ref().and_then(|at| at.copied);
         let space = at.map_or_else(|| attached.spaces.latest(), |at| attached.spaces.at(at));
         let memory = (&**space, &*attached.files);

@@ -7,7 +7,7 @@
 
 use super::instruction::{Effect, RBP, RSP, decode};
 use super::registers::INSTRUCTION_POINTER;
-use super::simulation::{Code, DWARF, Simulation};
+use super::simulation::{CodeBlocks, DWARF, Simulation};
 use super::walk::Walk;
 
 /// How many instructions are followed.
@@ -32,7 +32,7 @@ impl Walk<'_> {
     pub(super) fn look_ahead(&mut self, mut returns: impl FnMut(&mut Self, u64) -> bool) -> Option<Ahead> {
         let mut state = Simulation::new(DWARF.map(|number| self.registers.get(number)), false);
         let mut place = self.registers.get(INSTRUCTION_POINTER)?;
-        let mut code = Code::new(self.space, MAX_READS);
+        let mut code = CodeBlocks::new(self.space, MAX_READS);
         for _ in 0..MAX_INSTRUCTIONS {
             let Some(instruction) = decode(code.at(place)) else { break };
             place = place.wrapping_add(instruction.length as u64);

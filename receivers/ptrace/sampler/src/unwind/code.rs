@@ -5,7 +5,7 @@
 //! the same way.
 
 use super::instruction::{Effect, Instruction, RBP, RSP, decode};
-use super::simulation::{KEPT, Origin, Simulation, Value};
+use super::simulation::{KEPT, SimulatedValue, Simulation, ValueOrigin};
 
 /// A call, as found before a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub(super) fn prologue(code: &[u8]) -> Option<(u64, usize)> {
             Effect::Add { to: RSP, value } if value < 0 => true,
             _ => break,
         };
-        state.step(effect, Origin::word);
+        state.step(effect, ValueOrigin::word);
         rest = &rest[length..];
         if is_last {
             break;

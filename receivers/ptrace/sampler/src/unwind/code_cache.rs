@@ -11,13 +11,13 @@ use crate::address_space::{AddressSpace, Module};
 
 /// The code around an address. Bytes that could not be read are 0; no instruction that is searched for begins with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Window {
+pub(super) struct CodeWindow {
     pub(super) before: [u8; CALL_LENGTH],
     pub(super) after: [u8; LOOK_AHEAD],
 }
 
 #[derive(Debug, Default)]
-pub(super) struct CodeCache(Cache<2, Window, 2048>);
+pub(super) struct CodeCache(Cache<2, CodeWindow, 2048>);
 
 impl CodeCache {
     /// Returns the code around `address`, which lies in `module` or at its end. `budget` counts the reads that are
@@ -28,21 +28,21 @@ impl CodeCache {
         module: &Module,
         address: u64,
         budget: &mut u32,
-    ) -> Option<Window> {
+    ) -> Option<CodeWindow> {
         let (owner, key) = match &module.object {
             Some(object) => (object.id(), address.wrapping_sub(module.bias)),
             None => (space.id(), address),
         };
         let find = || {
             *budget = budget.checked_sub(1)?;
-            read(space, module, address)
+            read_window(space, module, address)
         };
         self.0.try_get([owner, key], find).copied()
     }
 }
 
-fn read(space: &AddressSpace, module: &Module, address: u64) -> Option<Window> {
-    let mut window = Window::default();
+fn read_window(space: &AddressSpace, module: &Module, address: u64) -> Option<CodeWindow> {
+    let mut window = CodeWindow::default();
     let behind = address.saturating_sub(module.start).min(CALL_LENGTH as u64);
     let ahead = module.end.saturating_sub(address).min(LOOK_AHEAD as u64);
     let mut bytes = [0; CALL_LENGTH + LOOK_AHEAD];

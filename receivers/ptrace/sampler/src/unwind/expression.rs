@@ -7,7 +7,7 @@
 
 use gimli::{Encoding, EvaluationResult, EvaluationStorage, Format, Piece, Reader, UnitOffset, Value};
 
-use super::step::{Machine, WalkEnd};
+use super::step::{StepState, WalkEnd};
 use crate::elf::Slice;
 
 /// The maximum length of an expression in bytes. The longest in use (glibc's, for a signal frame) have about 30.
@@ -26,7 +26,7 @@ impl<R: Reader> EvaluationStorage<R> for Room {
 }
 
 /// Evaluates an expression to an address or value. `initial` is pushed first, if there is one.
-pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Machine<'_>) -> Result<u64, WalkEnd> {
+pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut StepState<'_>) -> Result<u64, WalkEnd> {
     if bytes.len() > MAX_LENGTH {
         return Err(WalkEnd::Malformed);
     }

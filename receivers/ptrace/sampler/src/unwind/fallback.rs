@@ -13,7 +13,7 @@ use super::code::{
 };
 use super::hotspot::is_entered_by_return;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
-use super::row::Row;
+use super::row::UnwindRow;
 use super::step::WalkEnd;
 use super::trampoline::trampoline;
 use super::walk::{Caller, Walk};
@@ -32,7 +32,7 @@ const MAX_FUNCTION: u64 = 1 << 20;
 
 /// A word on the stack that may be a return address.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
+struct ScanCandidate {
     /// Its address on the stack.
     slot: u64,
     /// The possible return address.
@@ -57,7 +57,7 @@ impl Walk<'_> {
         let window =
             self.scratch.code.window(self.space, module, pc, &mut self.code_reads).ok_or(WalkEnd::Malformed)?;
         if returns_from_signal(&window.after) {
-            return self.step(&Row::signal_frame(), None);
+            return self.step(&UnwindRow::signal_frame(), None);
         }
         if !self.exact && ends_thread(&window.after) {
             return Err(WalkEnd::Root);
@@ -107,8 +107,8 @@ impl Walk<'_> {
     pub(super) fn by_frame_pointer(&mut self, progress: Progress, by: Maker) -> Result<Option<Caller>, WalkEnd> {
         let go = by == Maker::Go;
         let row = match progress {
-            Progress::Bare => Row::entry(),
-            Progress::Pushed => Row::pushed(),
+            Progress::Bare => UnwindRow::entry(),
+            Progress::Pushed => UnwindRow::pushed(),
             Progress::Framed => {
                 let frame = self.register(FRAME_POINTER)?;
                 if go && frame == 0 {
@@ -120,7 +120,7 @@ impl Walk<'_> {
                 if !go && !self.is_frame(frame) {
                     return Ok(None);
                 }
-                Row::framed()
+                UnwindRow::framed()
             }
         };
         let mut caller = match self.step(&row, None) {
@@ -182,7 +182,7 @@ impl Walk<'_> {
             // pointer.
             let proven = chosen.function.is_some_and(|function| self.sets_frame_pointer(function));
             self.guessed |= !proven;
-            return self.step(&Row::framed(), None);
+            return self.step(&UnwindRow::framed(), None);
         }
         self.guessed = true;
         let mut registers = self.registers;
@@ -193,17 +193,17 @@ impl Walk<'_> {
     }
 
     /// The return address next to the frame pointer, if that looks like one.
-    fn frame_candidate(&mut self) -> Option<Candidate> {
+    fn frame_candidate(&mut self) -> Option<ScanCandidate> {
         let frame = self.registers.get(FRAME_POINTER).filter(|frame| self.is_frame(*frame))?;
         let next = self.memory.read_u64(frame)?;
         let slot = frame.wrapping_add(8);
         let address = self.memory.read_u64(slot)?;
         let plausible = (next == 0 || next > frame) && self.call_before(address).is_some();
-        plausible.then_some(Candidate { slot, address, function: None })
+        plausible.then_some(ScanCandidate { slot, address, function: None })
     }
 
     /// Scans for a return address from the stack pointer on.
-    fn scan(&mut self, module: &Module, lookup: u64) -> Result<Option<Candidate>, WalkEnd> {
+    fn scan(&mut self, module: &Module, lookup: u64) -> Result<Option<ScanCandidate>, WalkEnd> {
         let start = self.register(STACK_POINTER)?;
         let (mut indirect, mut elsewhere) = (None, None);
         for place in 0..SCAN_WORDS.min(MAX_SCANNED.saturating_sub(self.scanned)) {
@@ -213,7 +213,7 @@ impl Walk<'_> {
                 // The copy may end at the end of the stack. If a return address was found before that, it is used.
                 return indirect.or(elsewhere).map(Some).ok_or(WalkEnd::Memory(slot));
             };
-            let mut candidate = Candidate { slot, address, function: None };
+            let mut candidate = ScanCandidate { slot, address, function: None };
             match self.call_before(address) {
                 Some(Call::Direct(function)) if self.may_be_in(module, lookup, function) => {
                     candidate.function = Some(function);

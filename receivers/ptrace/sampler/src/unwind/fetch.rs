@@ -15,7 +15,7 @@ use hashbrown::HashSet;
 
 use super::instruction::{Effect, Instruction, decode};
 use super::registers::Registers;
-use super::simulation::{Code, DWARF, KEPT, Origin, Simulation, Value};
+use super::simulation::{CodeBlocks, DWARF, KEPT, SimulatedValue, Simulation, ValueOrigin};
 use crate::address_space::AddressSpace;
 
 /// How many instructions are followed for one query.
@@ -29,7 +29,7 @@ const NEAR: u32 = 16;
 /// How many reads are distinguished on a path.
 const MAX_READS: usize = 16;
 
-impl Origin {
+impl ValueOrigin {
     /// The result with these registers, and the words that `read` knows.
     pub(crate) fn resolve(&self, registers: &Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Option<Next> {
         let (register, hops, distance) = self.path();
@@ -59,7 +59,7 @@ pub(crate) enum Next {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ways {
     /// Expressions for the address, of which one or more may be right.
-    pub(crate) fetches: Vec<Origin>,
+    pub(crate) fetches: Vec<ValueOrigin>,
     /// Whether the instruction was already read and the code jumps to it: the address is in a register that has it at
     /// all such jumps.
     pub(crate) is_read: bool,
@@ -77,7 +77,7 @@ impl Default for Kept {
 
 impl Kept {
     /// Adds the registers that held it at another jump.
-    fn see(&mut self, registers: u16) {
+    fn restrict_to(&mut self, registers: u16) {
         let both = self.0 & registers;
         if both != 0 {
             self.0 = both;
@@ -93,24 +93,24 @@ impl Kept {
 
 /// The state on a path.
 #[derive(Debug, Clone)]
-struct State {
-    values: Simulation<Origin>,
+struct PathState {
+    values: Simulation<ValueOrigin>,
     /// The addresses of the reads of one or two bytes, in order.
-    reads: Vec<Origin>,
+    reads: Vec<ValueOrigin>,
     /// For each register, the reads that its value was computed from (bit N for read N).
     computed: [u16; 16],
     /// The number of instructions since the last read.
     since: u32,
 }
 
-impl State {
+impl PathState {
     fn first() -> Self {
         // Adding an unknown value to an instruction's address leads to another one of the same function.
         Self { values: Simulation::at_start(true), reads: Vec::new(), computed: [0; 16], since: 0 }
     }
 
     /// The registers that hold this address, or that of the byte beside it.
-    fn holding(&self, at: Origin) -> u16 {
+    fn holding(&self, at: ValueOrigin) -> u16 {
         self.values.holding(|value| value == at || value.plus(1) == at)
     }
 
@@ -122,7 +122,7 @@ impl State {
 
     /// The reads that a jump depends on, given the reads that its registers were computed from. If there are none, the
     /// last read if it is near.
-    fn jumps_by(&self, reads: u16) -> Vec<Origin> {
+    fn jumps_by(&self, reads: u16) -> Vec<ValueOrigin> {
         let by_registers = self.reads.iter().enumerate().filter(|(read, _)| reads & 1 << read != 0);
         let last = self.reads.last().filter(|_| reads == 0 && self.since < NEAR);
         by_registers.map(|(_, at)| *at).chain(last.copied()).collect()
@@ -133,7 +133,7 @@ impl State {
         let mut computed = self.computed_from(sources);
         if let Effect::Fetch { from, .. } = effect {
             (computed, self.since) = (0, NEAR);
-            if let Some(at) = self.values.at(from).filter(|_| self.reads.len() < MAX_READS) {
+            if let Some(at) = self.values.address_of(from).filter(|_| self.reads.len() < MAX_READS) {
                 (computed, self.since) = (1 << self.reads.len(), 0);
                 self.reads.push(at);
             }
@@ -148,15 +148,15 @@ impl State {
                 *place = computed;
             }
         }
-        self.values.step(effect, Origin::word);
+        self.values.step(effect, ValueOrigin::word);
     }
 }
 
 /// Finds how code at `start` gets the address of the next instruction that it reads, on all paths to that read, the
 /// one without branches first. Nothing if the address is not known at `start` yet, or no longer.
 pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut Kept) -> Ways {
-    let mut code = Code::new(space, MOST);
-    let mut open = VecDeque::from([(start, State::first(), 0)]);
+    let mut code = CodeBlocks::new(space, MOST);
+    let mut open = VecDeque::from([(start, PathState::first(), 0)]);
     let mut seen = HashSet::with_hasher(RandomState::default());
     let (mut found, mut left) = (Ways::default(), MOST);
     while let Some((mut place, mut state, mut steps)) = open.pop_front() {
@@ -179,7 +179,7 @@ pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut Kept) -> Ways
                     let reads = state.computed_from(instruction.sources);
                     let fetches = state.jumps_by(reads);
                     if let (1, [at]) = (reads.count_ones(), &fetches[..]) {
-                        kept.see(state.holding(*at));
+                        kept.restrict_to(state.holding(*at));
                     }
                     found.is_read |= steps < NEAR && reads == 0;
                     fetches.into_iter().for_each(|at| {

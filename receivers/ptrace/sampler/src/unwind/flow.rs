@@ -13,8 +13,8 @@ use hashbrown::HashSet;
 
 use super::instruction::{Effect, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
-use super::row::Row;
-use super::simulation::{Code, Origin, Simulation};
+use super::row::UnwindRow;
+use super::simulation::{CodeBlocks, Simulation, ValueOrigin};
 use crate::address_space::AddressSpace;
 
 /// How many paths may wait to be followed.
@@ -29,10 +29,10 @@ const MAX_RETURNS: usize = 8;
 const PRESERVED: [(u8, u8); 6] = [(3, 3), (RBP, FRAME_POINTER), (12, 12), (13, 13), (14, 14), (15, 15)];
 
 /// The state at an instruction.
-type FlowState = Simulation<Origin>;
+type FlowState = Simulation<ValueOrigin>;
 
 /// The paths that are still to be followed.
-struct Ways {
+struct OpenPaths {
     open: VecDeque<(u64, FlowState)>,
     seen: HashSet<u64, RandomState>,
     /// The state at a jump through a table of addresses.
@@ -47,7 +47,7 @@ struct Ways {
     goal: Option<u64>,
 }
 
-impl Ways {
+impl OpenPaths {
     fn new(start: u64, goal: Option<u64>) -> Self {
         let open = VecDeque::from([(start, FlowState::at_start(false))]);
         Self {
@@ -114,8 +114,8 @@ fn follow(
     most: u32,
     mut found: impl FnMut(u64, Effect, &FlowState) -> bool,
 ) -> u32 {
-    let mut code = Code::new(space, u32::MAX);
-    let mut ways = Ways::new(start, goal);
+    let mut code = CodeBlocks::new(space, u32::MAX);
+    let mut ways = OpenPaths::new(start, goal);
     let mut followed = 0;
     while let Some((mut place, mut state)) = ways.next() {
         while ways.seen.insert(place) {
@@ -144,7 +144,7 @@ fn follow(
                 }
                 Effect::Call => {
                     // The path after a call is followed after all others.
-                    state.step(Effect::Call, Origin::word);
+                    state.step(Effect::Call, ValueOrigin::word);
                     ways.last(next, state);
                     break;
                 }
@@ -158,7 +158,7 @@ fn follow(
                     break;
                 }
                 effect => {
-                    state.step(effect, Origin::word);
+                    state.step(effect, ValueOrigin::word);
                     place = next;
                 }
             }
@@ -169,7 +169,7 @@ fn follow(
 
 /// The rules at `goal`, an instruction of the function that starts at `function`; `None` if no path leads there, or
 /// its state is unknown. Also returns the number of instructions followed, at most `most`.
-pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -> (Option<Row>, u32) {
+pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -> (Option<UnwindRow>, u32) {
     let mut rules = None;
     let followed = follow(space, function, Some(goal), most, |place, _, state| {
         if place == goal {
@@ -181,8 +181,8 @@ pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -
 }
 
 /// The rules of a state, if the path started at the function's first instruction.
-fn row(state: &FlowState) -> Option<Row> {
-    let within = |spot: Option<Origin>| spot.and_then(|spot| spot.distance_from(RSP));
+fn row(state: &FlowState) -> Option<UnwindRow> {
+    let within = |spot: Option<ValueOrigin>| spot.and_then(|spot| spot.distance_from(RSP));
     let (register, distance) = match (within(state.get(RSP)), within(state.get(RBP))) {
         (Some(stack), _) => (STACK_POINTER, stack),
         (None, Some(frame)) => (FRAME_POINTER, frame),
@@ -192,7 +192,7 @@ fn row(state: &FlowState) -> Option<Row> {
         let at = within(state.saved(*register)).filter(|at| *at < 0)?;
         Some((*number, at - 8))
     });
-    Row::computed(register, 8 - distance, saved)
+    UnwindRow::computed(register, 8 - distance, saved)
 }
 
 /// The first function of a program, as its start code passes it to the C library: `mov $main, %rdi` or
@@ -218,8 +218,8 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
 /// The rules at an instruction, derived from the paths from it to a return, those with few calls first: all different
 /// results, at most [`MAX_ANSWERS`]. If the function returns at all, one of them is right; the others come from code
 /// behind calls that do not return.
-pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<Row>, u32) {
-    let mut answers: Vec<(Origin, Row)> = Vec::new();
+pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<UnwindRow>, u32) {
+    let mut answers: Vec<(ValueOrigin, UnwindRow)> = Vec::new();
     let mut returns = 0;
     let followed = follow(space, start, None, most, |_, effect, state| {
         if effect == Effect::Return {
@@ -238,7 +238,7 @@ pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (V
 
 /// The rules that a return implies: by the stack pointer at that point, and the places that registers were restored
 /// from.
-fn returned(end: Origin, state: &FlowState) -> Option<Row> {
+fn returned(end: ValueOrigin, state: &FlowState) -> Option<UnwindRow> {
     let (register, distance) = match (end.distance_from(RSP), end.distance_from(RBP)) {
         (Some(distance), _) => (STACK_POINTER, distance),
         (None, Some(distance)) => (FRAME_POINTER, distance),
@@ -248,7 +248,7 @@ fn returned(end: Origin, state: &FlowState) -> Option<Row> {
         let at = state.get(*register)?.address_of_word()?.distance_from(end.register)?;
         (end.register == RBP || at >= 0).then_some((*number, at - distance - 8))
     });
-    Row::computed(register, distance + 8, saved)
+    UnwindRow::computed(register, distance + 8, saved)
 }
 
 #[cfg(test)]

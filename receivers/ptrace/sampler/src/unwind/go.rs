@@ -34,7 +34,7 @@ const WRITES_STACK_POINTER: u8 = 2;
 
 /// An entry of the table, for one instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct GoFrame {
     /// The distance from the stack pointer to the return address, in bytes.
     size: u64,
     /// Whether the function is the first one of its stack.
@@ -42,7 +42,7 @@ pub(super) struct Frame {
 }
 
 /// Table entries by address space and address. A process may write to its table, so processes do not share entries.
-pub(super) type GoCache = Cache<2, Option<Frame>, 1024>;
+pub(super) type GoCache = Cache<2, Option<GoFrame>, 1024>;
 
 impl Walk<'_> {
     /// Finds the caller of Go's code by the size of its frame. `None` if the table does not contain it, or the stack
@@ -95,7 +95,7 @@ impl Walk<'_> {
 }
 
 /// Looks up an address in a module's table, reading the table where it is mapped.
-fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame> {
+fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<GoFrame> {
     let place = module.object.as_ref()?.go_table()?;
     let table = place.address.wrapping_add(module.bias);
     let header: [u8; 72] = read(space, table)?;
@@ -148,7 +148,7 @@ fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame>
     let count = space.read_code(steps.wrapping_add(u64::from(offset)), &mut bytes).min(MAX_STEPS);
     let size = stack_size(&bytes[..count], distance - start)?;
     let top = flags & TOP_FRAME != 0;
-    (size.is_multiple_of(8) && size <= MAX_SIZE).then_some(Frame { size, top })
+    (size.is_multiple_of(8) && size <= MAX_SIZE).then_some(GoFrame { size, top })
 }
 
 fn read<const LENGTH: usize>(space: &AddressSpace, address: u64) -> Option<[u8; LENGTH]> {

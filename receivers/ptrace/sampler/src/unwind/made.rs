@@ -1,14 +1,10 @@
 //! A process for tests that consists of some code without a file, and stacks for it.
-#![allow(clippy::expect_used, reason = "these are tests")]
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
-use std::sync::Arc;
 
 use super::{COUNT, FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
-use crate::address_space::{AddressSpace, CodeMemory, FileId, MapsEntry, ProcessView};
-use crate::elf::ObjectCache;
+use crate::address_space::AddressSpace;
+use crate::address_space::fake::FakeProcess;
 
 /// The start address of its code.
 pub(super) const CODE: u64 = 0x10_0000;
@@ -17,9 +13,10 @@ pub(super) const STACK: u64 = 0x7000_0000;
 /// The return address of the first function's callee: after `call *%rax`, the thread is ended by
 /// `mov %eax, %edi; mov $60, %eax; syscall`.
 pub(super) const ROOT: u64 = CODE + 2;
+/// All registers are known.
+pub(super) const ALL: u32 = (1 << COUNT) - 1;
 
 /// The code.
-#[derive(Debug, Clone)]
 pub(super) struct Made(Vec<u8>);
 
 impl Made {
@@ -36,34 +33,22 @@ impl Made {
     }
 
     pub(super) fn space(&self) -> AddressSpace {
-        AddressSpace::load(self, None, &mut ObjectCache::default()).expect("it loads")
+        let maps = format!("{CODE:x}-{:x} r-xp 00000000 00:00 0 \n", CODE + self.0.len() as u64);
+        FakeProcess { maps, memory: vec![(CODE, self.0.clone())], ..FakeProcess::default() }.load(None)
     }
 }
 
-impl CodeMemory for Made {
-    fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
-        let rest = address.checked_sub(CODE).and_then(|at| self.0.get(usize::try_from(at).ok()?..)).unwrap_or_default();
-        let count = rest.len().min(bytes.len());
-        bytes[..count].copy_from_slice(&rest[..count]);
-        count
-    }
-}
+/// Memory that records which addresses are read.
+pub(super) struct Recorded<F>(pub(super) F, pub(super) Vec<u64>);
 
-impl ProcessView for Made {
-    fn maps(&self) -> io::Result<Vec<u8>> {
-        Ok(format!("{CODE:x}-{:x} r-xp 00000000 00:00 0 \n", CODE + self.0.len() as u64).into())
+impl<F: FnMut(u64) -> Option<u64>> StackMemory for Recorded<F> {
+    fn read_u64(&mut self, address: u64) -> Option<u64> {
+        self.1.push(address);
+        self.0(address)
     }
 
-    fn executable(&self) -> Option<FileId> {
-        None
-    }
-
-    fn open(&self, _: &MapsEntry) -> io::Result<File> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
-        Ok(Arc::new(self.clone()))
+    fn peek_u64(&mut self, address: u64) -> Option<u64> {
+        self.0(address)
     }
 }
 

@@ -87,7 +87,7 @@ pub struct Outcome {
 /// Unwinds stacks. It caches what it found out about code, so use one for all processes of a thread.
 #[derive(Debug, Default)]
 pub struct Unwinder {
-    scratch: walk::Scratch,
+    scratch: walk::UnwindCaches,
 }
 
 impl Unwinder {

@@ -11,7 +11,7 @@ use super::code::{Call, jump};
 use super::flow::{main_function, rules, rules_to_return};
 use super::instruction::LONGEST;
 use super::registers::{FRAME_POINTER, STACK_POINTER};
-use super::row::{Cfa, Row};
+use super::row::{Cfa, UnwindRow};
 use super::walk::Walk;
 use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::Object;
@@ -35,11 +35,11 @@ const MAX_TABLE: usize = 8192;
 /// paths from the address to a return. The value has the rules, at most one if the function's start is known, and the
 /// number of instructions followed.
 pub(super) type FlowCache = Cache<3, Answer, 2048>;
-type Answer = (Vec<Row>, u32);
+type Answer = (Vec<UnwindRow>, u32);
 
 impl Walk<'_> {
     /// The unwind rules for an address without call frame information, if the code and the stack prove them.
-    pub(super) fn proven_rules(&mut self, module: &Module, lookup: u64) -> Option<Row> {
+    pub(super) fn proven_rules(&mut self, module: &Module, lookup: u64) -> Option<UnwindRow> {
         let (ModuleKind::File, Some(object)) = (module.kind, &module.object) else { return None };
         let pc = self.registers.instruction_pointer();
         let stack = self.registers.get(STACK_POINTER)?;
@@ -97,21 +97,21 @@ impl Walk<'_> {
     }
 
     /// The rules, found by following the function from its first instruction.
-    fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<Row> {
+    fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<UnwindRow> {
         let question = [object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias)];
         let space = self.space;
         let answer = |most| {
             let (row, followed) = rules(space, function, pc, most);
             (row.into_iter().collect(), followed)
         };
-        self.ask(question, answer).pop()
+        self.cached_rows(question, answer).pop()
     }
 
     /// The rules, found by following all paths to a return, if exactly one of them leads to a word that follows a call.
-    fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<Row> {
+    fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<UnwindRow> {
         let space = self.space;
         let mut rows =
-            self.ask([object.id(), pc.wrapping_sub(module.bias), 0], |most| rules_to_return(space, pc, most));
+            self.cached_rows([object.id(), pc.wrapping_sub(module.bias), 0], |most| rules_to_return(space, pc, most));
         rows.retain(|row| {
             let word = self.returns_by(row).and_then(|slot| self.memory.peek_u64(slot));
             word.is_some_and(|word| self.unbounded(|walk| walk.call_before(word)).is_some())
@@ -119,7 +119,7 @@ impl Walk<'_> {
         rows.pop().filter(|_| rows.is_empty())
     }
 
-    fn ask(&mut self, question: [u64; 3], answer: impl FnOnce(u32) -> Answer) -> Vec<Row> {
+    fn cached_rows(&mut self, question: [u64; 3], answer: impl FnOnce(u32) -> Answer) -> Vec<UnwindRow> {
         let (rows, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE)).clone();
         match self.patience.followed.checked_sub(followed) {
             Some(left) => {
@@ -131,7 +131,7 @@ impl Walk<'_> {
     }
 
     /// The place of the return address according to a row.
-    fn returns_by(&self, row: &Row) -> Option<u64> {
+    fn returns_by(&self, row: &UnwindRow) -> Option<u64> {
         let Cfa::Register { register, offset } = row.cfa else { return None };
         let base = match register {
             STACK_POINTER | FRAME_POINTER => self.registers.get(register)?,

@@ -19,7 +19,7 @@ pub(super) enum Cfa {
 
 /// How the value of a register in the calling frame is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum RecoveryRule {
     Undefined,
     Same,
     Offset(i64),
@@ -32,16 +32,16 @@ pub(super) enum Rule {
 
 /// The rules for registers. All but a few rows of handwritten code are saved registers only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Rules {
+pub(super) enum RecoveryRules {
     Saved { count: u8, registers: [u8; SMALL], offsets: [i32; SMALL] },
-    Any(Box<[(u8, Rule)]>),
+    Any(Box<[(u8, RecoveryRule)]>),
 }
 
 /// The rules for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct UnwindRow {
     pub(super) cfa: Cfa,
-    pub(super) rules: Rules,
+    pub(super) rules: RecoveryRules,
     /// Whether the kernel created the frame for a signal handler.
     pub(super) signal: bool,
 }
@@ -50,7 +50,7 @@ pub(super) struct Row {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Lookup {
     /// The rules.
-    Row(Row),
+    UnwindRow(UnwindRow),
     /// No entry covers the address.
     #[default]
     Nothing,
@@ -62,13 +62,13 @@ pub(super) enum Lookup {
 pub(super) fn look_up(object: &Object, address: u64, context: &mut Context) -> Lookup {
     let Some(tables) = object.tables() else { return Lookup::Nothing };
     match tables.row(address, context) {
-        Ok(Some(found)) => row(found.row, found.signal).map_or(Lookup::Malformed, Lookup::Row),
+        Ok(Some(found)) => row(found.row, found.signal).map_or(Lookup::Malformed, Lookup::UnwindRow),
         Ok(None) => Lookup::Nothing,
         Err(_) => Lookup::Malformed,
     }
 }
 
-fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> Option<Row> {
+fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> Option<UnwindRow> {
     let cfa = match found.cfa() {
         CfaRule::RegisterAndOffset { register, offset } => {
             Cfa::Register { register: general(*register)?, offset: *offset }
@@ -86,11 +86,11 @@ fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> 
             count += 1;
         }
         sort_by_offset(&mut registers[..usize::from(count)], &mut offsets[..usize::from(count)]);
-        Rules::Saved { count, registers, offsets }
+        RecoveryRules::Saved { count, registers, offsets }
     } else {
-        Rules::Any(rules().map(|(register, rule)| Some((register, convert(rule)?))).collect::<Option<_>>()?)
+        RecoveryRules::Any(rules().map(|(register, rule)| Some((register, convert(rule)?))).collect::<Option<_>>()?)
     };
-    Some(Row { cfa, rules, signal })
+    Some(UnwindRow { cfa, rules, signal })
 }
 
 /// Sorts by address, lowest first: if memory is missing, the copy has to start at the lowest address.
@@ -118,39 +118,39 @@ fn small_offset(rule: &RegisterRule<usize>) -> Option<i32> {
     }
 }
 
-fn convert(rule: &RegisterRule<usize>) -> Option<Rule> {
+fn convert(rule: &RegisterRule<usize>) -> Option<RecoveryRule> {
     Some(match rule {
-        RegisterRule::Undefined => Rule::Undefined,
-        RegisterRule::SameValue => Rule::Same,
-        RegisterRule::Offset(offset) => Rule::Offset(*offset),
-        RegisterRule::ValOffset(offset) => Rule::ValueOffset(*offset),
-        RegisterRule::Register(register) => Rule::Register(general(*register)?),
-        RegisterRule::Expression(expression) => Rule::At(*expression),
-        RegisterRule::ValExpression(expression) => Rule::Value(*expression),
-        RegisterRule::Constant(value) => Rule::Constant(*value),
+        RegisterRule::Undefined => RecoveryRule::Undefined,
+        RegisterRule::SameValue => RecoveryRule::Same,
+        RegisterRule::Offset(offset) => RecoveryRule::Offset(*offset),
+        RegisterRule::ValOffset(offset) => RecoveryRule::ValueOffset(*offset),
+        RegisterRule::Register(register) => RecoveryRule::Register(general(*register)?),
+        RegisterRule::Expression(expression) => RecoveryRule::At(*expression),
+        RegisterRule::ValExpression(expression) => RecoveryRule::Value(*expression),
+        RegisterRule::Constant(value) => RecoveryRule::Constant(*value),
         _ => return None,
     })
 }
 
-impl Row {
+impl UnwindRow {
     /// The offset of the return address from the canonical frame address, if its rule is that simple.
     pub(super) fn return_address(&self) -> Option<i64> {
-        let Rules::Saved { count, registers, offsets } = &self.rules else { return None };
+        let RecoveryRules::Saved { count, registers, offsets } = &self.rules else { return None };
         let place = registers.iter().take(usize::from(*count)).position(|register| *register == INSTRUCTION_POINTER)?;
         Some(i64::from(offsets[place]))
     }
 
     /// The number of saved registers besides the frame pointer and the return address, if all are saved on the stack.
     pub(super) fn saved(&self) -> Option<usize> {
-        let Rules::Saved { count, registers, .. } = &self.rules else { return None };
+        let RecoveryRules::Saved { count, registers, .. } = &self.rules else { return None };
         let others = registers.iter().take(usize::from(*count));
         Some(others.filter(|register| !matches!(**register, super::FRAME_POINTER | INSTRUCTION_POINTER)).count())
     }
 
     /// Whether nothing calls this code: the rule says that there is no return address.
     pub(super) fn is_root(&self) -> bool {
-        let Rules::Any(rules) = &self.rules else { return false };
-        rules.contains(&(INSTRUCTION_POINTER, Rule::Undefined))
+        let RecoveryRules::Any(rules) = &self.rules else { return false };
+        rules.contains(&(INSTRUCTION_POINTER, RecoveryRule::Undefined))
     }
 
     /// The row of vsyscalls and of functions at their first instruction: only the return address is on the stack.
@@ -160,7 +160,7 @@ impl Row {
         offsets[0] = -8;
         Self {
             cfa: Cfa::Register { register: super::STACK_POINTER, offset: 8 },
-            rules: Rules::Saved { count: 1, registers, offsets },
+            rules: RecoveryRules::Saved { count: 1, registers, offsets },
             signal: false,
         }
     }
@@ -183,7 +183,7 @@ impl Row {
             count += 1;
         }
         sort_by_offset(&mut registers[..count], &mut offsets[..count]);
-        let rules = Rules::Saved { count: count as u8, registers, offsets };
+        let rules = RecoveryRules::Saved { count: count as u8, registers, offsets };
         Some(Self { cfa: Cfa::Register { register, offset }, rules, signal: false })
     }
 
@@ -202,7 +202,7 @@ impl Row {
     }
 
     fn save_frame_pointer(mut self) -> Self {
-        if let Rules::Saved { count, registers, offsets } = &mut self.rules {
+        if let RecoveryRules::Saved { count, registers, offsets } = &mut self.rules {
             (registers[1], offsets[1]) = (registers[0], offsets[0]);
             (registers[0], offsets[0]) = (super::FRAME_POINTER, -16);
             *count = 2;
@@ -215,10 +215,10 @@ impl Row {
     /// `arch/x86/include/uapi/asm/sigcontext.h`).
     pub(super) fn signal_frame() -> Self {
         const ORDER: [u8; COUNT] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
-        let rules = ORDER.iter().zip(0i64..).map(|(register, place)| (*register, Rule::Offset(40 + 8 * place)));
+        let rules = ORDER.iter().zip(0i64..).map(|(register, place)| (*register, RecoveryRule::Offset(40 + 8 * place)));
         Self {
             cfa: Cfa::Register { register: super::STACK_POINTER, offset: 0 },
-            rules: Rules::Any(rules.collect()),
+            rules: RecoveryRules::Any(rules.collect()),
             signal: true,
         }
     }

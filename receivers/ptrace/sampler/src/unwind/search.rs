@@ -19,9 +19,9 @@ use super::code::{Call, PROLOGUE_LENGTH, jump, prologue};
 use super::memory::Peek;
 use super::proof::{MAX_FOLLOWED, MAX_LOOKED, MAX_TRIED};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
-use super::row::{Cfa, Lookup, Row, look_up};
-use super::step::{Machine, Saved, WalkEnd, step};
-use super::walk::{self, Scratch, Walk};
+use super::row::{Cfa, Lookup, UnwindRow, look_up};
+use super::step::{Saved, StepState, WalkEnd, step};
+use super::walk::{self, UnwindCaches, Walk};
 use crate::address_space::Module;
 use crate::elf::Object;
 
@@ -68,7 +68,7 @@ impl Patience {
 }
 
 /// The state of a walk before an attempt.
-struct Before {
+struct WalkSnapshot {
     registers: super::Registers,
     saved: Saved,
     exact: bool,
@@ -82,14 +82,14 @@ struct Before {
 
 /// Candidates for the frame pointer, lowest first.
 #[derive(Default)]
-struct Found {
+struct FrameCandidates {
     /// Candidates whose return address follows a call of this function.
     called: [Option<u64>; MOST],
     /// Candidates whose return address follows some call, and whose saved frame pointer looks like one.
     likely: [Option<u64>; MOST],
 }
 
-fn note(place: &mut [Option<u64>; MOST], frame: u64) {
+fn add_candidate(place: &mut [Option<u64>; MOST], frame: u64) {
     if let Some(free) = place.iter_mut().find(|place| place.is_none()) {
         *free = Some(frame);
     }
@@ -109,12 +109,12 @@ impl Walk<'_> {
         let Some(object) = module.object.as_deref() else { return needed };
         let Some(function) = object.tables().and_then(|tables| tables.function(address)) else { return needed };
         let function = function.wrapping_add(module.bias);
-        let Scratch { rows, context, .. } = &mut *self.scratch;
-        let Lookup::Row(row) = rows.get([object.id(), address], || look_up(object, address, context)) else {
+        let UnwindCaches { rows, context, .. } = &mut *self.scratch;
+        let Lookup::UnwindRow(row) = rows.get([object.id(), address], || look_up(object, address, context)) else {
             return needed;
         };
         let row = row.clone();
-        let before = Before {
+        let before = WalkSnapshot {
             registers: self.registers,
             saved: self.saved,
             exact: self.exact,
@@ -144,7 +144,7 @@ impl Walk<'_> {
             }
         }
         // The caller is known, but not the end of the stack.
-        self.back(&before, frames, outcome);
+        self.restore(&before, frames, outcome);
         match computed.or(found.called[0]) {
             Some(frame) if self.patience.trials > 0 => self.proceed(frame, frames, outcome),
             _ => {
@@ -155,7 +155,7 @@ impl Walk<'_> {
     }
 
     /// The frame pointer that the function's first instructions imply, if there is a return address next to it.
-    fn by_prologue(&mut self, row: &Row, object: &Object, function: u64) -> Option<u64> {
+    fn by_prologue(&mut self, row: &UnwindRow, object: &Object, function: u64) -> Option<u64> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
         let (size, saved) = prologue(&code[..count])?;
@@ -169,8 +169,8 @@ impl Walk<'_> {
     }
 
     /// The frame pointers with which the rules give a return address.
-    fn by_stack(&mut self, row: &Row, object: &Object, function: u64) -> Found {
-        let mut found = Found::default();
+    fn by_stack(&mut self, row: &UnwindRow, object: &Object, function: u64) -> FrameCandidates {
+        let mut found = FrameCandidates::default();
         let start = self.registers.stack_pointer();
         for place in 0..SEARCH_WORDS.min(self.patience.words) {
             self.patience.words -= 1;
@@ -179,9 +179,9 @@ impl Walk<'_> {
             let Some(returns) = self.return_address(row, object, frame) else { continue };
             let Some(call) = self.call_of(returns) else { continue };
             if self.calls(call, function) {
-                note(&mut found.called, frame);
+                add_candidate(&mut found.called, frame);
             } else if saved > frame && saved - frame < MAX_FRAME && saved.is_multiple_of(8) {
-                note(&mut found.likely, frame);
+                add_candidate(&mut found.likely, frame);
             }
             if found.called[MOST - 1].is_some() || self.patience.calls == 0 {
                 break;
@@ -192,7 +192,7 @@ impl Walk<'_> {
 
     /// The return address that the rules give with a frame pointer, if the address and its place on the stack are
     /// plausible.
-    fn return_address(&mut self, row: &Row, object: &Object, frame: u64) -> Option<u64> {
+    fn return_address(&mut self, row: &UnwindRow, object: &Object, frame: u64) -> Option<u64> {
         let above = |cfa: u64| {
             cfa.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| (8..MAX_FRAME).contains(&distance))
         };
@@ -203,7 +203,7 @@ impl Walk<'_> {
         let mut registers = self.registers;
         registers.set(FRAME_POINTER, frame);
         let mut memory = Peek(&mut *self.memory);
-        let mut machine = Machine { registers: &registers, memory: &mut memory, saved: self.saved };
+        let mut machine = StepState { registers: &registers, memory: &mut memory, saved: self.saved };
         let (caller, _) = step(row, Some(object), &mut machine).ok()?;
         above(caller.get(STACK_POINTER)?).then(|| caller.instruction_pointer())
     }
@@ -247,10 +247,16 @@ impl Walk<'_> {
     }
 
     /// Whether the stack reaches its root with this frame pointer. Afterwards the walk is at its end.
-    fn leads_to_root(&mut self, frame: u64, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> bool {
+    fn leads_to_root(
+        &mut self,
+        frame: u64,
+        before: &WalkSnapshot,
+        frames: &mut Vec<Frame>,
+        outcome: &mut Outcome,
+    ) -> bool {
         let Some(trials) = self.patience.trials.checked_sub(1) else { return false };
         self.patience.trials = trials;
-        self.back(before, frames, outcome);
+        self.restore(before, frames, outcome);
         self.proceed(frame, frames, outcome) == WalkEnd::Root
     }
 
@@ -260,7 +266,7 @@ impl Walk<'_> {
     }
 
     /// Restores the state from before the frame was tried.
-    fn back(&mut self, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) {
+    fn restore(&mut self, before: &WalkSnapshot, frames: &mut Vec<Frame>, outcome: &mut Outcome) {
         self.registers = before.registers;
         self.saved = before.saved;
         self.exact = before.exact;

@@ -19,7 +19,7 @@ const MAX_HOPS: usize = 2;
 const BLOCK: usize = 2048;
 
 /// The value of a register or a word.
-pub(super) trait Value: Copy + PartialEq {
+pub(super) trait SimulatedValue: Copy + PartialEq {
     /// This value plus a distance.
     fn plus(self, distance: i64) -> Self;
 
@@ -30,7 +30,7 @@ pub(super) trait Value: Copy + PartialEq {
     fn distance_to(self, other: Self) -> Option<i64>;
 }
 
-impl Value for u64 {
+impl SimulatedValue for u64 {
     fn plus(self, distance: i64) -> Self {
         self.wrapping_add_signed(distance)
     }
@@ -47,15 +47,15 @@ impl Value for u64 {
 /// A value as an expression of a register at the start: the register's value, then for each hop the word at a distance
 /// from the value so far, and finally a distance that is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Origin {
+pub(crate) struct ValueOrigin {
     pub(super) register: u8,
     hops: [i64; MAX_HOPS],
     count: u8,
     distance: i64,
 }
 
-impl Origin {
-    pub(super) fn of(register: u8) -> Self {
+impl ValueOrigin {
+    pub(super) fn of_register(register: u8) -> Self {
         Self { register, hops: [0; MAX_HOPS], count: 0, distance: 0 }
     }
 
@@ -75,7 +75,7 @@ impl Origin {
 
     /// The distance from a register's value at the start; `None` if it does not depend on that alone.
     pub(super) fn distance_from(self, register: u8) -> Option<i64> {
-        Self::of(register).distance_to(self)
+        Self::of_register(register).distance_to(self)
     }
 
     /// The register at the start, the distances of the words that are read, and the last distance.
@@ -84,7 +84,7 @@ impl Origin {
     }
 }
 
-impl Value for Origin {
+impl SimulatedValue for ValueOrigin {
     fn plus(self, distance: i64) -> Self {
         Self { distance: self.distance.wrapping_add(distance), ..self }
     }
@@ -108,25 +108,25 @@ pub(super) struct Simulation<V> {
     nearly: bool,
 }
 
-impl Simulation<Origin> {
+impl Simulation<ValueOrigin> {
     /// The state at the start, with a distinct value in each register.
     pub(super) fn at_start(nearly: bool) -> Self {
-        Self::new(std::array::from_fn(|register| Some(Origin::of(register as u8))), nearly)
+        Self::new(std::array::from_fn(|register| Some(ValueOrigin::of_register(register as u8))), nearly)
     }
 
     /// Whether a register has the value that it had at the start.
     pub(super) fn has_own(&self, register: u8) -> bool {
-        self.get(register) == Some(Origin::of(register))
+        self.get(register) == Some(ValueOrigin::of_register(register))
     }
 
     /// The address where the initial value of a register was first written, if it is still there.
-    pub(super) fn saved(&self, register: u8) -> Option<Origin> {
-        let mut saved = self.written.iter().filter(|(_, value)| *value == Some(Origin::of(register)));
+    pub(super) fn saved(&self, register: u8) -> Option<ValueOrigin> {
+        let mut saved = self.written.iter().filter(|(_, value)| *value == Some(ValueOrigin::of_register(register)));
         saved.next().map(|(address, _)| *address)
     }
 }
 
-impl<V: Value> Simulation<V> {
+impl<V: SimulatedValue> Simulation<V> {
     pub(super) fn new(registers: [Option<V>; 16], nearly: bool) -> Self {
         Self { registers, written: Vec::new(), nearly }
     }
@@ -149,7 +149,7 @@ impl<V: Value> Simulation<V> {
     }
 
     /// The address of an operand.
-    pub(super) fn at(&self, operand: MemoryOperand) -> Option<V> {
+    pub(super) fn address_of(&self, operand: MemoryOperand) -> Option<V> {
         Some(self.get(operand.base?)?.plus(i64::from(operand.distance)))
     }
 
@@ -201,17 +201,17 @@ impl<V: Value> Simulation<V> {
                 self.set(RBP, self.load(frame, &mut read));
             }
             Effect::Copy { to, from } => self.set(to, self.get(from)),
-            Effect::Load { to, from } => self.set(to, self.load(self.at(from), &mut read)),
-            Effect::Store { to, from } => self.store(self.at(to), self.get(from)),
-            Effect::Point { to, at } => self.set(to, self.at(at)),
-            Effect::PointBeyond { to, at } => self.set(to, self.at(at).filter(|_| nearly)),
+            Effect::Load { to, from } => self.set(to, self.load(self.address_of(from), &mut read)),
+            Effect::Store { to, from } => self.store(self.address_of(to), self.get(from)),
+            Effect::Point { to, at } => self.set(to, self.address_of(at)),
+            Effect::PointBeyond { to, at } => self.set(to, self.address_of(at).filter(|_| nearly)),
             Effect::Add { to, value } => self.set(to, self.get(to).map(|word| word.plus(i64::from(value)))),
             Effect::AddRegister { to, from } => {
                 let either = self.get(to).or_else(|| self.get(from));
                 self.set(to, either.filter(|_| nearly && to != from));
             }
             Effect::AddWord { to, from } => {
-                let either = self.get(to).or_else(|| self.load(self.at(from), &mut read));
+                let either = self.get(to).or_else(|| self.load(self.address_of(from), &mut read));
                 self.set(to, either.filter(|_| nearly));
             }
             Effect::Mask { to, value } => self.set(to, self.get(to).and_then(|word| word.masked(i64::from(value)))),
@@ -229,7 +229,7 @@ impl<V: Value> Simulation<V> {
 }
 
 /// Reads code in pieces.
-pub(super) struct Code<'a> {
+pub(super) struct CodeBlocks<'a> {
     space: &'a AddressSpace,
     /// The number of pieces that may still be read.
     reads: u32,
@@ -237,7 +237,7 @@ pub(super) struct Code<'a> {
     bytes: Vec<u8>,
 }
 
-impl<'a> Code<'a> {
+impl<'a> CodeBlocks<'a> {
     pub(super) fn new(space: &'a AddressSpace, reads: u32) -> Self {
         Self { space, reads, start: 0, bytes: Vec::new() }
     }

@@ -5,7 +5,7 @@ use gimli::UnwindExpression;
 use super::expression::evaluate;
 use super::memory::StackMemory;
 use super::registers::{CALLEE_SAVED, INSTRUCTION_POINTER, Registers, STACK_POINTER};
-use super::row::{Cfa, Row, Rule, Rules};
+use super::row::{Cfa, RecoveryRule, RecoveryRules, UnwindRow};
 use crate::elf::Object;
 
 /// Why a walk ends.
@@ -22,7 +22,7 @@ pub(super) enum WalkEnd {
 }
 
 /// The state that rules are applied to.
-pub(super) struct Machine<'a> {
+pub(super) struct StepState<'a> {
     pub(super) registers: &'a Registers,
     pub(super) memory: &'a mut dyn StackMemory,
     pub(super) saved: Saved,
@@ -49,7 +49,7 @@ impl Saved {
     }
 
     /// Notes that a register was read from an address, while no result depends on it yet.
-    fn found(&mut self, register: u8, address: u64) {
+    fn note_read(&mut self, register: u8, address: u64) {
         if let Some(place) = self.places.get_mut(usize::from(register)) {
             *place = address;
             self.unused |= 1 << register;
@@ -78,7 +78,7 @@ impl Saved {
     }
 }
 
-impl Machine<'_> {
+impl StepState<'_> {
     pub(super) fn register(&mut self, register: u8) -> Result<u64, WalkEnd> {
         match self.registers.get(register) {
             Some(value) => {
@@ -101,9 +101,9 @@ impl Machine<'_> {
 /// Most of the words that a function saves do not affect its callers' frames, and differ from call to call. They must
 /// not make a stack look changed, so a saved register is recorded as read only when a result depends on it.
 pub(super) fn step(
-    row: &Row,
+    row: &UnwindRow,
     object: Option<&Object>,
-    machine: &mut Machine<'_>,
+    machine: &mut StepState<'_>,
 ) -> Result<(Registers, Saved), WalkEnd> {
     let cfa = match row.cfa {
         Cfa::Register { register, offset } => machine.register(register)?.wrapping_add_signed(offset),
@@ -116,7 +116,7 @@ pub(super) fn step(
     };
     caller.registers.set(STACK_POINTER, cfa);
     match &row.rules {
-        Rules::Saved { count, registers, offsets } => {
+        RecoveryRules::Saved { count, registers, offsets } => {
             for (register, offset) in registers.iter().zip(offsets).take(usize::from(*count)) {
                 let place = cfa.wrapping_add_signed(i64::from(*offset));
                 if CALLEE_SAVED & 1 << register == 0 || *register == STACK_POINTER {
@@ -125,12 +125,12 @@ pub(super) fn step(
                     let value = machine.memory.peek_u64(place);
                     caller.put(*register, value.ok_or(WalkEnd::Memory(place)))?;
                     if value.is_some() {
-                        caller.saved.found(*register, place);
+                        caller.saved.note_read(*register, place);
                     }
                 }
             }
         }
-        Rules::Any(rules) => {
+        RecoveryRules::Any(rules) => {
             for (register, rule) in rules {
                 caller.put(*register, apply(*rule, *register, cfa, object, machine))?;
             }
@@ -183,25 +183,25 @@ impl Caller {
 }
 
 fn apply(
-    rule: Rule,
+    rule: RecoveryRule,
     register: u8,
     cfa: u64,
     object: Option<&Object>,
-    machine: &mut Machine<'_>,
+    machine: &mut StepState<'_>,
 ) -> Result<u64, WalkEnd> {
     match rule {
         // A return address that is undefined marks the first function (DWARF 5 section 6.4.4).
-        Rule::Undefined => Err(WalkEnd::Root),
-        Rule::Same => machine.register(register),
-        Rule::Offset(offset) => machine.read(cfa.wrapping_add_signed(offset)),
-        Rule::ValueOffset(offset) => Ok(cfa.wrapping_add_signed(offset)),
-        Rule::Register(other) => machine.register(other),
-        Rule::At(expression) => {
+        RecoveryRule::Undefined => Err(WalkEnd::Root),
+        RecoveryRule::Same => machine.register(register),
+        RecoveryRule::Offset(offset) => machine.read(cfa.wrapping_add_signed(offset)),
+        RecoveryRule::ValueOffset(offset) => Ok(cfa.wrapping_add_signed(offset)),
+        RecoveryRule::Register(other) => machine.register(other),
+        RecoveryRule::At(expression) => {
             let address = evaluate(bytes(object, expression)?, Some(cfa), machine)?;
             machine.read(address)
         }
-        Rule::Value(expression) => evaluate(bytes(object, expression)?, Some(cfa), machine),
-        Rule::Constant(value) => Ok(value),
+        RecoveryRule::Value(expression) => evaluate(bytes(object, expression)?, Some(cfa), machine),
+        RecoveryRule::Constant(value) => Ok(value),
     }
 }
 
@@ -211,46 +211,35 @@ fn bytes(object: Option<&Object>, expression: UnwindExpression<usize>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use super::super::made::Recorded;
     use super::super::registers::FRAME_POINTER;
     use super::*;
-
-    /// Memory in which a word's value is its address; records what is read.
-    struct Noting(Vec<u64>);
-
-    impl StackMemory for Noting {
-        fn read_u64(&mut self, address: u64) -> Option<u64> {
-            self.0.push(address);
-            Some(address)
-        }
-
-        fn peek_u64(&mut self, address: u64) -> Option<u64> {
-            Some(address)
-        }
-    }
 
     /// Guarantees: a saved register is recorded as read, once, when a caller's frame depends on it; other registers
     /// are not.
     #[test]
     fn saved_registers() {
         const STACK: u64 = 0x7000_0000;
-        let saves = |base, offset| Row::computed(base, offset, [(3, -32), (12, -24), (FRAME_POINTER, -16)].into_iter());
+        let saves =
+            |base, offset| UnwindRow::computed(base, offset, [(3, -32), (12, -24), (FRAME_POINTER, -16)].into_iter());
         let (leaf, caller) = (saves(STACK_POINTER, 32).unwrap(), saves(FRAME_POINTER, 64).unwrap());
-        let mut memory = Noting(Vec::new());
+        // A word's value is its address.
+        let mut memory = Recorded(Some, Vec::new());
         let mut machine =
-            Machine { registers: &Registers::passive(STACK, 1), memory: &mut memory, saved: Saved::default() };
+            StepState { registers: &Registers::passive(STACK, 1), memory: &mut memory, saved: Saved::default() };
         let (registers, saved) = step(&leaf, None, &mut machine).unwrap();
         let values = [3, 12, FRAME_POINTER, STACK_POINTER, INSTRUCTION_POINTER].map(|register| registers.get(register));
         assert_eq!(values, [0, 8, 16, 32, 24].map(|offset| Some(STACK + offset)));
-        assert_eq!(memory.0, [STACK + 24]);
-        memory.0.clear();
-        let mut machine = Machine { registers: &registers, memory: &mut memory, saved };
+        assert_eq!(memory.1, [STACK + 24]);
+        memory.1.clear();
+        let mut machine = StepState { registers: &registers, memory: &mut memory, saved };
         let (registers, mut saved) = step(&caller, None, &mut machine).unwrap();
         let frame = STACK + 16 + 64;
         assert_eq!(registers.stack_pointer(), frame);
-        assert_eq!(memory.0, [STACK + 16, frame - 8]);
-        memory.0.clear();
+        assert_eq!(memory.1, [STACK + 16, frame - 8]);
+        memory.1.clear();
         saved.uses_all(&mut memory);
         saved.uses_all(&mut memory);
-        assert_eq!(memory.0, [frame - 32, frame - 16, frame - 24]);
+        assert_eq!(memory.1, [frame - 32, frame - 16, frame - 24]);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 
+use super::made::Recorded;
 use super::*;
 use crate::elf::ObjectCache;
 use crate::process_files::ProcessFiles;
@@ -21,16 +22,6 @@ fn this_process() -> &'static AddressSpace {
 /// stacks need two or three; those with an unknown frame pointer need more, since several candidates are tried.
 const READS: usize = 256;
 
-/// Memory in which every word has this value; counts the reads.
-struct Everywhere(u64, usize);
-
-impl StackMemory for Everywhere {
-    fn read_u64(&mut self, _: u64) -> Option<u64> {
-        self.1 += 1;
-        Some(self.0)
-    }
-}
-
 fn some_code() -> u64 {
     some_code as *const () as u64
 }
@@ -46,28 +37,29 @@ fn copies() {
     assert_eq!(copy.read_u64(u64::MAX - 7), Some(0x0909_0909_0909_0909));
 }
 
+/// Unwinds a stack whose words are the results of `word`. Returns the frames and the outcome; the number of words read
+/// is bounded.
+fn unwind(registers: &Registers, mut word: impl FnMut(u64) -> u64) -> (Vec<Frame>, Outcome) {
+    let (mut frames, mut reads) = (Vec::new(), 0);
+    let read = |address| {
+        reads += 1;
+        Some(word(address))
+    };
+    let outcome = Unwinder::new().unwind(this_process(), registers, &mut Recorded(read, Vec::new()), &mut frames);
+    assert!((1..=MAX_FRAMES).contains(&frames.len()));
+    assert!(reads <= READS * MAX_FRAMES, "{reads} words were read");
+    (frames, outcome)
+}
+
 /// Guarantees: a stack full of the same return address ends at the limit of frames, is not complete, and only a little
 /// of it is read.
 #[test]
 fn attack_endless_stack() {
-    let space = this_process();
-    let mut unwinder = Unwinder::new();
-    let mut frames = Vec::new();
-    for code in [some_code(), some_code() + 1, space.modules()[0].start] {
-        let registers = Registers::full([0x7000_0000; COUNT].map(|value| value & !7));
-        let registers = Registers {
-            values: {
-                let mut values = registers.values;
-                values[16] = code;
-                values
-            },
-            ..registers
-        };
-        let mut memory = Everywhere(code, 0);
-        let outcome = unwinder.unwind(space, &registers, &mut memory, &mut frames);
-        assert!(frames.len() <= MAX_FRAMES);
+    for code in [some_code(), some_code() + 1, this_process().modules()[0].start] {
+        let mut registers = Registers::full([0x7000_0000; COUNT]);
+        registers.set(INSTRUCTION_POINTER, code);
+        let (frames, outcome) = unwind(&registers, |_| code);
         assert_ne!(outcome.trust, Trust::Complete, "{frames:x?}");
-        assert!(memory.1 <= READS * MAX_FRAMES, "{} words were read", memory.1);
     }
 }
 
@@ -88,27 +80,18 @@ fn attack_search() {
         space.find(target).map(|_| end)
     });
     let returns = call.expect("something is called");
-    /// Memory with a frame pointer to higher addresses at every second word, and a return address in between.
-    struct Ladder(u64, usize);
-    impl StackMemory for Ladder {
-        fn read_u64(&mut self, address: u64) -> Option<u64> {
-            self.1 += 1;
-            Some(if address.is_multiple_of(16) { address + 16 } else { self.0 })
-        }
-    }
     let functions = space.modules().iter().filter_map(|module| Some((module, module.object.as_ref()?.tables()?)));
     let places = functions.flat_map(|(module, tables)| {
         let starts = tables.starts().step_by(tables.functions() / 40 + 1);
         starts.map(|start| start.wrapping_add(module.bias).wrapping_add(12))
     });
-    let (mut unwinder, mut frames, mut searched) = (Unwinder::new(), Vec::new(), 0);
+    let mut searched = 0;
     for place in places {
-        let mut memory = Ladder(returns, 0);
-        let outcome = unwinder.unwind(space, &Registers::passive(0x7000_0000, place), &mut memory, &mut frames);
-        assert!((1..=MAX_FRAMES).contains(&frames.len()));
+        // A frame pointer to higher addresses at every second word, and a return address in between.
+        let ladder = |address: u64| if address.is_multiple_of(16) { address + 16 } else { returns };
+        let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, place), ladder);
         // One of the places is in the program's first function.
         assert!(outcome.trust != Trust::Complete || frames.len() == 1, "{frames:x?}");
-        assert!(memory.1 <= READS * MAX_FRAMES, "{} words were read", memory.1);
         searched += u32::from(outcome.needs_register.is_some() || frames.len() > 2);
     }
     assert!(searched > 3, "{searched}");
@@ -119,18 +102,12 @@ fn attack_search() {
 fn attack_circle() {
     let space = this_process();
     let restore = space.modules().iter().find_map(signal_return).expect("the C library has one");
-    // Every register is restored to the stack pointer, and the instruction pointer to the code that returns from
-    // signal handlers.
-    struct Circle(u64);
-    impl StackMemory for Circle {
-        fn read_u64(&mut self, address: u64) -> Option<u64> {
-            Some(if address == 0x7000_0000 + 40 + 8 * 16 { self.0 } else { 0x7000_0000 })
-        }
-    }
     let mut registers = Registers::passive(0x7000_0000, restore);
     registers.set(FRAME_POINTER, 0x7000_0000);
-    let mut frames = Vec::new();
-    let outcome = Unwinder::new().unwind(space, &registers, &mut Circle(restore), &mut frames);
+    // Every register is restored to the stack pointer, and the instruction pointer to the code that returns from
+    // signal handlers.
+    let circle = |address| if address == 0x7000_0000 + 40 + 8 * 16 { restore } else { 0x7000_0000 };
+    let (frames, outcome) = unwind(&registers, circle);
     assert!((2..64).contains(&frames.len()), "{}", frames.len());
     assert_eq!(outcome.trust, Trust::Truncated);
 }
@@ -148,33 +125,45 @@ fn signal_return(module: &crate::address_space::Module) -> Option<u64> {
 /// Guarantees: unknown code is shown as such, in the leaf and in a caller, and no frames are invented behind it.
 #[test]
 fn unknown_code() {
-    let space = this_process();
-    let mut frames = Vec::new();
-    let mut unwinder = Unwinder::new();
-    let outcome = unwinder.unwind(space, &Registers::passive(0x7000_0000, 0x10), &mut Everywhere(0x20, 0), &mut frames);
-    assert_eq!(outcome, Outcome { trust: Trust::Truncated, unknown_code: Some(0x10), ..Outcome::default() });
-    assert_eq!(
-        frames,
-        [Frame {
-            pc: 0x10,
-            sp: 0x7000_0000,
-            location: Location::Native { mapping: None, address: 0x10 },
-            registers: Registers::default()
-        }]
-    );
-    let outcome =
-        unwinder.unwind(space, &Registers::passive(0x7000_0000, some_code()), &mut Everywhere(0x20, 0), &mut frames);
-    assert_eq!(outcome, Outcome { trust: Trust::Truncated, unknown_code: Some(0x20), ..Outcome::default() });
-    assert_eq!(frames.len(), 1);
+    let unknown = |code| Outcome { trust: Trust::Truncated, unknown_code: Some(code), ..Outcome::default() };
+    let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, 0x10), |_| 0x20);
+    let location = Location::Native { mapping: None, address: 0x10 };
+    let leaf = Frame { pc: 0x10, sp: 0x7000_0000, location, registers: Registers::default() };
+    assert_eq!((frames, outcome), (vec![leaf], unknown(0x10)));
+    let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, some_code()), |_| 0x20);
+    assert_eq!((frames.len(), outcome), (1, unknown(0x20)));
 }
 
 /// Guarantees: a return address of 0 ends a stack, which is complete.
 #[test]
 fn return_address_zero() {
-    let mut frames = Vec::new();
-    let registers = Registers::passive(0x7000_0000, some_code());
-    let outcome = Unwinder::new().unwind(this_process(), &registers, &mut Everywhere(0, 0), &mut frames);
+    let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, some_code()), |_| 0);
     assert_eq!((outcome, frames.len()), (Outcome::default(), 1));
+}
+
+/// The address of an instruction of this process.
+fn code_at(index: &prop::sample::Index) -> u64 {
+    let modules = this_process().modules();
+    let module = &modules[index.index(modules.len())];
+    module.start + index.index((module.end - module.start) as usize) as u64
+}
+
+/// The words of a stack at address 0x1000: any words, addresses of the stack, and addresses of code.
+fn stack_words() -> impl Strategy<Value = Vec<u64>> {
+    let word = (any::<prop::sample::Index>(), any::<u64>(), 0u8..4).prop_map(|(index, word, kind)| match kind {
+        0 => word,
+        1 => 0x1000 + (word % 640),
+        _ => code_at(&index),
+    });
+    prop::collection::vec(word, 1..80)
+}
+
+fn stack_of(words: &[u64]) -> StackCopy {
+    StackCopy {
+        start: 0x1000,
+        bytes: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        ..StackCopy::default()
+    }
 }
 
 proptest! {
@@ -185,24 +174,13 @@ proptest! {
     #[test]
     fn any_stack(
         pcs in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
-        words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0u8..4), 1..80),
+        words in stack_words(),
         known in any::<u32>(),
     ) {
-        let space = this_process();
-        let code = |index: &prop::sample::Index| {
-            let module = &space.modules()[index.index(space.modules().len())];
-            module.start + index.index((module.end - module.start) as usize) as u64
-        };
-        let bytes = words.iter().flat_map(|(index, word, kind)| match kind {
-            0 => *word,
-            1 => 0x1000 + (word % 640),
-            _ => code(index),
-        }.to_le_bytes()).collect();
-        let mut copy = StackCopy { start: 0x1000, bytes, ..StackCopy::default() };
-        let mut unwinder = Unwinder::new();
+        let (space, mut copy, mut unwinder) = (this_process(), stack_of(&words), Unwinder::new());
         for pc in &pcs {
             let mut registers = Registers::full([0x1000; COUNT]);
-            registers.set(INSTRUCTION_POINTER, code(pc));
+            registers.set(INSTRUCTION_POINTER, code_at(pc));
             registers.known &= known | 1 << STACK_POINTER | 1 << INSTRUCTION_POINTER;
             let (mut warm, mut fresh) = (Vec::new(), Vec::new());
             let outcome = unwinder.unwind(space, &registers, &mut copy, &mut warm);
@@ -217,38 +195,15 @@ proptest! {
     #[test]
     fn unused_words(
         pc in any::<prop::sample::Index>(),
-        words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0u8..4), 1..80),
+        words in stack_words(),
         others in prop::collection::vec(0u64..4096, 80),
     ) {
-        /// Records what is read.
-        struct Noting(StackCopy, Vec<u64>);
-        impl StackMemory for Noting {
-            fn read_u64(&mut self, address: u64) -> Option<u64> {
-                self.1.push(address);
-                self.0.read_u64(address)
-            }
-            fn peek_u64(&mut self, address: u64) -> Option<u64> {
-                self.0.read_u64(address)
-            }
-        }
         let space = this_process();
-        let code = |index: &prop::sample::Index| {
-            let module = &space.modules()[index.index(space.modules().len())];
-            module.start + index.index((module.end - module.start) as usize) as u64
-        };
-        let words: Vec<_> = words.iter().map(|(index, word, kind)| match kind {
-            0 => *word,
-            1 => 0x1000 + (word % 640),
-            _ => code(index),
-        }).collect();
-        let memory = |words: &[u64]| {
-            let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            Noting(StackCopy { start: 0x1000, bytes, ..StackCopy::default() }, Vec::new())
-        };
         let mut registers = Registers::full([0x1000; COUNT]);
-        registers.set(INSTRUCTION_POINTER, code(&pc));
+        registers.set(INSTRUCTION_POINTER, code_at(&pc));
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        let mut first = memory(&words);
+        let mut copy = stack_of(&words);
+        let mut first = Recorded(|address| copy.read_u64(address), Vec::new());
         let outcome = Unwinder::new().unwind(space, &registers, &mut first, &mut before);
         let changed: Vec<_> = (0..).zip(&words).zip(&others).map(|((place, word), other)| {
             let at = 0x1000 + 8 * place;
@@ -256,7 +211,7 @@ proptest! {
             let kept = first.1.iter().any(|read| read.abs_diff(at) < 8) || space.find(word - u64::from(*word > 0)).is_some();
             if kept { *word } else { *other }
         }).collect();
-        prop_assert_eq!(outcome, Unwinder::new().unwind(space, &registers, &mut memory(&changed), &mut after));
+        prop_assert_eq!(outcome, Unwinder::new().unwind(space, &registers, &mut stack_of(&changed), &mut after));
         prop_assert_eq!(before, after);
     }
 }

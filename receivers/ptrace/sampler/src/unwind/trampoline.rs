@@ -6,7 +6,7 @@
 //! all preserved registers are known exactly.
 
 use super::code::CALL_LENGTH;
-use super::row::Row;
+use super::row::UnwindRow;
 
 /// `sub $8, %rsp; call *%rcx; add $8, %rsp; ret`: 3.12, 3.13 to 3.13.5.
 const SPACED: &[u8] = b"\x48\x83\xec\x08\xff\xd1\x48\x83\xc4\x08\xc3";
@@ -16,22 +16,22 @@ const FRAMED: &[u8] = b"\x55\x48\x89\xe5\xff\xd1\x5d\xc3";
 const MARK: &[u8] = b"\xf3\x0f\x1e\xfa";
 
 /// The rules for the instruction at `after`, if it is in CPython's trampoline; `before` are the preceding bytes.
-pub(super) fn trampoline(before: &[u8; CALL_LENGTH], after: &[u8]) -> Option<Row> {
+pub(super) fn trampoline(before: &[u8; CALL_LENGTH], after: &[u8]) -> Option<UnwindRow> {
     let entered = after.strip_prefix(MARK).unwrap_or(after);
     if entered.starts_with(SPACED) || entered.starts_with(FRAMED) {
-        return Some(Row::entry());
+        return Some(UnwindRow::entry());
     }
     let is_at = |code: &[u8], place: usize| {
         let seen = place.min(CALL_LENGTH);
         before.ends_with(&code[place - seen..place]) && after.starts_with(&code[place..])
     };
     if [4, 6].into_iter().any(|place| is_at(SPACED, place)) {
-        return Some(Row::spaced());
+        return Some(UnwindRow::spaced());
     }
     if [1, 4, 6].into_iter().any(|place| is_at(FRAMED, place)) {
-        return Some(Row::pushed());
+        return Some(UnwindRow::pushed());
     }
-    (is_at(SPACED, 10) || is_at(FRAMED, 7)).then(Row::entry)
+    (is_at(SPACED, 10) || is_at(FRAMED, 7)).then(UnwindRow::entry)
 }
 
 #[cfg(test)]

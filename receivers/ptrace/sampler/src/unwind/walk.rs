@@ -7,9 +7,9 @@ use super::hotspot::Habits;
 use super::memory::StackMemory;
 use super::proof::FlowCache;
 use super::registers::{FRAME_POINTER, Registers};
-use super::row::{Lookup, Row, look_up};
+use super::row::{Lookup, UnwindRow, look_up};
 use super::search::Patience;
-use super::step::{Machine, Saved, WalkEnd, step};
+use super::step::{Saved, StepState, WalkEnd, step};
 use super::{Frame, MAX_FRAMES, Outcome};
 use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::{Context, Object};
@@ -26,7 +26,7 @@ const MAX_CODE_READS: u32 = 96;
 
 /// The caches that are kept from one stack to the next.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct UnwindCaches {
     /// The rules by object and address in its file: they are valid for all processes that map the file.
     pub(super) rows: Cache<2, Lookup, 8192>,
     pub(super) code: CodeCache,
@@ -40,7 +40,7 @@ pub(super) struct Scratch {
 pub(super) struct Walk<'a> {
     pub(super) space: &'a AddressSpace,
     pub(super) memory: &'a mut dyn StackMemory,
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) scratch: &'a mut UnwindCaches,
     pub(super) registers: Registers,
     pub(super) saved: Saved,
     /// Whether the instruction pointer is the next instruction rather than a return address: in the leaf, and in a
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         space: &'a AddressSpace,
         registers: &Registers,
         memory: &'a mut dyn StackMemory,
-        scratch: &'a mut Scratch,
+        scratch: &'a mut UnwindCaches,
     ) -> Self {
         Self {
             space,
@@ -144,13 +144,13 @@ impl<'a> Walk<'a> {
 
     fn caller(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
         if module.kind == ModuleKind::Vsyscall {
-            return self.step(&Row::entry(), None);
+            return self.step(&UnwindRow::entry(), None);
         }
         let Some(object) = &module.object else { return self.without_rules(module, lookup) };
         let address = lookup.wrapping_sub(module.bias);
-        let Scratch { rows, context, .. } = &mut *self.scratch;
+        let UnwindCaches { rows, context, .. } = &mut *self.scratch;
         let row = match rows.get([object.id(), address], || look_up(object, address, context)) {
-            Lookup::Row(row) => row,
+            Lookup::UnwindRow(row) => row,
             Lookup::Nothing => {
                 return if self.is_entered_by_nobody(module) {
                     Err(WalkEnd::Root)
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
             }
             Lookup::Malformed => return Err(WalkEnd::Malformed),
         };
-        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
+        let mut machine = StepState { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
         let (registers, saved) = step(row, Some(object), &mut machine)?;
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
@@ -170,8 +170,8 @@ impl<'a> Walk<'a> {
     fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
-        let Scratch { rows, context, .. } = &mut *self.scratch;
-        matches!(rows.get([object.id(), address], || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
+        let UnwindCaches { rows, context, .. } = &mut *self.scratch;
+        matches!(rows.get([object.id(), address], || look_up(object, address, context)), Lookup::UnwindRow(row) if row.is_root())
     }
 
     /// The address from which a copy must be made to contain `address` and everything else that this frame and its
@@ -182,14 +182,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Steps to the caller by given rules.
-    pub(super) fn step(&mut self, row: &Row, object: Option<&Object>) -> Result<Caller, WalkEnd> {
-        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
+    pub(super) fn step(&mut self, row: &UnwindRow, object: Option<&Object>) -> Result<Caller, WalkEnd> {
+        let mut machine = StepState { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
         let (registers, saved) = step(row, object, &mut machine)?;
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
     pub(super) fn register(&mut self, register: u8) -> Result<u64, WalkEnd> {
-        Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved }.register(register)
+        StepState { registers: &self.registers, memory: &mut *self.memory, saved: self.saved }.register(register)
     }
 }
 

@@ -47,7 +47,7 @@ enum Step {
     /// The process maps this; the sampler receives the record later.
     Map { range: Range<u64>, file: u64 },
     /// The sampler reads one kernel record.
-    Hear,
+    Receive,
     /// The sampler reads the maps.
     Read,
 }
@@ -55,7 +55,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let map = (0..ADDRESSES, 1..ADDRESSES, 0u64..4)
         .prop_map(|(start, length, file)| Step::Map { range: start..(start + length).min(ADDRESSES), file });
-    prop::collection::vec(prop_oneof![3 => map, 3 => Just(Step::Hear), 1 => Just(Step::Read)], 0..40)
+    prop::collection::vec(prop_oneof![3 => map, 3 => Just(Step::Receive), 1 => Just(Step::Read)], 0..40)
 }
 
 /// All mappings, by time.
@@ -82,12 +82,12 @@ proptest! {
         let begin = Instant::now();
         let moment = |step: usize| begin + Duration::from_millis(step as u64);
         let mut truth = Truth::default();
-        let mut heard = 0;
+        let mut received = 0;
         let mut history = History::new(truth.space(begin), begin);
-        let hear = |history: &mut History, truth: &Truth, heard: &mut usize| {
-            if let Some((at, range, file)) = truth.0.get(*heard) {
+        let receive = |history: &mut History, truth: &Truth, received: &mut usize| {
+            if let Some((at, range, file)) = truth.0.get(*received) {
                 history.mapped(*at, entry(range.clone(), *file));
-                *heard += 1;
+                *received += 1;
             }
         };
         let read = |history: &mut History, truth: &Truth| {
@@ -111,14 +111,14 @@ proptest! {
         for (number, step) in steps.iter().enumerate() {
             match step {
                 Step::Map { range, file } => truth.0.push((moment(number + 1), range.clone(), *file)),
-                Step::Hear => hear(&mut history, &truth, &mut heard),
+                Step::Receive => receive(&mut history, &truth, &mut received),
                 Step::Read => read(&mut history, &truth),
             }
-            let until = truth.0.get(heard).map_or(moment(number + 2), |(at, ..)| *at);
+            let until = truth.0.get(received).map_or(moment(number + 2), |(at, ..)| *at);
             check(&history, &truth, until, number + 1, false)?;
         }
-        while heard < truth.0.len() {
-            hear(&mut history, &truth, &mut heard);
+        while received < truth.0.len() {
+            receive(&mut history, &truth, &mut received);
         }
         read(&mut history, &truth);
         check(&history, &truth, moment(steps.len() + 2), steps.len() + 1, true)?;

@@ -41,17 +41,8 @@ fn position(address: u64) -> Position {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::raw;
     use super::*;
-
-    #[allow(unsafe_code, reason = "libc's structure has no default")]
-    fn raw(call: i64, result: i64, arguments: [u64; 6]) -> RawRegisters {
-        // SAFETY: all fields are integers, for which 0 is a value.
-        let mut raw: RawRegisters = unsafe { std::mem::zeroed() };
-        raw.orig_rax = call.cast_unsigned();
-        raw.rax = result.cast_unsigned();
-        [raw.rdi, raw.rsi, raw.rdx, raw.r10, raw.r8, raw.r9] = arguments;
-        raw
-    }
 
     /// Guarantees: each call with a count is short if it moved some of the data but not all, and nothing else is: not
     /// a call that moved nothing, all, or failed, and not code outside of a call.

@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 pub(super) const MAX_LINES: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Lines(HashMap<u64, u32, RandomState>);
+pub(super) struct LineCache(pub(super) HashMap<u64, u32, RandomState>);
 
-impl Lines {
+impl LineCache {
     /// The cached line of an instruction.
     pub(super) fn get(&self, instruction: u64) -> Option<u32> {
         self.0.get(&instruction).copied()
@@ -21,23 +21,5 @@ impl Lines {
             self.0.clear();
         }
         self.0.insert(instruction, line);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: a line is known once it was read, and the number of cached lines is bounded.
-    #[test]
-    fn bounded() {
-        let mut lines = Lines::default();
-        assert_eq!(lines.get(4), None);
-        lines.add(4, 7);
-        assert_eq!(lines.get(4), Some(7));
-        for instruction in 0..=MAX_LINES as u64 {
-            lines.add(instruction, 1);
-        }
-        assert!(lines.0.len() <= MAX_LINES);
     }
 }

@@ -5,35 +5,40 @@
 //! because the limit of the stack was reached, the cache is not changed: nothing unreadable is stored, and nothing is
 //! dropped.
 
-use super::{Checked, Code, Codes};
+use super::{CachedCode, Checked, Codes};
 use crate::runtime::Functions;
-use crate::runtime::code_reader::Session;
+use crate::runtime::code_reader::ResolveSession;
 
 /// How to read code of one kind.
-pub(in crate::runtime) trait Reading: Sized {
+pub(in crate::runtime) trait CodeSource: Sized {
     /// The type of the cached code.
-    type Code: Code;
+    type Code: CachedCode;
     /// The data that is read besides the fingerprint.
     type Texts;
 
     /// The fingerprint of the code at an address; `None` if there is none.
-    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print<Self>>;
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Print<Self>>;
 
     /// Whether an object with this fingerprint is code.
-    fn is_code(&mut self, _print: &Print<Self>, _session: &mut Session<'_>) -> bool {
+    fn is_code(&mut self, _print: &Print<Self>, _session: &mut ResolveSession<'_>) -> bool {
         true
     }
 
     /// Whether known code is to be read again, to add what was missing.
-    fn again(&self, _known: &mut Self::Code) -> bool {
+    fn should_read_again(&self, _known: &mut Self::Code) -> bool {
         false
     }
 
     /// Reads the data of code with this fingerprint.
-    fn texts(&mut self, address: u64, print: &Print<Self>, session: &mut Session<'_>) -> Option<Self::Texts>;
+    fn read_texts(
+        &mut self,
+        address: u64,
+        print: &Print<Self>,
+        session: &mut ResolveSession<'_>,
+    ) -> Option<Self::Texts>;
 
     /// Makes the cached code from data that was verified. `before` is the previous version, if it was read again.
-    fn make(
+    fn make_code(
         &mut self,
         print: Print<Self>,
         texts: Self::Texts,
@@ -42,10 +47,10 @@ pub(in crate::runtime) trait Reading: Sized {
     ) -> Self::Code;
 
     /// The line of one of its instructions, 0 if it has none; `None` if that cannot be read.
-    fn line(&mut self, code: &Self::Code, instruction: u64, session: &mut Session<'_>) -> Option<u32>;
+    fn read_line(&mut self, code: &Self::Code, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32>;
 }
 
-type Print<R> = <<R as Reading>::Code as Code>::Print;
+type Print<R> = <<R as CodeSource>::Code as CachedCode>::Print;
 
 /// The result of looking up code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,26 +63,26 @@ pub(in crate::runtime) enum Look {
     Unknown,
 }
 
-impl<C: Code> Codes<C> {
+impl<C: CachedCode> Codes<C> {
     /// Compares cached code with memory, once for each stack, and reads it if needed.
-    pub(in crate::runtime) fn look<R: Reading<Code = C>>(
+    pub(in crate::runtime) fn look_up<R: CodeSource<Code = C>>(
         &mut self,
         address: u64,
         reading: &mut R,
-        session: &mut Session<'_>,
+        session: &mut ResolveSession<'_>,
     ) -> Look {
         if self.is_checked(address) {
             return Look::Known;
         }
         let refused = session.target.refused();
-        let print = reading.print(address, session);
+        let print = reading.read_print(address, session);
         if session.target.refused() != refused {
             return Look::Unknown;
         }
         let (print, otherwise) = match self.check(address, print, session.stands) {
             Checked::Known => {
                 let known = self.get_mut(address).filter(|_| session.new > 0);
-                match known.and_then(|known| reading.again(known).then(|| known.print().clone())) {
+                match known.and_then(|known| reading.should_read_again(known).then(|| known.print().clone())) {
                     Some(print) => (print, Look::Known),
                     None => return Look::Known,
                 }
@@ -90,34 +95,34 @@ impl<C: Code> Codes<C> {
         }
         let Some(left) = session.new.checked_sub(1) else { return Look::Unknown };
         session.new = left;
-        let texts = reading.texts(address, &print, session);
-        let (Some(texts), true) = (texts, reading.print(address, session).as_ref() == Some(&print)) else {
+        let texts = reading.read_texts(address, &print, session);
+        let (Some(texts), true) = (texts, reading.read_print(address, session).as_ref() == Some(&print)) else {
             return otherwise;
         };
         if session.target.refused() != refused {
             return otherwise;
         }
-        let code = reading.make(print, texts, self.get(address), session.functions);
+        let code = reading.make_code(print, texts, self.get(address), session.functions);
         self.insert(address, code);
         Look::Known
     }
 
     /// The line of an instruction of known code: the cached one, or the one read now; 0 if it cannot be read. `None`
     /// if the code has changed.
-    pub(in crate::runtime) fn line<R: Reading<Code = C>>(
+    pub(in crate::runtime) fn line_of<R: CodeSource<Code = C>>(
         &mut self,
         address: u64,
         instruction: u64,
         reading: &mut R,
-        session: &mut Session<'_>,
+        session: &mut ResolveSession<'_>,
     ) -> Option<u32> {
         let known = self.known.get(&address)?;
         if let Some(line) = known.lines.get(instruction) {
             return Some(line);
         }
         let refused = session.target.refused();
-        let line = reading.line(&known.code, instruction, session);
-        let is_still = line.is_none() || reading.print(address, session).as_ref() == Some(known.code.print());
+        let line = reading.read_line(&known.code, instruction, session);
+        let is_still = line.is_none() || reading.read_print(address, session).as_ref() == Some(known.code.print());
         if session.target.refused() != refused {
             return Some(0);
         }

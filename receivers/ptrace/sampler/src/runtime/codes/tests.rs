@@ -2,13 +2,13 @@ use std::time::{Duration, Instant};
 
 use super::lines::MAX_LINES;
 use super::*;
-use crate::runtime::code_reader::Session;
+use crate::runtime::code_reader::ResolveSession;
 use crate::runtime::{Functions, Target};
 
 #[derive(Debug)]
-struct Function(u32, Range<u64>);
+struct FakeCode(u32, Range<u64>);
 
-impl Code for Function {
+impl CachedCode for FakeCode {
     type Print = u32;
 
     const MAX_SHARING: usize = 2;
@@ -22,19 +22,15 @@ impl Code for Function {
     }
 }
 
-fn function(print: u32, instructions: Range<u64>) -> Function {
-    Function(print, instructions)
-}
-
-fn codes() -> Codes<Function> {
+fn codes() -> Codes<FakeCode> {
     let mut codes = Codes::default();
     codes.next_stack();
-    codes.insert(10, function(1, 100..120));
-    codes.insert(20, function(2, 200..220));
+    codes.insert(10, FakeCode(1, 100..120));
+    codes.insert(20, FakeCode(2, 200..220));
     codes
 }
 
-impl Codes<Function> {
+impl Codes<FakeCode> {
     fn all_around(&self, address: u64) -> Vec<u64> {
         self.around(address).collect()
     }
@@ -58,7 +54,7 @@ fn compared() {
     assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
     assert!(matches!(codes.check(20, Some(3), false), Checked::Lost));
     assert!(matches!(codes.check(20, Some(3), false), Checked::New(3)));
-    codes.insert(20, function(3, 200..220));
+    codes.insert(20, FakeCode(3, 200..220));
     assert!(matches!(codes.check(20, None, true), Checked::Lost));
     assert!(codes.get(20).is_none());
 }
@@ -71,19 +67,19 @@ fn found_by_instructions() {
     assert_eq!(codes.all_around(100), [10]);
     assert_eq!(codes.all_around(219), [20]);
     assert!(codes.all_around(120).is_empty() && codes.all_around(99).is_empty());
-    codes.insert(30, function(1, 100..130));
+    codes.insert(30, FakeCode(1, 100..130));
     assert_eq!(codes.all_around(119), [10, 30]);
     assert_eq!(codes.all_around(120), [30]);
-    codes.insert(40, function(1, 100..130));
+    codes.insert(40, FakeCode(1, 100..130));
     assert_eq!(codes.beginning_at(100), [30, 40]);
     assert!(codes.get(10).is_none());
-    codes.insert(40, function(1, 100..140));
+    codes.insert(40, FakeCode(1, 100..140));
     assert_eq!(codes.beginning_at(100), [30, 40]);
     codes.forget(30);
     codes.forget(40);
     assert!(codes.beginning_at(100).is_empty());
     for address in 50..60 {
-        codes.insert(address, function(7, 0..0));
+        codes.insert(address, FakeCode(7, 0..0));
     }
     assert!((50..60).all(|address| codes.get(address).is_some()) && codes.beginning_at(0).is_empty());
 }
@@ -93,7 +89,7 @@ fn found_by_instructions() {
 #[test]
 fn memory_used_again() {
     let mut codes = codes();
-    codes.insert(50, function(5, 90..101));
+    codes.insert(50, FakeCode(5, 90..101));
     assert!(codes.get(10).is_none() && codes.get(20).is_some());
     assert!(!codes.has_copies(20));
     codes.set_copies(20, vec![1000, 2000]);
@@ -106,32 +102,26 @@ fn memory_used_again() {
     codes.set_copies(20, vec![2000, 3000]);
     assert!(codes.all_around(1000).is_empty());
     assert_eq!((codes.all_around(2019), codes.all_around(3000)), (vec![20], vec![20]));
-    codes.insert(60, function(6, 3019..3030));
+    codes.insert(60, FakeCode(6, 3019..3030));
     assert!(codes.get(20).is_none() && codes.all_around(200).is_empty() && codes.all_around(2000).is_empty());
     assert_eq!((codes.all_around(3019), codes.copies), (vec![60], 0));
 }
 
-/// Guarantees: the cache is bounded.
-#[test]
-fn bounded() {
-    let mut codes = codes();
-    for address in 0..MAX_CODES as u64 {
-        codes.insert(address, function(1, address * 1000..address * 1000 + 10));
-    }
-    codes.next_stack();
-    assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
-}
-
-/// Guarantees: code with as many copies as are read costs bounded memory, however much of it there is, and little time
-/// whether nothing or everything has changed.
+/// Guarantees: the cache is bounded; code with as many copies as are read costs bounded memory, however much of it there
+/// is, and little time whether nothing or everything has changed.
 #[test]
 fn attack_copies() {
     const EACH: u64 = 8192;
     let mut codes = codes();
+    for address in 0..MAX_CODES as u64 {
+        codes.insert(address, FakeCode(1, address * 1000..address * 1000 + 10));
+    }
+    codes.next_stack();
+    assert_eq!((codes.places.len(), codes.known.len()), (0, 0));
     // CPU time of this thread, so that other load on the machine does not matter.
     let start = crate::os::time::thread_cpu();
     for address in 0..200u64 {
-        codes.insert(1000 + address, function(7, address * 10..address * 10 + 1));
+        codes.insert(1000 + address, FakeCode(7, address * 10..address * 10 + 1));
         for moved in [0, 0, 1] {
             codes.set_copies(1000 + address, (0..EACH).map(|copy| (address * EACH + copy) * 64 + moved).collect());
         }
@@ -142,7 +132,7 @@ fn attack_copies() {
     assert!(used < Duration::from_secs(20), "{used:?}");
     codes.next_stack();
     assert_eq!((codes.copies, codes.places.len(), codes.known.len()), (0, 0, 0));
-    codes.insert(20, function(2, 200..220));
+    codes.insert(20, FakeCode(2, 200..220));
     codes.set_copies(20, vec![1000]);
     assert_eq!(codes.all_around(1000), [20]);
 }
@@ -154,18 +144,18 @@ fn known_before_a_sample() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     let mut codes = codes();
-    let is_fresh = |codes: &mut Codes<Function>, sampled: Option<u64>, now| {
+    let is_fresh = |codes: &mut Codes<FakeCode>, sampled: Option<u64>, now| {
         codes.sampled(sampled.map(at), at(now));
         codes.is_fresh(10)
     };
     assert!(!is_fresh(&mut codes, Some(5), 5) && is_fresh(&mut codes, Some(4), 6) && !is_fresh(&mut codes, None, 6));
     codes.sampled(Some(at(8)), at(9));
     assert!(!codes.is_fresh(10) && codes.is_fresh(77));
-    codes.insert(11, function(1, 100..120));
+    codes.insert(11, FakeCode(1, 100..120));
     assert!(!codes.is_fresh(11));
-    codes.insert(12, function(4, 100..120));
+    codes.insert(12, FakeCode(4, 100..120));
     assert!(codes.is_fresh(12));
-    codes.insert(20, function(2, 200..220));
+    codes.insert(20, FakeCode(2, 200..220));
     assert!(!codes.is_fresh(20));
     for (copies, is_new) in [(vec![1000], true), (vec![1000], false), (vec![], false), (vec![2000], true)] {
         codes.sampled(Some(at(20)), at(10));
@@ -175,7 +165,7 @@ fn known_before_a_sample() {
 }
 
 /// Simulated memory: the fingerprint of code at an address, and a line. Reads are refused when none are left.
-struct Memory {
+struct FakeMemory {
     prints: Vec<(u64, u32)>,
     /// Values that take effect after this number of reads.
     later: (u32, Vec<(u64, u32)>),
@@ -185,29 +175,35 @@ struct Memory {
     again: bool,
 }
 
-impl Memory {
+impl FakeMemory {
     fn new(prints: &[(u64, u32)]) -> Self {
         let later = (u32::MAX, Vec::new());
         Self { prints: prints.to_vec(), later, line: Some(5), reads: 0, left: 100, again: false }
     }
 
-    fn read(&mut self, session: &mut Session<'_>) -> bool {
+    fn read(&mut self, session: &mut ResolveSession<'_>) -> bool {
         self.reads += 1;
         self.left = self.left.saturating_sub(1);
         session.target.read(0, &mut [])
     }
 
     /// Looks up code with the reads that are left.
-    fn look(&mut self, codes: &mut Codes<Function>, address: u64, stands: bool, new: &mut u32) -> Look {
+    fn look(&mut self, codes: &mut Codes<FakeCode>, address: u64, stands: bool, new: &mut u32) -> Look {
         let (mut target, mut functions) = (Anything, Functions::default());
-        let mut session = Session { stands, new: *new, ..Session::new(self.left, &mut target, &mut functions) };
-        let look = codes.look(address, self, &mut session);
+        let mut session =
+            ResolveSession { stands, new: *new, ..ResolveSession::new(self.left, &mut target, &mut functions) };
+        let look = codes.look_up(address, self, &mut session);
         *new = session.new;
         look
     }
 
-    fn line_of(&mut self, codes: &mut Codes<Function>, address: u64, instruction: u64) -> Option<u32> {
-        codes.line(address, instruction, self, &mut Session::new(self.left, &mut Anything, &mut Functions::default()))
+    fn line_of(&mut self, codes: &mut Codes<FakeCode>, address: u64, instruction: u64) -> Option<u32> {
+        codes.line_of(
+            address,
+            instruction,
+            self,
+            &mut ResolveSession::new(self.left, &mut Anything, &mut Functions::default()),
+        )
     }
 }
 
@@ -220,35 +216,35 @@ impl Target for Anything {
     }
 }
 
-impl Reading for Memory {
-    type Code = Function;
+impl CodeSource for FakeMemory {
+    type Code = FakeCode;
     type Texts = Range<u64>;
 
-    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<u32> {
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let is_read = self.read(session);
         let prints = if self.reads > self.later.0 { &self.later.1 } else { &self.prints };
         prints.iter().find(|(at, _)| is_read && *at == address).map(|(_, print)| *print)
     }
 
-    fn is_code(&mut self, print: &u32, _session: &mut Session<'_>) -> bool {
+    fn is_code(&mut self, print: &u32, _session: &mut ResolveSession<'_>) -> bool {
         *print != 99
     }
 
-    fn again(&self, _known: &mut Function) -> bool {
+    fn should_read_again(&self, _known: &mut FakeCode) -> bool {
         self.again
     }
 
-    fn texts(&mut self, address: u64, _print: &u32, session: &mut Session<'_>) -> Option<Range<u64>> {
+    fn read_texts(&mut self, address: u64, _print: &u32, session: &mut ResolveSession<'_>) -> Option<Range<u64>> {
         // A refused read looks like missing data, and must not be mistaken for it.
         let length = if self.read(session) { 10 } else { 0 };
         Some(address * 100..address * 100 + length)
     }
 
-    fn make(&mut self, print: u32, texts: Range<u64>, _: Option<&Function>, _: &mut Functions) -> Function {
-        Function(print, texts)
+    fn make_code(&mut self, print: u32, texts: Range<u64>, _: Option<&FakeCode>, _: &mut Functions) -> FakeCode {
+        FakeCode(print, texts)
     }
 
-    fn line(&mut self, _code: &Function, _instruction: u64, session: &mut Session<'_>) -> Option<u32> {
+    fn read_line(&mut self, _code: &FakeCode, _instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let is_read = self.read(session);
         self.line.filter(|_| is_read)
     }
@@ -258,10 +254,10 @@ impl Reading for Memory {
 /// code do not use up that number.
 #[test]
 fn looked_at_once() {
-    let mut codes = Codes::<Function>::default();
-    let mut memory = Memory::new(&[(1, 1), (2, 2), (3, 99)]);
+    let mut codes = Codes::<FakeCode>::default();
+    let mut memory = FakeMemory::new(&[(1, 1), (2, 2), (3, 99)]);
     let mut new = 1;
-    let mut look = |codes: &mut Codes<_>, memory: &mut Memory, address| {
+    let mut look = |codes: &mut Codes<_>, memory: &mut FakeMemory, address| {
         let before = memory.reads;
         (memory.look(codes, address, false, &mut new), memory.reads - before)
     };
@@ -286,8 +282,8 @@ fn looked_at_once() {
 #[test]
 fn changed_while_it_is_read() {
     for at in 0..4 {
-        let mut codes = Codes::<Function>::default();
-        let mut memory = Memory { later: (at, vec![(1, 2)]), ..Memory::new(&[(1, 1)]) };
+        let mut codes = Codes::<FakeCode>::default();
+        let mut memory = FakeMemory { later: (at, vec![(1, 2)]), ..FakeMemory::new(&[(1, 1)]) };
         let look = memory.look(&mut codes, 1, false, &mut 9);
         assert_eq!(look, if matches!(at, 1 | 2) { Look::Unknown } else { Look::Known }, "at {at}");
         assert_eq!(codes.get(1).map(|code| code.0), [Some(2), None, None, Some(1)][at as usize]);
@@ -301,8 +297,8 @@ fn changed_while_it_is_read() {
 /// bounded.
 #[test]
 fn lines_of_code() {
-    let mut codes = Codes::<Function>::default();
-    let mut memory = Memory { line: None, ..Memory::new(&[(1, 1)]) };
+    let mut codes = Codes::<FakeCode>::default();
+    let mut memory = FakeMemory { line: None, ..FakeMemory::new(&[(1, 1)]) };
     assert_eq!(memory.look(&mut codes, 1, true, &mut 1), Look::Known);
     assert_eq!(memory.line_of(&mut codes, 1, 7), Some(0));
     memory.line = Some(5);
@@ -312,6 +308,7 @@ fn lines_of_code() {
     memory.left = u32::MAX;
     for instruction in 0..2 * MAX_LINES as u64 {
         assert!(memory.line_of(&mut codes, 1, 100 + instruction).is_some());
+        assert!(codes.known[&1].lines.0.len() <= MAX_LINES);
     }
 }
 
@@ -319,13 +316,13 @@ fn lines_of_code() {
 #[test]
 fn refused_reads() {
     for left in 0..3 {
-        let mut codes = Codes::<Function>::default();
-        let mut memory = Memory { left, ..Memory::new(&[(1, 1)]) };
+        let mut codes = Codes::<FakeCode>::default();
+        let mut memory = FakeMemory { left, ..FakeMemory::new(&[(1, 1)]) };
         assert_eq!(memory.look(&mut codes, 1, true, &mut 9), Look::Unknown, "{left} left");
         assert!(codes.get(1).is_none());
     }
-    let mut codes = Codes::<Function>::default();
-    let mut memory = Memory { left: 3, ..Memory::new(&[(1, 1)]) };
+    let mut codes = Codes::<FakeCode>::default();
+    let mut memory = FakeMemory { left: 3, ..FakeMemory::new(&[(1, 1)]) };
     assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known);
     // Either the line or the fingerprint after it cannot be read.
     for left in 0..2 {

@@ -42,7 +42,7 @@ pub struct Pieces<'a> {
 
 /// Frames that belong to the same native call.
 #[derive(Debug, Clone)]
-struct Item {
+struct CallItem {
     frames: Range<usize>,
     /// The start address, if it is a native function.
     native: Option<u64>,
@@ -81,7 +81,7 @@ pub fn merge_held(
 
 /// The places of frames.
 #[derive(Debug, Default)]
-struct Placed {
+struct PlacedFrames {
     /// Frames that replace these native frames.
     instead: Vec<(usize, Vec<Location>)>,
     /// Frames outside of the native stack.
@@ -89,8 +89,8 @@ struct Placed {
 }
 
 /// Groups the frames by native calls of the evaluation function and of native functions.
-fn items(pieces: &Pieces<'_>) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::new();
+fn items(pieces: &Pieces<'_>) -> Vec<CallItem> {
+    let mut items: Vec<CallItem> = Vec::new();
     let mut start = 0;
     for segment in &pieces.captured.segments {
         let mut begins = true;
@@ -105,7 +105,7 @@ fn items(pieces: &Pieces<'_>) -> Vec<Item> {
             let native = (length == 1).then_some(frame.code.start);
             match items.last_mut() {
                 Some(last) if !begins && native.is_none() => last.frames.end = index + 1,
-                _ => items.push(Item { frames: index..index + 1, native }),
+                _ => items.push(CallItem { frames: index..index + 1, native }),
             }
             begins = native.is_some();
         }
@@ -116,7 +116,7 @@ fn items(pieces: &Pieces<'_>) -> Vec<Item> {
 
 /// Finds the native calls of the evaluation function. Functions compiled at run time execute within such a call: they
 /// use its stack frame, without a return address to it, and keep the frame in the same register.
-fn natives(pieces: &Pieces<'_>, items: &[Item]) -> Vec<usize> {
+fn natives(pieces: &Pieces<'_>, items: &[CallItem]) -> Vec<usize> {
     let mut natives: Vec<usize> = pieces.stack.evaluations(&pieces.held.evaluation).collect();
     let compiled = |(index, frame): (usize, &Frame)| {
         let address = pieces.frame_register(index).filter(|_| frame.location.is_generated())?;
@@ -173,8 +173,9 @@ impl Pieces<'_> {
             };
             for (frame, instruction) in pairs.into_iter().flatten() {
                 let at = self.captured.frames.iter().position(|one| one.address == frame);
-                let told = at.and_then(|at| self.resolved.get(at)).filter(|told| told.code.contains(&instruction));
-                if told.is_some_and(|told| !told.unknown) {
+                let function = at.and_then(|at| self.resolved.get(at));
+                let function = function.filter(|function| function.code.contains(&instruction));
+                if function.is_some_and(|function| !function.unknown) {
                     return Some((frame, instruction));
                 }
             }
@@ -183,19 +184,19 @@ impl Pieces<'_> {
         None
     }
 
-    fn has(&self, item: &Item, address: u64) -> bool {
+    fn has(&self, item: &CallItem, address: u64) -> bool {
         let frames = self.captured.frames.get(item.frames.clone()).unwrap_or_default();
         frames.iter().any(|frame| frame.address == address)
     }
 
-    fn locations(&self, item: &Item, merged: &mut Merged) -> Vec<Location> {
+    fn locations(&self, item: &CallItem, merged: &mut Merged) -> Vec<Location> {
         let frames = self.resolved.get(item.frames.clone()).unwrap_or_default();
         merged.unknown += frames.iter().filter(|frame| frame.unknown).count() as u32;
         frames.iter().filter_map(|frame| frame.location).collect()
     }
 
     /// Pairs native calls and items with the same frame address, in their order.
-    fn sharing(&self, addresses: &[Option<u64>], items: &[Item]) -> Vec<(usize, usize)> {
+    fn sharing(&self, addresses: &[Option<u64>], items: &[CallItem]) -> Vec<(usize, usize)> {
         let mut pairs: Vec<(usize, usize)> = Vec::new();
         for (at, address) in addresses.iter().enumerate() {
             let from = pairs.last().map_or(0, |(_, item)| item + 1);
@@ -213,12 +214,12 @@ impl Pieces<'_> {
 fn standing(
     pieces: &Pieces<'_>,
     natives: &[usize],
-    items: &[Item],
+    items: &[CallItem],
     start: &mut dyn FnMut(u64) -> Option<u64>,
     merged: &mut Merged,
-) -> Placed {
+) -> PlacedFrames {
     let pairs = pair(pieces, natives, items);
-    let mut placed = Placed::default();
+    let mut placed = PlacedFrames::default();
     let Some(&(_, last)) = pairs.last() else { return placed };
     let mut before = 0;
     let mut from = 0;
@@ -249,7 +250,7 @@ fn standing(
 
 /// Pairs native calls of the evaluation function with items. Calls and items with the same frame address are paired
 /// first; between these pairs, the others are paired in their order, if there are equally many of both.
-fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[Item]) -> Vec<(usize, usize)> {
+fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usize, usize)> {
     let addresses: Vec<Option<u64>> = (0..natives.len()).map(|at| pieces.frame_of(natives, at)).collect();
     let shared = pieces.sharing(&addresses, items);
     let calls = |range: Range<usize>| -> Vec<usize> { range.filter(|item| items[*item].native.is_none()).collect() };
@@ -281,12 +282,12 @@ fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[Item]) -> Vec<(usize, u
 fn proven(
     pieces: &Pieces<'_>,
     natives: &[usize],
-    items: &[Item],
+    items: &[CallItem],
     start: &mut dyn FnMut(u64) -> Option<u64>,
     mut words: Words<'_>,
     merged: &mut Merged,
-) -> Placed {
-    let mut placed = Placed::default();
+) -> PlacedFrames {
+    let mut placed = PlacedFrames::default();
     let executed: Vec<Option<(u64, u64)>> = (0..natives.len())
         .map(|at| {
             let callee = at.checked_sub(1).and_then(|callee| natives.get(callee));
@@ -309,7 +310,7 @@ fn proven(
         let same = leaf
             .and_then(|leaf| pieces.resolved.get(leaf))
             .zip(hit.as_ref())
-            .and_then(|(told, hit)| (told.code == hit.resolved.code && !told.unknown).then_some(told.location));
+            .and_then(|(one, hit)| (one.code == hit.resolved.code && !one.unknown).then_some(one.location));
         let believed = hit.and_then(|hit| {
             // Among functions that share instructions, it is the one whose frame address the call holds.
             let location = if hit.shared { same.flatten() } else { hit.resolved.location };

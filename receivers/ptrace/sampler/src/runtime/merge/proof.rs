@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use super::{Merged, Place, Stack};
+use super::{Merged, SegmentPlace, Stack};
 use crate::arch::USER;
 use crate::message::Location;
 use crate::runtime::{Captured, Executed, RawFrame, Resolved};
@@ -53,8 +53,8 @@ pub trait Lookup {
         None
     }
 
-    /// See [`Instance::meet`](crate::runtime::Instance::meet).
-    fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed>;
+    /// See [`Instance::find_by_frames`](crate::runtime::Instance::find_by_frames).
+    fn find_by_frames(&mut self, address: u64, words: &[u64]) -> Option<Executed>;
 
     /// The addresses from which the code of a native call will read the next instruction of the interpreted program,
     /// as far as its registers and its stack frame (read by `read`) show them.
@@ -103,7 +103,7 @@ pub(super) fn believe(
     stack: Stack<'_>,
     captured: &Captured,
     resolved: &[Resolved],
-    places: &[Place],
+    places: &[SegmentPlace],
     evaluation: Option<&Range<u64>>,
     words: Option<Words<'_>>,
     merged: &mut Merged,
@@ -120,8 +120,8 @@ pub(super) fn believe(
     for (segment, place) in captured.segments.iter().zip(places) {
         let range = start..segment.end;
         start = segment.end;
-        let (Some(frames), Some(told)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
-        let Place::At(native) = place else {
+        let (Some(frames), Some(own)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
+        let SegmentPlace::At(native) = place else {
             // The executed function is unknown.
             beliefs.segments.push(Belief::Nothing);
             continue;
@@ -130,12 +130,12 @@ pub(super) fn believe(
         // Frames that began later may appear at any native function.
         let is_evaluation = evaluation.is_none_or(|evaluation| stack.is_evaluation(*native, evaluation))
             || call.as_ref().is_some_and(|call| call.reads_instructions);
-        let belief = call.map_or(Belief::Nothing, |call| search.segment(&call, frames, told, merged));
+        let belief = call.map_or(Belief::Nothing, |call| search.segment(&call, frames, own, merged));
         merged.unproven += u32::from(belief == Belief::Nothing && is_evaluation);
         beliefs.segments.push(belief);
     }
     for native in evaluation.into_iter().flat_map(|evaluation| stack.evaluations(evaluation)) {
-        if !places.contains(&Place::At(native)) {
+        if !places.contains(&SegmentPlace::At(native)) {
             let leaf = search.call(native).and_then(|call| search.executed(&call));
             merged.unproven += u32::from(leaf.is_none());
             if let Some(Belief::Other(frames)) = leaf.map(|leaf| search.without_callers(Some(leaf), merged)) {
@@ -171,15 +171,15 @@ struct Call {
 
 impl Search<'_, '_> {
     /// Decides about the frames that were read for a native call.
-    fn segment(&mut self, call: &Call, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
+    fn segment(&mut self, call: &Call, frames: &[RawFrame], resolved: &[Resolved], merged: &mut Merged) -> Belief {
         if let Some(hit) = call.executed.as_ref().filter(|hit| hit.shared) {
             // Among functions that share instructions, it is the one whose frame and code addresses the call holds.
-            let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
+            let leaf = frames.first().zip(resolved.first()).filter(|(frame, one)| {
                 let has = |word: &u64| call.words.contains(word);
-                has(&frame.address) && has(&frame.code) && told.code == hit.resolved.code && !told.unknown
+                has(&frame.address) && has(&frame.code) && one.code == hit.resolved.code && !one.unknown
             });
             return leaf
-                .and_then(|(_, told)| told.location)
+                .and_then(|(_, one)| one.location)
                 .map_or(Belief::Nothing, |leaf| self.without_callers(Some(leaf), merged));
         }
         let is_frame = frames.iter().any(|frame| call.frames.contains(&frame.address));
@@ -248,18 +248,9 @@ impl Search<'_, '_> {
             let executed = self.only(instruction.into_iter(), &words);
             return Call { executed, frames: Vec::new(), words, reads_instructions: true };
         }
-        let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
-        let (mut words, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
+        let mut words = kept_registers(frame);
         let registers = words.len();
-        let mut address = frame.sp.checked_next_multiple_of(8).unwrap_or(caller.sp);
-        while address < caller.sp && words.len() < MAX_WORDS.1 && self.left > 0 {
-            self.left -= 1;
-            let Some(value) = self.words.memory.peek_u64(address) else { break };
-            if caller.sp - address > SAVED || !saved.contains(&value) {
-                words.push(value);
-            }
-            address = address.saturating_add(8);
-        }
+        words.extend(self.stack_words(frame, caller, &kept_registers(caller)).0);
         let mut executed = None;
         for part in [&words[..registers], &words[registers..]] {
             let lookup = &mut *self.words.lookup;
@@ -277,36 +268,37 @@ impl Search<'_, '_> {
     /// The function of a call that executes a single one, found by the registers that calls preserve or else by its
     /// stack frame, except for the caller's registers saved at the end of it.
     fn only_function(&mut self, frame: &Frame, caller: &Frame) -> Option<Executed> {
-        let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
-        let (own, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
         let known = |word: &u64| USER.contains(word);
-        let by_register = self.only(own.into_iter().filter(known), &[]);
-        let mut words = Vec::new();
-        let mut address = frame.sp.checked_next_multiple_of(8)?;
-        while by_register.is_none() && address < caller.sp && words.len() < MAX_WORDS.1 {
-            let value = self.words.memory.peek_u64(address)?;
-            if caller.sp - address > SAVED || !saved.contains(&value) {
-                words.push(value);
-            }
-            address = address.saturating_add(8);
-        }
-        by_register.or_else(|| self.only(words.into_iter().filter(known), &[]))
+        let by_register = self.only(kept_registers(frame).into_iter().filter(known), &[]);
+        by_register.or_else(|| {
+            // This search is not limited by the number of words left for all calls.
+            let left = std::mem::replace(&mut self.left, usize::MAX);
+            let (words, is_whole) = self.stack_words(frame, caller, &kept_registers(caller));
+            self.left = left;
+            if is_whole { self.only(words.into_iter().filter(known), &[]) } else { None }
+        })
     }
 
     /// The words of a call: its registers, and its stack frame.
     fn all_words(&mut self, frame: &Frame, caller: &Frame) -> Vec<u64> {
         let mut words: Vec<u64> = (0..COUNT as u8).filter_map(|register| frame.registers.get(register)).collect();
-        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return words };
-        for _ in 0..MAX_WORDS.1.min(self.left) {
-            if address >= caller.sp {
-                break;
-            }
-            self.left -= 1;
-            let Some(value) = self.words.memory.peek_u64(address) else { break };
-            words.push(value);
-            address = address.saturating_add(8);
-        }
+        words.extend(self.stack_words(frame, caller, &[]).0);
         words
+    }
+
+    /// The words of a call's stack frame, except for these registers of the caller that are saved at the end of it, and
+    /// whether all of them could be read.
+    fn stack_words(&mut self, frame: &Frame, caller: &Frame, saved: &[u64]) -> (Vec<u64>, bool) {
+        let mut words = Vec::new();
+        let start = frame.sp.checked_next_multiple_of(8).unwrap_or(caller.sp);
+        for address in (start..caller.sp).step_by(8).take(MAX_WORDS.1.min(self.left)) {
+            self.left -= 1;
+            let Some(value) = self.words.memory.peek_u64(address) else { return (words, false) };
+            if caller.sp - address > SAVED || !saved.contains(&value) {
+                words.push(value);
+            }
+        }
+        (words, true)
     }
 
     /// The function whose instructions include these addresses; `None` if there are several.
@@ -314,7 +306,7 @@ impl Search<'_, '_> {
         let mut only: Option<Executed> = None;
         for address in addresses {
             let hit = self.words.lookup.executed(address);
-            let Some(hit) = hit.or_else(|| self.words.lookup.meet(address, words)) else { continue };
+            let Some(hit) = hit.or_else(|| self.words.lookup.find_by_frames(address, words)) else { continue };
             if only.as_ref().is_some_and(|known| known.code != hit.code) {
                 return None;
             }
@@ -322,4 +314,9 @@ impl Search<'_, '_> {
         }
         only
     }
+}
+
+/// The known registers of a frame that calls preserve.
+fn kept_registers(frame: &Frame) -> Vec<u64> {
+    KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect()
 }

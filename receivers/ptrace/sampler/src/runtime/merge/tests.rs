@@ -1,5 +1,5 @@
 use super::*;
-use crate::runtime::{Executed, RawFrame, Segment};
+use crate::runtime::{CallSegment, Executed, RawFrame};
 use crate::unwind::StackCopy;
 
 /// Native frames of 256 bytes each from address 0x1000 on; each has a unique address.
@@ -13,11 +13,11 @@ fn native(count: u64) -> Vec<Frame> {
     (0..count).map(frame).collect()
 }
 
-fn native_location(index: u64) -> Location {
+pub(super) fn native_location(index: u64) -> Location {
     Location::Native { mapping: Some(0), address: index }
 }
 
-fn interpreted(function: u32) -> Location {
+pub(super) fn interpreted(function: u32) -> Location {
     Location::Interpreted { function, line: 1 }
 }
 
@@ -30,7 +30,7 @@ fn captured(segments: &[(usize, Option<u64>)]) -> (Captured, Vec<Resolved>) {
             // The innermost frame has the highest address.
             captured.frames.push(RawFrame { address: frame_at(index), code: index, ..RawFrame::default() });
         }
-        captured.segments.push(Segment { end: captured.frames.len(), anchor: *anchor });
+        captured.segments.push(CallSegment { end: captured.frames.len(), anchor: *anchor });
     }
     let resolved = (0..captured.frames.len() as u32).map(|function| Resolved {
         location: Some(interpreted(function)),
@@ -42,7 +42,7 @@ fn captured(segments: &[(usize, Option<u64>)]) -> (Captured, Vec<Resolved>) {
 }
 
 /// The address of a frame that was read.
-fn frame_at(index: u64) -> u64 {
+pub(super) fn frame_at(index: u64) -> u64 {
     0x5_8000 - index * 0x100
 }
 
@@ -50,24 +50,31 @@ fn frame_at(index: u64) -> u64 {
 const SHARING: u64 = 0x3_0000;
 const FRESH: Range<u64> = 12..16;
 /// Shown in place of callers that nothing proves.
-const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
+pub(super) const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
 
-/// Known functions, by their numbers, which are also the addresses of their code objects.
-struct Known(Range<u64>, bool);
+/// Known functions, by their numbers, which are also the addresses of their code objects. Those from 100 on are native.
+pub(super) struct Known {
+    pub(super) numbers: Range<u32>,
+    /// Whether they may share their instructions.
+    pub(super) shared: bool,
+    pub(super) calls_of_one: bool,
+}
+
+fn executed(number: u32, shared: bool) -> Executed {
+    let resolved = Resolved { location: Some(found(number)), code: code(number), unknown: false };
+    Executed { code: number.into(), resolved, shared }
+}
 
 impl Lookup for Known {
     fn executed(&mut self, address: u64) -> Option<Executed> {
-        let number = self.0.clone().find(|number| code(*number as u32).contains(&address))?;
-        let location = Some(found(number));
-        let resolved = Resolved { location, code: code(number as u32), unknown: false };
-        Some(Executed { code: number, resolved, shared: self.1 })
+        let mut numbers = self.numbers.clone().chain(100..110);
+        numbers.find(|number| code(*number).contains(&address)).map(|number| executed(number, self.shared))
     }
 
     /// If functions share their instructions, a word with this offset identifies one of them.
     fn executed_among(&mut self, _: u64, words: &[u64]) -> Option<Executed> {
-        let number = self.0.clone().find(|number| words.contains(&(SHARING + number)))?;
-        let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
-        Some(Executed { code: number, resolved, shared: false })
+        let number = self.numbers.clone().find(|number| words.contains(&(SHARING + u64::from(*number))))?;
+        Some(executed(number, false))
     }
 
     /// Some functions were read after the sample.
@@ -76,15 +83,13 @@ impl Lookup for Known {
     }
 
     fn has_calls_of_one(&self) -> bool {
-        self.0.end == 21
+        self.calls_of_one
     }
 
-    /// Functions that were not read yet have the same numbers plus 100, and words identify them by that number.
-    fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
-        let number = self.0.clone().map(|number| number + 100).find(|number| words.contains(number))?;
-        code(number as u32).contains(&address).then_some(())?;
-        let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
-        Some(Executed { code: number, resolved, shared: false })
+    /// Functions that were not read yet have the same numbers plus 50, and words identify them by that number.
+    fn find_by_frames(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
+        let number = self.numbers.clone().map(|number| number + 50).find(|number| words.contains(&(*number).into()))?;
+        code(number).contains(&address).then(|| executed(number, false))
     }
 
     /// The evaluation function has the address of its next instruction in RBX, in the second word of its stack frame,
@@ -97,14 +102,25 @@ impl Lookup for Known {
 }
 
 /// A function that was found by an address in its code.
-fn found(number: u64) -> Location {
-    Location::Interpreted { function: number as u32, line: 9 }
+pub(super) fn found(function: u32) -> Location {
+    Location::Interpreted { function, line: 9 }
 }
 
-/// The address range of a function's instructions.
-fn code(function: u32) -> Range<u64> {
-    let start = 0x7_0000 + u64::from(function) * 0x100;
-    start..start + 0x80
+/// The address range of a function's instructions, or the start address of a native function.
+pub(super) fn code(function: u32) -> Range<u64> {
+    match u64::from(function) {
+        native @ 100.. => 0x50_0000 + native * 0x1_0000..0x50_0000 + native * 0x1_0000 + 1,
+        function => 0x7_0000 + function * 0x1000..0x7_0000 + function * 0x1000 + 0x80,
+    }
+}
+
+/// The memory of a stack from address 0x1000 on, with these words.
+pub(super) fn memory(words: &[(u64, u64)]) -> StackCopy {
+    let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x800], ..StackCopy::default() };
+    for (address, value) in words {
+        memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    memory
 }
 
 fn merged(
@@ -116,18 +132,42 @@ fn merged(
     let frames = native(count);
     let (captured, resolved) = captured(segments);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete, told: &[] };
+    let stack = Stack { frames: &frames, complete, named: &[] };
     let merged = merge(stack, &captured, &resolved, evaluation.as_ref(), None, &mut locations);
     (locations, merged)
 }
 
-/// Guarantees: frames replace the native frame that contains their anchor, and all other native frames stay.
+/// Guarantees: the frames of a stopped thread replace the native frames that execute them, by the anchors that they
+/// contain or by counting, and all other native frames stay.
 #[test]
-fn by_containment() {
-    let (locations, counts) = merged(true, 6, &[(1, Some(0x1140)), (2, Some(0x13f8))], None);
+fn places_of_frames() {
     let (n, p) = (native_location, interpreted);
-    assert_eq!(locations, [n(0), p(0), n(2), p(1), p(2), n(4), n(5)]);
-    assert_eq!(counts, Merged { named: 2, ..Merged::default() });
+    let by_anchor = [(1, Some(0x1140)), (2, Some(0x13f8))];
+    let beyond = [(1, Some(0xf00)), (1, Some(0x1140)), (1, Some(0x90_0000))];
+    let four = [(1, None); 4];
+    // The second to the fourth frame. Callers are looked up by the address before their return address.
+    let evaluation = Some(0x40_0fff..0x40_3000);
+    for (complete, count, segments, evaluation, named, expected) in [
+        (true, 6, &by_anchor[..], None, 2, &[n(0), p(0), n(2), p(1), p(2), n(4), n(5)][..]),
+        // Frames of a call that began after the native stack was taken are left out, without shifting those of callers.
+        // Frames beyond a truncated stack are added outside of it; beyond a complete one there are none.
+        (false, 3, &beyond, None, 2, &[n(0), p(1), n(2), p(2)]),
+        (true, 3, &beyond, None, 1, &[n(0), p(1), n(2)]),
+        // Anchors in decreasing order are rejected.
+        (true, 4, &[(1, Some(0x1240)), (1, Some(0x1140))], None, 1, &[n(0), n(1), p(0), n(3)]),
+        // Without anchors, evaluation functions are counted from the outermost one; a call that is just beginning keeps
+        // its native frame. A truncated stack is counted from the innermost one, with the remaining frames outside.
+        (true, 6, &four[..2], evaluation.clone(), 2, &[n(0), n(1), p(0), p(1), n(4), n(5)]),
+        (true, 6, &four, evaluation.clone(), 4, &[n(0), p(0), p(1), p(2), p(3), n(4), n(5)]),
+        (false, 5, &four, evaluation.clone(), 4, &[n(0), p(0), p(1), p(2), n(4), p(3)]),
+        (true, 6, &[], evaluation.clone(), 0, &[n(0), n(1), n(2), n(3), n(4), n(5)]),
+        // Several frames of one call without an anchor are not placed by counting.
+        (true, 4, &[(4, None)], evaluation, 0, &[n(0), n(1), n(2), n(3)]),
+    ] {
+        let (locations, counts) = merged(complete, count, segments, evaluation);
+        assert_eq!(locations, expected, "{complete} {count} {segments:?}");
+        assert_eq!(counts, Merged { named, ..Merged::default() });
+    }
 }
 
 /// Guarantees: functions that another interpreter found for native frames are shown in their places, also several for
@@ -137,47 +177,14 @@ fn two_interpreters() {
     let frames = native(6);
     let (captured, resolved) = captured(&[(1, Some(0x1140)), (2, Some(0x13f8))]);
     let (n, p) = (native_location, interpreted);
-    let told = [(0, p(50)), (2, p(51)), (2, p(52)), (3, p(53)), (5, p(54))];
-    let stack = Stack { frames: &frames, complete: true, told: &told };
+    let named = [(0, p(50)), (2, p(51)), (2, p(52)), (3, p(53)), (5, p(54))];
+    let stack = Stack { frames: &frames, complete: true, named: &named };
     let mut locations = Vec::new();
     let counts = merge(stack, &captured, &resolved, None, None, &mut locations);
     assert_eq!(locations, [p(50), p(0), p(51), p(52), p(1), p(2), n(4), p(54)]);
     assert_eq!(counts, Merged { named: 2, ..Merged::default() });
     stack.show(&mut locations);
     assert_eq!(locations, [p(50), n(1), p(51), p(52), p(53), n(4), p(54)]);
-}
-
-/// Guarantees: frames of a call that began after the native stack was taken are left out, without shifting those of
-/// callers. Frames beyond a truncated stack are added outside of it; beyond a complete one there are none.
-#[test]
-fn outside_of_the_native_stack() {
-    let (n, p) = (native_location, interpreted);
-    let segments = [(1, Some(0xf00)), (1, Some(0x1140)), (1, Some(0x90_0000))];
-    assert_eq!(merged(false, 3, &segments, None).0, [n(0), p(1), n(2), p(2)]);
-    assert_eq!(merged(true, 3, &segments, None).0, [n(0), p(1), n(2)]);
-}
-
-/// Guarantees: two calls in one native frame are both shown, and anchors in decreasing order are rejected.
-#[test]
-fn contradicting_anchors() {
-    let (n, p) = (native_location, interpreted);
-    let (locations, _) = merged(true, 4, &[(1, Some(0x1240)), (1, Some(0x1140))], None);
-    assert_eq!(locations, [n(0), n(1), p(0), n(3)]);
-}
-
-/// Guarantees: without anchors, evaluation functions are counted from the outermost one, and a call that is just
-/// beginning keeps its native frame. A truncated stack is counted from the innermost one, with the remaining frames
-/// outside.
-#[test]
-fn by_counting() {
-    let (n, p) = (native_location, interpreted);
-    // The second to the fourth frame. Callers are looked up by the address before their return address.
-    let evaluation = Some(0x40_0fff..0x40_3000);
-    assert_eq!(merged(true, 6, &[(1, None), (1, None)], evaluation.clone()).0, [n(0), n(1), p(0), p(1), n(4), n(5)]);
-    let four = [(1, None); 4];
-    assert_eq!(merged(true, 6, &four, evaluation.clone()).0, [n(0), p(0), p(1), p(2), p(3), n(4), n(5)]);
-    assert_eq!(merged(false, 5, &four, evaluation.clone()).0, [n(0), p(0), p(1), p(2), n(4), p(3)]);
-    assert_eq!(merged(true, 6, &[], evaluation).0, [n(0), n(1), n(2), n(3), n(4), n(5)]);
 }
 
 /// Guarantees: generated code that calls the evaluation function is replaced by the frames already shown for it; other
@@ -190,42 +197,38 @@ fn trampolines() {
     frames[2].location = generated(0x200);
     let (captured, resolved) = captured(&[(1, Some(0x1140))]);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true, told: &[] };
+    let stack = Stack { frames: &frames, complete: true, named: &[] };
     merge(stack, &captured, &resolved, None, None, &mut locations);
     assert_eq!(locations, [generated(0x100), interpreted(0), native_location(3), native_location(4)]);
 }
 
-/// The merged stack of a thread that has run since its sample, with these words on its stack and these values of RBX
-/// in native frames.
+/// The merged stack of a thread that has run since its sample, with these words on its stack and these registers (frame,
+/// register, value) in native frames.
 fn proven(
     words: &[(u64, u64)],
-    registers: &[(usize, u64)],
+    registers: &[(usize, u8, u64)],
     segments: &[(usize, Option<u64>)],
     evaluation: Option<Range<u64>>,
 ) -> (Vec<Location>, Merged) {
-    proven_of(words, registers, segments, evaluation, false)
+    let known = Known { numbers: 0..20, shared: false, calls_of_one: false };
+    proven_with(known, words, registers, segments, evaluation)
 }
 
-/// The same, for functions that may share their instructions.
-fn proven_of(
+fn proven_with(
+    mut known: Known,
     words: &[(u64, u64)],
-    registers: &[(usize, u64)],
+    registers: &[(usize, u8, u64)],
     segments: &[(usize, Option<u64>)],
     evaluation: Option<Range<u64>>,
-    shared: bool,
 ) -> (Vec<Location>, Merged) {
     let mut frames = native(6);
-    for (frame, value) in registers {
-        frames[*frame].registers.set(3, *value);
+    for (frame, register, value) in registers {
+        frames[*frame].registers.set(*register, *value);
     }
     let (captured, resolved) = captured(segments);
-    let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x800], ..StackCopy::default() };
-    for (address, value) in words {
-        memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
-    }
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true, told: &[] };
-    let words = Some(Words { memory: &mut memory, lookup: &mut Known(0..20, shared) });
+    let stack = Stack { frames: &frames, complete: true, named: &[] };
+    let words = Some(Words { memory: &mut memory(words), lookup: &mut known });
     let counts = merge(stack, &captured, &resolved, evaluation.as_ref(), words, &mut locations);
     (locations, counts)
 }
@@ -243,52 +246,59 @@ fn proof() {
     let inner = proven(&[(0x1108, code(0).start + 4)], &[], &segments, None);
     assert_eq!(inner.0, [n(0), found(0), UNKNOWN, n(2), n(3), n(4), n(5)]);
     assert_eq!(inner.1, Merged { named: 1, unproven: 1, missing_callers: 1, unknown: 0 });
-    let both = proven(&[(0x1308, code(2).end - 1)], &[(1, code(0).start)], &segments, None);
+    let both = proven(&[(0x1308, code(2).end - 1)], &[(1, 3, code(0).start)], &segments, None);
     assert_eq!(both.0, [n(0), found(0), UNKNOWN, n(2), found(2), UNKNOWN, n(4), n(5)]);
     assert_eq!(both.1.missing_callers, 2);
     // Words outside of the call's stack frame, at other offsets in it, and in registers of other calls prove nothing.
     let outside = [(0x1010, code(0).start), (0x1208, code(0).start), (0x1120, code(0).start), (0x1308, code(0).end)];
-    assert_eq!(proven(&outside, &[(0, code(0).start)], &segments, None).1.unproven, 2);
+    assert_eq!(proven(&outside, &[(0, 3, code(0).start)], &segments, None).1.unproven, 2);
 }
 
-/// Guarantees: if the code may keep its next instruction in several places, all of them must belong to one function.
+/// Guarantees: if the code may keep its next instruction in several places, all of them must belong to one function. A
+/// function that was not read before is found by its frame. One that was first read after the sample is not named: at
+/// the time of the sample another one may have been at its address.
 #[test]
-fn several_addresses() {
-    let (n, segments) = (native_location, [(1, Some(0x1140))]);
-    let inner = |words: &[(u64, u64)], registers: &[(usize, u64)]| proven(words, registers, &segments, None).0[1];
-    let slot = 0x1108;
-    assert_eq!(inner(&[(slot, code(0).start + 8)], &[(1, code(0).start)]), found(0));
-    assert_eq!(inner(&[(slot, code(8).start)], &[(1, code(0).start)]), n(1));
-    assert_eq!(inner(&[(slot, 0x5000)], &[(1, code(0).start)]), found(0));
-    // Left on the stack by an earlier function.
-    assert_eq!(inner(&[(slot, code(0).start), (slot + 24, code(8).start)], &[]), found(0));
+fn executed_functions() {
+    let n = native_location;
+    let (slot, start) = (0x1108, |function| code(function).start);
+    let register = [(1, 3, start(0))];
+    for (words, registers, expected) in [
+        (&[(slot, start(0) + 8)][..], &register[..], found(0)),
+        (&[(slot, start(8))], &register, n(1)),
+        (&[(slot, 0x5000)], &register, found(0)),
+        // Left on the stack by an earlier function.
+        (&[(slot, start(0)), (slot + 24, start(8))], &[], found(0)),
+        // Not read before.
+        (&[(slot, start(55) + 4)], &[], n(1)),
+        (&[(slot, start(55) + 4), (0x1110, 55)], &[], found(55)),
+        (&[(slot, start(55) + 4), (0x1110, 56)], &[], n(1)),
+        // Before the sample, and after it.
+        (&[(slot, start(11))], &[], found(11)),
+        (&[(slot, start(12))], &[], n(1)),
+    ] {
+        let (locations, counts) = proven(words, registers, &[(1, Some(0x1140))], None);
+        assert_eq!((locations[1], counts.unproven), (expected, u32::from(expected == n(1))), "{words:x?}");
+    }
+    let beside = proven(&[(slot, start(12))], &[], &[], Some(0x40_0fff..0x40_1fff));
+    assert_eq!((beside.0[1], beside.1.unproven), (n(1), 1));
 }
 
 /// Guarantees: if each call executes one function, it is identified by the call's registers or else by its stack
-/// frame, but not by the caller's registers saved there.
+/// frame, but not by the caller's registers saved there; there are no callers within the call.
 #[test]
 fn calls_of_one_function() {
-    let inner = |words: &[(u64, u64)], register: Option<u64>, of_caller: Option<u64>| {
-        let mut frames = native(4);
-        register.into_iter().for_each(|value| frames[1].registers.set(12, value));
-        of_caller.into_iter().for_each(|value| frames[2].registers.set(12, value));
-        let (captured, resolved) = captured(&[(1, Some(0x1140))]);
-        let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x400], ..StackCopy::default() };
-        for (address, value) in words {
-            memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
-        }
-        let words = Some(Words { memory: &mut memory, lookup: &mut Known(0..21, false) });
-        let mut locations = Vec::new();
-        merge(Stack { frames: &frames, complete: true, told: &[] }, &captured, &resolved, None, words, &mut locations);
-        let callers = locations.get(2) == Some(&UNKNOWN);
-        assert!(!callers);
-        locations[1]
-    };
-    let (slot, end) = (0x1120, 0x11f0);
-    assert_eq!(inner(&[(slot, code(8).start)], Some(code(0).start), None), found(0));
-    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], None, Some(code(8).start)), found(0));
-    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], None, None), native_location(1));
-    assert_eq!(inner(&[(end, code(0).start)], None, Some(code(0).start)), native_location(1));
+    let n = native_location;
+    let (slot, end, one, other) = (0x1120, 0x11f0, code(0).start, code(8).start);
+    for (words, registers, expected) in [
+        (&[(slot, other)][..], &[(1, 12, one)][..], found(0)),
+        (&[(slot, one), (end, other)], &[(2, 12, other)], found(0)),
+        (&[(slot, one), (end, other)], &[], n(1)),
+        (&[(end, one)], &[(2, 12, one)], n(1)),
+    ] {
+        let known = Known { numbers: 0..20, shared: false, calls_of_one: true };
+        let merged = proven_with(known, words, registers, &[(1, Some(0x1140))], None).0;
+        assert_eq!(merged, [n(0), expected, n(2), n(3), n(4), n(5)]);
+    }
 }
 
 /// Guarantees: between two functions nothing is named; a placeholder stands for the whole call if it is known to be
@@ -305,16 +315,6 @@ fn between_functions() {
     assert_eq!(proven(&[(0x1118, frame_at(1)), (0x1108, code(0).start)], &[], &segments, None).0[1], found(0));
 }
 
-/// Guarantees: a function that was not read before is found by its frame.
-#[test]
-fn functions_that_were_not_met() {
-    let segments = [(1, Some(0x1140))];
-    let unknown = (0x1108, code(105).start + 4);
-    assert_eq!(proven(&[unknown], &[], &segments, None).0[1], native_location(1));
-    assert_eq!(proven(&[unknown, (0x1110, 105)], &[], &segments, None).0[1], found(105));
-    assert_eq!(proven(&[unknown, (0x1110, 106)], &[], &segments, None).0[1], native_location(1));
-}
-
 /// Guarantees: if the call executed another function than the one read, the executed one is named.
 #[test]
 fn another_function() {
@@ -329,24 +329,14 @@ fn another_function() {
 fn shared_instructions() {
     let segments = [(1, Some(0x1140))];
     let word = (0x1108, code(0).start + 4);
-    let with = |words: &[(u64, u64)]| proven_of(words, &[], &segments, None, true).0[1];
+    let with = |words: &[(u64, u64)]| {
+        proven_with(Known { numbers: 0..20, shared: true, calls_of_one: false }, words, &[], &segments, None).0[1]
+    };
     assert_eq!(with(&[word, (0x1110, frame_at(0))]), interpreted(0));
     assert_eq!(with(&[word]), native_location(1));
     assert_eq!(with(&[(0x1108, code(1).start), (0x1110, frame_at(0))]), native_location(1));
     // Its code object is better evidence than the frame, which may belong to another function by now.
     assert_eq!(with(&[word, (0x1110, frame_at(0)), (0x1120, SHARING + 3)]), found(3));
-}
-
-/// Guarantees: a function that was first read after the sample is not named: at the time of the sample another one may
-/// have been at its address.
-#[test]
-fn functions_that_were_read_after_the_sample() {
-    let segments = [(1, Some(0x1140))];
-    let named = |number| proven(&[(0x1108, code(number).start)], &[], &segments, None);
-    assert_eq!((named(12).0[1], named(12).1.unproven), (native_location(1), 1));
-    assert_eq!((named(11).0[1], named(11).1.unproven), (found(11), 0));
-    let beside = proven(&[(0x1108, code(12).start)], &[], &[], Some(0x40_0fff..0x40_1fff));
-    assert_eq!((beside.0[1], beside.1.unproven), (native_location(1), 1));
 }
 
 /// Guarantees: frames that began after the sample, and would replace a native function that is no evaluation function,
@@ -358,13 +348,6 @@ fn frames_in_the_place_of_other_functions() {
     assert_eq!(counts(&[]).unproven, 1);
     assert_eq!(counts(&[(0x1108, 0x5000)]).unproven, 2);
     assert_eq!(counts(&[(0x1308, code(1).start)]).unproven, 0);
-}
-
-/// Guarantees: several frames of one call without an anchor are not placed by counting.
-#[test]
-fn frames_without_a_place() {
-    let evaluation = Some(0x40_0fff..0x40_3000);
-    assert_eq!(merged(true, 4, &[(4, None)], evaluation).0, [0, 1, 2, 3].map(native_location));
 }
 
 /// Guarantees: a native call without frames is named by the function it executed, if that is known.

@@ -2,7 +2,7 @@
 //!
 //! Frames are adjacent on PHP's own stack, callers below the functions they call, so one read gets several.
 
-use super::layout::{Layout, frame, generator};
+use super::layout::{PhpLayout, frame, generator};
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
@@ -15,12 +15,12 @@ const MAX_GENERATORS: usize = 64;
 
 /// Reusable buffers.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct FrameWindow {
     window: Vec<u8>,
     start: u64,
 }
 
-impl Scratch {
+impl FrameWindow {
     /// Returns a frame, from the buffer if it is there.
     fn frame(&mut self, target: &mut dyn Target, address: u64) -> Option<[u8; frame::SIZE]> {
         if let Some(bytes) = self.copied(address) {
@@ -49,11 +49,11 @@ impl Scratch {
 /// Reads the frames of the thread that executes PHP. At most `limit` frames are read one by one. Returns whether there
 /// are any.
 pub(super) fn capture(
-    layout: &Layout,
+    layout: &PhpLayout,
     globals: u64,
     limit: usize,
     target: &mut dyn Target,
-    scratch: &mut Scratch,
+    scratch: &mut FrameWindow,
     captured: &mut Captured,
 ) -> bool {
     captured.clear();
@@ -103,7 +103,7 @@ fn delegating(
     placeholder: u64,
     outermost: u64,
     target: &mut Bounded<'_>,
-    scratch: &mut Scratch,
+    scratch: &mut FrameWindow,
     captured: &mut Captured,
 ) {
     let Some((frame, parent)) = generator::fields(placeholder.wrapping_sub(outermost)) else { return };

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::layout::{CLASS_NAME, Layout, function, instruction};
+use super::layout::{CLASS_NAME, PhpLayout, function, instruction};
 use super::text::{self, Mark};
 use crate::message::{FunctionKind, Location};
-use crate::runtime::codes::{Code, Codes, Look, Reading};
+use crate::runtime::codes::{CachedCode, CodeSource, Codes, Look};
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
-use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved, Session};
+use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, ResolveSession, Resolved};
 
 /// The maximum number of reads for the names of one stack.
 const MAX_READS: u32 = 2048;
@@ -28,7 +28,7 @@ const CLOSURE: &str = "{closure";
 
 /// The fields that identify a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Print {
+struct FunctionPrint {
     kind: u8,
     name: u64,
     class: u64,
@@ -43,8 +43,8 @@ struct Print {
 
 /// A cached function.
 #[derive(Debug)]
-struct Function {
-    print: Print,
+struct CachedFunction {
+    print: FunctionPrint,
     /// `None` for frames that are not shown.
     function: Option<u32>,
     code: Range<u64>,
@@ -53,13 +53,13 @@ struct Function {
     is_fleeting: bool,
 }
 
-impl Code for Function {
-    type Print = Print;
+impl CachedCode for CachedFunction {
+    type Print = FunctionPrint;
 
     /// Closures from the same source position share their instructions, and so do methods of a trait.
     const MAX_SHARING: usize = MAX_SHARING;
 
-    fn print(&self) -> &Print {
+    fn print(&self) -> &FunctionPrint {
         &self.print
     }
 
@@ -71,50 +71,61 @@ impl Code for Function {
 /// The functions of a process.
 #[derive(Debug)]
 pub(super) struct ZendFunctions {
-    layout: Layout,
+    layout: PhpLayout,
     /// The address of `executor_globals`.
     globals: u64,
-    known: Codes<Function>,
+    known: Codes<CachedFunction>,
     /// Whether only frames of native functions have been read of this stack so far.
     is_innermost: bool,
 }
 
 /// Reads functions from memory.
-struct Source<'a>(&'a Layout);
+struct FunctionReader<'a>(&'a PhpLayout);
 
 /// The strings read of a function.
-struct Texts {
+struct FunctionTexts {
     name: String,
     file: String,
     code: Range<u64>,
 }
 
-impl Reading for Source<'_> {
-    type Code = Function;
-    type Texts = Texts;
+impl CodeSource for FunctionReader<'_> {
+    type Code = CachedFunction;
+    type Texts = FunctionTexts;
 
-    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<FunctionPrint> {
         read_print(self.0, address, &mut session.target)
     }
 
-    fn texts(&mut self, _address: u64, print: &Print, session: &mut Session<'_>) -> Option<Texts> {
+    fn read_texts(
+        &mut self,
+        _address: u64,
+        print: &FunctionPrint,
+        session: &mut ResolveSession<'_>,
+    ) -> Option<FunctionTexts> {
         read_texts(print, &mut session.target)
     }
 
-    fn make(&mut self, print: Print, texts: Texts, _: Option<&Function>, functions: &mut Functions) -> Function {
-        let Texts { name, file, code } = texts;
+    fn make_code(
+        &mut self,
+        print: FunctionPrint,
+        texts: FunctionTexts,
+        _: Option<&CachedFunction>,
+        functions: &mut Functions,
+    ) -> CachedFunction {
+        let FunctionTexts { name, file, code } = texts;
         let is_fleeting = !print.is_native() && (print.name == 0 || name.contains(CLOSURE));
         let number = || functions.number(FunctionKind::Php, &name, &file, print.first_line);
         let function = print.is_shown().then(number);
-        Function { print, function, code, is_fleeting }
+        CachedFunction { print, function, code, is_fleeting }
     }
 
-    fn line(&mut self, _code: &Function, instruction: u64, session: &mut Session<'_>) -> Option<u32> {
+    fn read_line(&mut self, _code: &CachedFunction, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         half(&mut session.target, instruction.wrapping_add(instruction::LINE))
     }
 }
 
-impl Print {
+impl FunctionPrint {
     fn is_native(&self) -> bool {
         self.kind == function::INTERNAL
     }
@@ -126,7 +137,7 @@ impl Print {
 }
 
 impl ZendFunctions {
-    pub(super) fn new(layout: Layout, globals: u64) -> Self {
+    pub(super) fn new(layout: PhpLayout, globals: u64) -> Self {
         Self { layout, globals, known: Codes::default(), is_innermost: true }
     }
 
@@ -137,14 +148,14 @@ impl ZendFunctions {
     }
 
     /// Compares the cached function with memory. Returns whether it is known, and was known before the sample.
-    fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
-        let look = self.known.look(address, &mut Source(&self.layout), session);
+    fn look_up(&mut self, address: u64, session: &mut ResolveSession<'_>) -> bool {
+        let look = self.known.look_up(address, &mut FunctionReader(&self.layout), session);
         look == Look::Known && (session.stands || !self.is_fresh(address))
     }
 
     /// Resolves a frame whose function is known; `None` if the frame's instruction is not within it, unless
     /// `may_lack`.
-    fn place(&mut self, frame: &RawFrame, may_lack: bool, session: &mut Session<'_>) -> Option<Resolved> {
+    fn place(&mut self, frame: &RawFrame, may_lack: bool, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
         let Some(function) = known.function else {
@@ -154,7 +165,7 @@ impl ZendFunctions {
         let line = if known.print.is_native() {
             0
         } else if code.contains(&frame.instruction) {
-            self.known.line(frame.code, frame.instruction, &mut Source(&self.layout), session)?
+            self.known.line_of(frame.code, frame.instruction, &mut FunctionReader(&self.layout), session)?
         } else {
             // While an exception handler is searched for, the instruction is one of PHP's own.
             (may_lack || is_own).then_some(0)?
@@ -177,12 +188,12 @@ impl CodeReader for ZendFunctions {
         self.is_innermost = true;
     }
 
-    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+    fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         // The innermost frame that is not native may never have stored its instruction, which is in a register.
         let may_lack = self.is_innermost;
-        let told = if self.look(frame.code, session) { self.place(frame, may_lack, session) } else { None };
+        let resolved = if self.look_up(frame.code, session) { self.place(frame, may_lack, session) } else { None };
         self.is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
-        told
+        resolved
     }
 
     fn sampled(&mut self, at: Option<Instant>, now: Instant) {
@@ -191,17 +202,17 @@ impl CodeReader for ZendFunctions {
 
     /// The function whose instructions include this address, if it was known before the sample and has not changed; or
     /// the native function that starts there.
-    fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
+    fn executed(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Executed> {
         let mut found: Option<Executed> = None;
         let mut codes = [0; MAX_SHARING];
         codes.iter_mut().zip(self.known.around(address)).for_each(|(code, around)| *code = around);
         for code in codes.into_iter().filter(|code| *code != 0) {
-            if !self.look(code, session) {
+            if !self.look_up(code, session) {
                 continue;
             }
             let frame = RawFrame { code, instruction: address, ..RawFrame::default() };
-            let told = self.place(&frame, false, session).filter(|told| told.location.is_some());
-            let Some(resolved) = told else { continue };
+            let resolved = self.place(&frame, false, session).filter(|resolved| resolved.location.is_some());
+            let Some(resolved) = resolved else { continue };
             match &mut found {
                 // Closures from the same source position are the same function, methods of one trait are not.
                 Some(found) => found.shared |= found.resolved.location != resolved.location,
@@ -212,7 +223,7 @@ impl CodeReader for ZendFunctions {
     }
 }
 
-fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option<Print> {
+fn read_print(layout: &PhpLayout, address: u64, target: &mut Bounded<'_>) -> Option<FunctionPrint> {
     let mut bytes = [0; 256];
     let (whole, native) = layout.sizes();
     if address == 0 || address & 7 != 0 {
@@ -227,19 +238,29 @@ fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option
     match kind {
         function::INTERNAL => {
             let (instructions, file_mark) = (field(layout.native), Mark::default());
-            Some(Print { kind, name, class, file: 0, instructions, count: 0, first_line: 0, name_mark, file_mark })
+            Some(FunctionPrint {
+                kind,
+                name,
+                class,
+                file: 0,
+                instructions,
+                count: 0,
+                first_line: 0,
+                name_mark,
+                file_mark,
+            })
         }
         function::USER | function::EVAL if size == whole => {
             let (file, instructions) = (field(layout.file), field(layout.instructions));
             let (count, first_line) = (half_at(&bytes, layout.count), half_at(&bytes, layout.first_line));
             let file_mark = text::mark(target, file)?;
-            Some(Print { kind, name, class, file, instructions, count, first_line, name_mark, file_mark })
+            Some(FunctionPrint { kind, name, class, file, instructions, count, first_line, name_mark, file_mark })
         }
         _ => None,
     }
 }
 
-fn read_texts(print: &Print, target: &mut Bounded<'_>) -> Option<Texts> {
+fn read_texts(print: &FunctionPrint, target: &mut Bounded<'_>) -> Option<FunctionTexts> {
     let own_name = match print.name {
         0 => String::new(),
         name => text::string(target, name, MAX_NAME)?,
@@ -264,5 +285,5 @@ fn read_texts(print: &Print, target: &mut Bounded<'_>) -> Option<Texts> {
         true => start..Some(start).filter(|start| *start != 0)?.checked_add(length)?,
         false => 0..0,
     };
-    Some(Texts { name, file, code })
+    Some(FunctionTexts { name, file, code })
 }

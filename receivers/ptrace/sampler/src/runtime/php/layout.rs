@@ -67,7 +67,7 @@ pub(super) mod generator {
 
 /// The offsets that differ between versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct PhpLayout {
     /// The innermost frame, as an offset in `executor_globals` (`current_execute_data`).
     pub(super) current: u64,
     /// In a function of the program (`zend_op_array`): the number and address of its instructions, its file and first
@@ -80,9 +80,9 @@ pub(super) struct Layout {
     pub(super) native: usize,
 }
 
-impl Layout {
+impl PhpLayout {
     /// The layout of a version.
-    pub(super) fn of(major: u8, minor: u8) -> Option<Self> {
+    pub(super) fn of_version(major: u8, minor: u8) -> Option<Self> {
         let layout = |[count, instructions, file, first_line, native]: [usize; 5]| Self {
             current: 488,
             count,

@@ -24,48 +24,31 @@ use std::ops::Range;
 use std::time::Instant;
 
 use self::code::ZendFunctions;
-pub(super) use self::place::Place;
+pub(super) use self::place::{PhpPlace, SYMBOLS};
 use super::merge::Held;
 use super::target::Target;
-use super::{Captured, CodeReader, Found, FoundKind, Instance, Runtime, ThreadKey};
-use crate::address_space::Module;
-use crate::elf::SymbolNames;
+use super::{Captured, CodeReader, Instance, ThreadKey};
 
 /// The registers in which the evaluation function keeps the frame and the instruction it is executing (php-src
 /// `Zend/zend_execute.c`, `ZEND_VM_FP_GLOBAL_REG` and `ZEND_VM_IP_GLOBAL_REG`): R14 and R15.
 const REGISTERS: (u8, u8) = (14, 15);
 
-/// The PHP interpreter.
-#[derive(Debug, Clone, Copy)]
-pub struct Php;
-
-impl Runtime for Php {
-    fn symbols(&self) -> &'static SymbolNames {
-        &place::SYMBOLS
-    }
-
-    fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
-        let found = Place::find(module, path, target)?;
-        Ok(found.map(|place| Found { kind: FoundKind::Php(place) }))
-    }
-}
-
 /// The reader of a PHP interpreter.
 #[derive(Debug)]
-pub(super) struct Interpreter {
-    place: Place,
+pub(super) struct PhpReader {
+    place: PhpPlace,
     codes: ZendFunctions,
-    scratch: capture::Scratch,
+    scratch: capture::FrameWindow,
 }
 
-impl Interpreter {
-    pub(super) fn new(place: Place) -> Self {
+impl PhpReader {
+    pub(super) fn new(place: PhpPlace) -> Self {
         let codes = ZendFunctions::new(place.layout, place.globals);
-        Self { place, codes, scratch: capture::Scratch::default() }
+        Self { place, codes, scratch: capture::FrameWindow::default() }
     }
 }
 
-impl Instance for Interpreter {
+impl Instance for PhpReader {
     /// Reads the frames of the process, whichever thread this is: only the native stack of the thread that executes
     /// them contains the evaluation function.
     fn capture(

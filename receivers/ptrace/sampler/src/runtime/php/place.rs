@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::layout::Layout;
+use super::layout::PhpLayout;
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
 use crate::runtime::target::Target;
@@ -17,7 +17,7 @@ const STATE_OF_THREADS: &str = "executor_globals_offset";
 /// `SAPI_PHP_VERSION_HEADER`).
 const PHP_VERSION: &str = "X-Powered-By: PHP/";
 
-pub(super) static SYMBOLS: SymbolNames = SymbolNames {
+pub(in crate::runtime) static SYMBOLS: SymbolNames = SymbolNames {
     first: &[STATE, STATE_OF_THREADS],
     section: None,
     others: || vec![EVALUATION, KIND],
@@ -30,21 +30,25 @@ const HYBRID: u32 = 4;
 
 /// A PHP interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime) struct Place {
+pub(in crate::runtime) struct PhpPlace {
     /// The address of `executor_globals`.
     pub(in crate::runtime) globals: u64,
     /// Its version: major, minor and release in one byte each.
     pub(in crate::runtime) version: u32,
-    pub(super) layout: Layout,
+    pub(super) layout: PhpLayout,
     /// The address range of the evaluation function.
     pub(super) evaluation: Range<u64>,
     /// Whether the evaluation function keeps the frame and the instruction in registers.
     pub(super) hybrid: bool,
 }
 
-impl Place {
+impl PhpPlace {
     /// Finds the interpreter whose state is in this module.
-    pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
+    pub(in crate::runtime) fn find(
+        module: &Module,
+        path: &str,
+        target: &mut dyn Target,
+    ) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let address = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
         let version = address(PHP_VERSION).and_then(|at| version_at(at, target));
@@ -60,7 +64,7 @@ impl Place {
             // Any program may have a symbol of this name.
             let name = path.rsplit('/').next().unwrap_or(path);
             let is_php = name.starts_with("php") || name.starts_with("libphp");
-            let reason = "a PHP whose version cannot be told: its functions are not named";
+            let reason = "a PHP of an unknown version: its functions are not named";
             return if is_php { Err(reason.to_owned()) } else { Ok(None) };
         };
         let mut place = Self::at(globals, version)?;
@@ -74,7 +78,7 @@ impl Place {
 
     /// The interpreter whose `executor_globals` is here.
     pub(in crate::runtime) fn at(globals: u64, version: u32) -> Result<Self, String> {
-        let Some(layout) = Layout::of((version >> 16) as u8, (version >> 8) as u8) else {
+        let Some(layout) = PhpLayout::of_version((version >> 16) as u8, (version >> 8) as u8) else {
             let version = text(version);
             return Err(format!("PHP {version} is not known: its functions are not named (those of 7.3 to 8.5 are)"));
         };
@@ -90,8 +94,8 @@ fn text(version: u32) -> String {
 fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
     let mut bytes = [0; 32];
     target.read(address, &mut bytes).then_some(())?;
-    let said = std::str::from_utf8(bytes.strip_prefix(PHP_VERSION.as_bytes())?).ok()?;
-    let mut numbers = said.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u8>().ok());
+    let version = std::str::from_utf8(bytes.strip_prefix(PHP_VERSION.as_bytes())?).ok()?;
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u8>().ok());
     let (major, minor) = (numbers.next()??, numbers.next()??);
     let release = numbers.next().flatten().unwrap_or(0);
     Some(u32::from(major) << 16 | u32::from(minor) << 8 | u32::from(release))
@@ -137,10 +141,10 @@ mod tests {
     #[test]
     fn refused() {
         for (version, name) in [(0x07_0200, "PHP 7.2"), (0x08_0600, "PHP 8.6"), (0x09_0000, "PHP 9.0")] {
-            assert!(Place::at(64, version).unwrap_err().contains(name));
+            assert!(PhpPlace::at(64, version).unwrap_err().contains(name));
         }
         for version in [0x07_0300, 0x07_0400, 0x08_0000, 0x08_0100, 0x08_0200, 0x08_0300, 0x08_0400, 0x08_0500] {
-            assert!(Place::at(64, version).is_ok());
+            assert!(PhpPlace::at(64, version).is_ok());
         }
     }
 

@@ -5,7 +5,7 @@
 //! variable, if it is called `self` or `cls`.
 
 use super::dict;
-use super::layout::{Layout, MethodLayout};
+use super::layout::{MethodLayout, PythonLayout};
 use super::text;
 use crate::runtime::MAX_NAME;
 use crate::runtime::target::{Target, word, word_at};
@@ -27,7 +27,7 @@ const ITEMS: u64 = 24;
 
 /// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum OwnerName {
     /// The name of the module or class.
     Is(String),
     /// The function has none.
@@ -37,25 +37,31 @@ pub(super) enum Told {
 }
 
 /// The name of the module with these variables.
-pub(super) fn module(layout: &Layout, globals: u64, target: &mut dyn Target) -> Told {
+pub(super) fn module(layout: &PythonLayout, globals: u64, target: &mut dyn Target) -> OwnerName {
     let kind = dict::type_of(layout, globals, target);
     if !kind.is_some_and(|kind| dict::is_a(layout, kind, b"dict", target)) {
-        return Told::Later;
+        return OwnerName::Later;
     }
-    let Some(entries) = dict::entries(layout, globals, MAX_BEFORE, target) else { return Told::Later };
-    for dict::Entry { key, value, .. } in entries {
+    let Some(entries) = dict::entries(layout, globals, MAX_BEFORE, target) else { return OwnerName::Later };
+    for dict::DictEntry { key, value, .. } in entries {
         if value != 0 && text::is(&layout.object, target, key, "__name__") {
-            return text::string(&layout.object, target, value, MAX_NAME).map_or(Told::Later, Told::Is);
+            return text::string(&layout.object, target, value, MAX_NAME).map_or(OwnerName::Later, OwnerName::Is);
         }
     }
-    Told::Nothing
+    OwnerName::Nothing
 }
 
 /// The class of a method, found by one of its frames.
-pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64, target: &mut dyn Target) -> Told {
+pub(super) fn class(
+    layout: &PythonLayout,
+    method: MethodLayout,
+    frame: u64,
+    code: u64,
+    target: &mut dyn Target,
+) -> OwnerName {
     let field = |target: &mut dyn Target, at: u32| word(target, code.wrapping_add(at.into()));
     let (Some(variables), Some(name)) = (field(target, method.variables), field(target, layout.code.name)) else {
-        return Told::Later;
+        return OwnerName::Later;
     };
     let first = match text::length(&layout.object, target, variables) {
         Some(0) => None,
@@ -65,20 +71,20 @@ pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64
     let is_class = match first.as_deref() {
         Some("self") => false,
         Some("cls") => true,
-        _ => return Told::Nothing,
+        _ => return OwnerName::Nothing,
     };
     let value = |target: &mut dyn Target| {
         let is_it = word(target, frame.wrapping_add(layout.frame.code.into())) == Some(code);
         word(target, frame.wrapping_add(method.first_variable.into())).filter(|value| is_it && *value != 0)
     };
-    let Some(object) = value(target) else { return Told::Later };
+    let Some(object) = value(target) else { return OwnerName::Later };
     let kind = if is_class { Some(object) } else { dict::type_of(layout, object, target) };
-    let Some(kind) = kind.filter(|kind| dict::is_class(layout, *kind, target)) else { return Told::Later };
-    let Some(order) = word(target, kind.wrapping_add(ORDER)) else { return Told::Later };
+    let Some(kind) = kind.filter(|kind| dict::is_class(layout, *kind, target)) else { return OwnerName::Later };
+    let Some(order) = word(target, kind.wrapping_add(ORDER)) else { return OwnerName::Later };
     let count = text::length(&layout.object, target, order).unwrap_or(0).min(MAX_BASES);
     let mut classes = vec![0; count as usize * 8];
     if !target.read(order.wrapping_add(ITEMS), &mut classes) {
-        return Told::Later;
+        return OwnerName::Later;
     }
     let mut by_name = None;
     for at in (0..classes.len()).step_by(8) {
@@ -89,20 +95,22 @@ pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64
         let member = members.into_iter().find(|member| member.key == name && member.value != 0);
         let Some(member) = member else { continue };
         if is_made_of(layout, method, member.value, code, target) {
-            return class_name(layout, class, target).map_or(Told::Later, Told::Is);
+            return class_name(layout, class, target).map_or(OwnerName::Later, OwnerName::Is);
         }
         by_name.get_or_insert(class);
     }
     // A decorator has replaced the member. The frame still exists, so the object was that of this call.
     match by_name {
-        Some(class) if value(target) == Some(object) => class_name(layout, class, target).map_or(Told::Later, Told::Is),
-        Some(_) => Told::Later,
-        None => Told::Nothing,
+        Some(class) if value(target) == Some(object) => {
+            class_name(layout, class, target).map_or(OwnerName::Later, OwnerName::Is)
+        }
+        Some(_) => OwnerName::Later,
+        None => OwnerName::Nothing,
     }
 }
 
 /// Whether a member of a class is the function with this code, or one of Python's own wrappers around it.
-fn is_made_of(layout: &Layout, method: MethodLayout, member: u64, code: u64, target: &mut dyn Target) -> bool {
+fn is_made_of(layout: &PythonLayout, method: MethodLayout, member: u64, code: u64, target: &mut dyn Target) -> bool {
     let is_function = |target: &mut dyn Target, object: u64| {
         let kind = dict::type_of(layout, object, target);
         kind.is_some_and(|kind| dict::is_a(layout, kind, b"function", target))
@@ -122,7 +130,7 @@ fn is_made_of(layout: &Layout, method: MethodLayout, member: u64, code: u64, tar
     })
 }
 
-fn class_name(layout: &Layout, class: u64, target: &mut dyn Target) -> Option<String> {
+fn class_name(layout: &PythonLayout, class: u64, target: &mut dyn Target) -> Option<String> {
     let at = dict::type_name(layout, class, target)?;
     let mut bytes = vec![0; MAX_CLASS];
     if !target.read(at, &mut bytes) {

@@ -3,8 +3,8 @@
 //! From 3.11 on the frames of a thread are adjacent in chunks of memory, so one read gets nearly all of them; frames
 //! of generators are inside the generator objects. Up to 3.10 each frame is a separate object and needs its own read.
 
-use super::layout::{Calls, Current, FrameLayout, Instruction, Layout};
-use super::threads::State;
+use super::layout::{Calls, Current, FrameLayout, Instruction, PythonLayout};
+use super::threads::InterpreterThread;
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
@@ -25,7 +25,7 @@ const SAME_CALL: u64 = 4096;
 
 /// The result of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CaptureResult {
     /// The thread has frames.
     Frames,
     /// The thread is not executing Python code.
@@ -36,14 +36,14 @@ pub(super) enum Outcome {
 
 /// Reusable buffers.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct FrameBuffers {
     state: Vec<u8>,
     chunks: Vec<(u64, Vec<u8>)>,
     used_chunks: usize,
     chain: Vec<(u64, u64)>,
 }
 
-impl Scratch {
+impl FrameBuffers {
     /// Reads and keeps a piece of memory that contains frames.
     fn keep(&mut self, target: &mut dyn Target, start: u64, length: u64) {
         if self.chunks.len() == self.used_chunks {
@@ -98,13 +98,13 @@ impl Scratch {
 
 /// Reads the frames of the thread that has this state. At most `limit` frames are read one by one.
 pub(super) fn capture(
-    layout: &Layout,
-    state: State,
+    layout: &PythonLayout,
+    state: InterpreterThread,
     limit: usize,
     target: &mut dyn Target,
-    scratch: &mut Scratch,
+    scratch: &mut FrameBuffers,
     captured: &mut Captured,
-) -> Outcome {
+) -> CaptureResult {
     captured.clear();
     scratch.used_chunks = 0;
     let reads = u32::try_from(limit + OTHER_READS).unwrap_or(u32::MAX);
@@ -113,7 +113,7 @@ pub(super) fn capture(
     let thread = &layout.thread;
     scratch.state.resize(thread.size(), 0);
     if !target.read(state.address, &mut scratch.state) || !state.is_still(thread, &scratch.state) {
-        return Outcome::Outdated;
+        return CaptureResult::Outdated;
     }
     let field = |at: u32| word_at(&scratch.state, at as usize);
     let chunk = thread.chunk.map(|at| (field(at), field(at + 8)));
@@ -139,8 +139,8 @@ pub(super) fn capture(
     let mut begins = chain.map(|(link, ..)| (link, first));
     if let Some((link, Some(frame), previous)) = chain
         && (captured.frames.is_empty()
-            || end == End::Nowhere
-            || (end == End::Left && limit < MAX_FRAMES)
+            || end == ChainEnd::Nowhere
+            || (end == ChainEnd::Left && limit < MAX_FRAMES)
             || begins_elsewhere(&layout.frame, captured, link))
     {
         // While the evaluation function is being entered, the frame of the first link is not set yet.
@@ -152,14 +152,14 @@ pub(super) fn capture(
             }
             let seen = std::mem::take(captured);
             let again = walk(&layout.frame, second, target, scratch, captured);
-            if again == End::Reached || captured.frames.len() > seen.frames.len() {
+            if again == ChainEnd::Reached || captured.frames.len() > seen.frames.len() {
                 (end, begins) = (again, Some((before, second)));
             } else {
                 *captured = seen;
             }
         }
     }
-    (captured.cut, captured.too_many) = (end != End::Reached, end == End::TooMany);
+    (captured.cut, captured.too_many) = (end != ChainEnd::Reached, end == ChainEnd::TooMany);
     if let Some((link, frame, previous)) = chain
         && !matches!(layout.frame.calls, Calls::Owned { .. })
     {
@@ -167,9 +167,9 @@ pub(super) fn capture(
         // Meanwhile the thread may execute another frame in this call.
         let known = scratch.chain.iter_mut().find(|(link, _)| begins.is_some_and(|(first, _)| first == *link));
         known.zip(begins).into_iter().for_each(|((_, of), (_, frame))| *of = frame);
-        anchor(&scratch.chain, frame.is_some(), ended && end == End::Reached, captured);
+        anchor(&scratch.chain, frame.is_some(), ended && end == ChainEnd::Reached, captured);
     }
-    if captured.frames.is_empty() { Outcome::Idle } else { Outcome::Frames }
+    if captured.frames.is_empty() { CaptureResult::Idle } else { CaptureResult::Frames }
 }
 
 /// Whether the outermost frame of the innermost call is not near the first link of the chain. Both are local variables
@@ -181,7 +181,7 @@ fn begins_elsewhere(layout: &FrameLayout, captured: &Captured, link: u64) -> boo
 
 /// How the walk along the frames ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ChainEnd {
     /// At the outermost frame.
     Reached,
     /// There are more frames than may be read.
@@ -197,27 +197,27 @@ fn walk(
     layout: &FrameLayout,
     first: u64,
     target: &mut Bounded<'_>,
-    scratch: &mut Scratch,
+    scratch: &mut FrameBuffers,
     captured: &mut Captured,
-) -> End {
+) -> ChainEnd {
     captured.clear();
     let mut address = first;
     let mut bytes = [0; 512];
     let bytes = &mut bytes[..(layout.size as usize).min(512)];
-    let mut came = End::Nowhere;
+    let mut came = ChainEnd::Nowhere;
     let mut last = None;
     for _ in 0..2 * MAX_FRAMES {
         if address == 0 {
             came = match (layout.calls, last) {
-                (Calls::Owned { .. }, Some(..OUTERMOST)) | (Calls::Marked { .. }, Some(GENERATOR)) => End::Left,
-                _ => End::Reached,
+                (Calls::Owned { .. }, Some(..OUTERMOST)) | (Calls::Marked { .. }, Some(GENERATOR)) => ChainEnd::Left,
+                _ => ChainEnd::Reached,
             };
             break;
         }
         if address & 7 != 0 || captured.frames.len() >= MAX_FRAMES || !scratch.frame(target, address, bytes) {
             let is_limit = captured.frames.len() >= MAX_FRAMES || target.refused() > 0;
             if is_limit && address & 7 == 0 && !captured.has(address) {
-                came = End::TooMany;
+                came = ChainEnd::TooMany;
             }
             break;
         }
@@ -269,7 +269,7 @@ fn links(
     (frame, previous): (Option<u32>, u32),
     (state, size): (u64, u64),
     target: &mut dyn Target,
-    scratch: &mut Scratch,
+    scratch: &mut FrameBuffers,
     captured: &Captured,
 ) -> bool {
     scratch.chain.clear();

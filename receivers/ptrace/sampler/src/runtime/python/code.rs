@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::code_object::{CodeObject, Context, Source};
+use super::code_object::{CodeObject, CodeObjectReader, FrameContext};
 use super::copies;
-use super::layout::{Instructions, Layout};
+use super::layout::{Instructions, PythonLayout};
 use crate::arch::USER;
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::{Bounded, word};
-use crate::runtime::{CodeReader, Executed, RawFrame, Resolved, Session};
+use crate::runtime::{CodeReader, Executed, RawFrame, ResolveSession, Resolved};
 
 /// The maximum number of reads for the names of one stack.
 const MAX_READS: u32 = 1024;
@@ -27,14 +27,14 @@ const UNIT: u64 = 2;
 /// The code objects of a process.
 #[derive(Debug)]
 pub(super) struct CodeObjects {
-    layout: Layout,
+    layout: PythonLayout,
     known: Codes<CodeObject>,
     /// The address of the type of code objects.
     kind: Option<u64>,
 }
 
 impl CodeObjects {
-    pub(super) fn new(layout: Layout) -> Self {
+    pub(super) fn new(layout: PythonLayout) -> Self {
         Self { layout, known: Codes::default(), kind: None }
     }
 
@@ -44,9 +44,9 @@ impl CodeObjects {
     }
 
     /// Compares the cached code object with memory, and reads it if needed.
-    fn look(&mut self, address: u64, context: Option<Context>, session: &mut Session<'_>) -> Look {
+    fn look_up(&mut self, address: u64, context: Option<FrameContext>, session: &mut ResolveSession<'_>) -> Look {
         let Self { layout, known, kind } = self;
-        known.look(address, &mut Source { layout, kind, context }, session)
+        known.look_up(address, &mut CodeObjectReader { layout, kind, context }, session)
     }
 
     /// The instructions of a code object, or a thread's copy of them, that contain this address.
@@ -58,7 +58,7 @@ impl CodeObjects {
         {
             let own = known.code.start;
             let refused = target.refused();
-            let mut now = copies::read(at, code, target);
+            let mut now = copies::read_starts(at, code, target);
             if target.refused() == refused {
                 now.retain(|start| *start != own);
                 self.known.set_copies(code, now);
@@ -68,7 +68,7 @@ impl CodeObjects {
     }
 
     /// A known function, and the line of the instruction before an address in its code.
-    fn resolved_at(&mut self, code: u64, address: u64, session: &mut Session<'_>) -> Option<Resolved> {
+    fn resolved_at(&mut self, code: u64, address: u64, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let start = self.part(code, address, &mut session.target)?.start;
         let before = address.wrapping_sub(start).wrapping_sub(UNIT);
         let instruction = match self.layout.code.instructions {
@@ -89,7 +89,7 @@ impl CodeObjects {
     }
 
     /// The function and line of a frame whose code is known; `None` if the frame's instruction is not within it.
-    fn place(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+    fn place(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let Some(function) = known.function else {
             return Some(Resolved { location: None, code: 0..0, unknown: false });
@@ -118,7 +118,9 @@ impl CodeObjects {
         };
         let Self { layout, known, kind } = self;
         let line = match u64::try_from(offset) {
-            Ok(offset) => known.line(frame.code, offset, &mut Source { layout, kind, context: None }, session)?,
+            Ok(offset) => {
+                known.line_of(frame.code, offset, &mut CodeObjectReader { layout, kind, context: None }, session)?
+            }
             Err(_) => first_line,
         };
         let location = Some(Location::Interpreted { function, line });
@@ -139,8 +141,8 @@ impl CodeReader for CodeObjects {
         self.known.next_stack();
     }
 
-    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
-        match self.look(frame.code, Some(Context { frame: frame.address, globals: frame.owner }), session) {
+    fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
+        match self.look_up(frame.code, Some(FrameContext { frame: frame.address, globals: frame.owner }), session) {
             Look::Known => self.place(frame, session),
             // An internal frame of the interpreter.
             Look::Other => Some(Resolved { location: None, code: 0..0, unknown: false }),
@@ -154,12 +156,12 @@ impl CodeReader for CodeObjects {
 
     /// The function whose instructions include this address, and the line of the instruction before it: that one is
     /// being executed, since the address is that of the next one.
-    fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
+    fn executed(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Executed> {
         for _ in 0..MAX_FREED {
             let mut around = self.known.around(address);
             let (code, is_only) = (around.next()?, around.next().is_none());
             drop(around);
-            if let Look::Known = self.look(code, None, session) {
+            if let Look::Known = self.look_up(code, None, session) {
                 let shared = !is_only || self.has_other_owners(code, &mut session.target);
                 let resolved = self.resolved_at(code, address, session)?;
                 return Some(Executed { code, resolved, shared });
@@ -168,16 +170,16 @@ impl CodeReader for CodeObjects {
         None
     }
 
-    fn executed_among(&mut self, address: u64, words: &[u64], session: &mut Session<'_>) -> Option<Executed> {
+    fn executed_among(&mut self, address: u64, words: &[u64], session: &mut ResolveSession<'_>) -> Option<Executed> {
         let mut among = self.known.around(address).filter(|code| words.contains(code));
         let (code, None) = (among.next()?, among.next()) else { return None };
         drop(among);
-        let Look::Known = self.look(code, None, session) else { return None };
+        let Look::Known = self.look_up(code, None, session) else { return None };
         let resolved = self.resolved_at(code, address, session)?;
         Some(Executed { code, resolved, shared: false })
     }
 
-    fn meet(&mut self, address: u64, words: &[u64], session: &mut Session<'_>) -> Option<Executed> {
+    fn find_by_frames(&mut self, address: u64, words: &[u64], session: &mut ResolveSession<'_>) -> Option<Executed> {
         session.new = MAX_MET;
         let mut seen = Vec::new();
         for frame in words.iter().filter(|word| USER.contains(word) && *word & 7 == 0) {
@@ -198,7 +200,7 @@ impl CodeReader for CodeObjects {
                 continue;
             }
             let globals = word(&mut session.target, frame.wrapping_add(self.layout.frame.globals.into())).unwrap_or(0);
-            if let Look::Known = self.look(code, Some(Context { frame: *frame, globals }), session)
+            if let Look::Known = self.look_up(code, Some(FrameContext { frame: *frame, globals }), session)
                 && self.part(code, address, &mut session.target).is_some()
             {
                 return self.executed(address, session);

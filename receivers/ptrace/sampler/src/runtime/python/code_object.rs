@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::belongs::{self, Told};
+use super::belongs::{self, OwnerName};
 use super::dict;
-use super::layout::{Instructions, Layout};
+use super::layout::{Instructions, PythonLayout};
 use super::lines;
 use super::text;
 use crate::message::FunctionKind;
-use crate::runtime::codes::{Code, Reading};
+use crate::runtime::codes::{CachedCode, CodeSource};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
-use crate::runtime::{Functions, MAX_FILE, MAX_NAME, Session};
+use crate::runtime::{Functions, MAX_FILE, MAX_NAME, ResolveSession};
 
 /// The largest line table that is read, in bytes.
 const MAX_TABLE: usize = 1 << 20;
@@ -23,7 +23,7 @@ const SHIM: &str = "<shim>";
 
 /// The fields that identify a code object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct CodeObjectPrint {
     kind: u64,
     file: u64,
     name: u64,
@@ -37,7 +37,7 @@ pub(super) struct Print {
 /// A cached code object. Up to 3.10, functions of a module with equal instructions share them.
 #[derive(Debug)]
 pub(super) struct CodeObject {
-    pub(super) print: Print,
+    pub(super) print: CodeObjectPrint,
     /// `None` for the interpreter's own code.
     pub(super) function: Option<u32>,
     pub(super) code: Range<u64>,
@@ -45,12 +45,12 @@ pub(super) struct CodeObject {
     again: u8,
 }
 
-impl Code for CodeObject {
-    type Print = Print;
+impl CachedCode for CodeObject {
+    type Print = CodeObjectPrint;
 
     const MAX_SHARING: usize = 256;
 
-    fn print(&self) -> &Print {
+    fn print(&self) -> &CodeObjectPrint {
         &self.print
     }
 
@@ -61,43 +61,43 @@ impl Code for CodeObject {
 
 /// The parts of a frame that show the module or class of its function.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Context {
+pub(super) struct FrameContext {
     pub(super) frame: u64,
     pub(super) globals: u64,
 }
 
 /// Reads code objects from memory.
-pub(super) struct Source<'a> {
-    pub(super) layout: &'a Layout,
+pub(super) struct CodeObjectReader<'a> {
+    pub(super) layout: &'a PythonLayout,
     /// The type of code objects, once it is known.
     pub(super) kind: &'a mut Option<u64>,
-    pub(super) context: Option<Context>,
+    pub(super) context: Option<FrameContext>,
 }
 
 /// The data read of a code object.
-pub(super) struct Texts {
+pub(super) struct CodeObjectTexts {
     file: String,
     name: String,
     code: Range<u64>,
-    module: Told,
-    class: Told,
+    module: OwnerName,
+    class: OwnerName,
 }
 
-impl Texts {
+impl CodeObjectTexts {
     fn is_shown(&self) -> bool {
         !self.file.is_empty() && self.file != SHIM
     }
 }
 
-impl Reading for Source<'_> {
+impl CodeSource for CodeObjectReader<'_> {
     type Code = CodeObject;
-    type Texts = Texts;
+    type Texts = CodeObjectTexts;
 
-    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<CodeObjectPrint> {
         read_print(self.layout, address, &mut session.target)
     }
 
-    fn is_code(&mut self, print: &Print, session: &mut Session<'_>) -> bool {
+    fn is_code(&mut self, print: &CodeObjectPrint, session: &mut ResolveSession<'_>) -> bool {
         if *self.kind != Some(print.kind) {
             if !dict::is_a(self.layout, print.kind, b"code", &mut session.target) {
                 return false;
@@ -107,13 +107,18 @@ impl Reading for Source<'_> {
         true
     }
 
-    fn again(&self, known: &mut CodeObject) -> bool {
+    fn should_read_again(&self, known: &mut CodeObject) -> bool {
         let may = known.again > 0 && self.context.is_some();
         known.again -= u8::from(may);
         may
     }
 
-    fn texts(&mut self, address: u64, print: &Print, session: &mut Session<'_>) -> Option<Texts> {
+    fn read_texts(
+        &mut self,
+        address: u64,
+        print: &CodeObjectPrint,
+        session: &mut ResolveSession<'_>,
+    ) -> Option<CodeObjectTexts> {
         let (layout, target) = (self.layout, &mut session.target);
         let file = text::string(&layout.object, target, print.file, MAX_FILE)?;
         let name = text::string(&layout.object, target, print.name, MAX_NAME)?;
@@ -128,41 +133,43 @@ impl Reading for Source<'_> {
         };
         // More than a gigabyte cannot be a code object.
         let end = (length < 1 << 30).then(|| start.checked_add(length))??;
-        let mut texts = Texts { file, name, code: start..end, module: Told::Nothing, class: Told::Nothing };
+        let mut texts =
+            CodeObjectTexts { file, name, code: start..end, module: OwnerName::Nothing, class: OwnerName::Nothing };
         // The frame's data belongs to this function if its code is there and in use all the time.
-        if let Some(Context { frame, globals }) = self.context.filter(|_| texts.is_shown()) {
+        if let Some(FrameContext { frame, globals }) = self.context.filter(|_| texts.is_shown()) {
             let method = layout.method.map(|method| belongs::class(layout, method, frame, address, target));
-            (texts.module, texts.class) = (belongs::module(layout, globals, target), method.unwrap_or(Told::Nothing));
+            (texts.module, texts.class) =
+                (belongs::module(layout, globals, target), method.unwrap_or(OwnerName::Nothing));
         }
         Some(texts)
     }
 
-    fn make(
+    fn make_code(
         &mut self,
-        print: Print,
-        texts: Texts,
+        print: CodeObjectPrint,
+        texts: CodeObjectTexts,
         before: Option<&CodeObject>,
         functions: &mut Functions,
     ) -> CodeObject {
         let is_shown = texts.is_shown();
-        let Texts { file, name, code, module, class } = texts;
-        let is_whole = ![&module, &class].contains(&&Told::Later) && self.context.is_some();
+        let CodeObjectTexts { file, name, code, module, class } = texts;
+        let is_whole = ![&module, &class].contains(&&OwnerName::Later) && self.context.is_some();
         let again = if is_whole { 0 } else { before.map_or(MAX_AGAIN, |before| before.again) };
-        let name = if let Told::Is(class) = class { format!("{class}.{name}") } else { name };
-        let module = if let Told::Is(module) = module { module } else { String::new() };
+        let name = if let OwnerName::Is(class) = class { format!("{class}.{name}") } else { name };
+        let module = if let OwnerName::Is(module) = module { module } else { String::new() };
         let kind = FunctionKind::CPython;
         let function = is_shown.then(|| functions.number_in(&module, kind, &name, &file, print.first_line));
         CodeObject { print, function, code, again }
     }
 
-    fn line(&mut self, code: &CodeObject, offset: u64, session: &mut Session<'_>) -> Option<u32> {
+    fn read_line(&mut self, code: &CodeObject, offset: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let table = text::bytes(&self.layout.object, &mut session.target, code.print.table, MAX_TABLE)?;
         Some(lines::line(self.layout.code.lines, &table, code.print.first_line, offset).unwrap_or(0))
     }
 }
 
 /// Reads the identifying fields of the code object at an address; `None` if it cannot be read, or is not in use.
-pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option<Print> {
+pub(super) fn read_print(layout: &PythonLayout, address: u64, target: &mut Bounded<'_>) -> Option<CodeObjectPrint> {
     let code = &layout.code;
     let mut bytes = [0; 1032];
     let bytes = &mut bytes[..code.size().min(1032)];
@@ -178,7 +185,7 @@ pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>
         // It is read after the other fields, so it is this code's name if they are unchanged afterwards.
         _ => text::hash(&layout.object, target, field(code.hashed_name)).unwrap_or(0),
     };
-    Some(Print {
+    Some(CodeObjectPrint {
         kind: field(layout.object.kind),
         file: field(code.file),
         name: field(code.name),
@@ -195,7 +202,7 @@ pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>
 
 /// Whether an object is in use, judged by its head. A freed object may look unchanged while the memory it points to,
 /// such as threads' copies of its instructions, belongs to other objects.
-fn is_in_use(layout: &Layout, object: &[u8]) -> bool {
+fn is_in_use(layout: &PythonLayout, object: &[u8]) -> bool {
     if let Some((own, others)) = layout.object.references {
         return half_at(object, own as usize) != 0 || word_at(object, others as usize) >> 2 != 0;
     }

@@ -8,7 +8,7 @@ const MAX_COPIES: usize = 8192;
 
 /// The start addresses of the copies of a code object's instructions. The pointer to their list is at offset `at`. The
 /// first entry of the list is not a copy but the code object's own instructions.
-pub(super) fn read(at: u32, code: u64, target: &mut dyn Target) -> Vec<u64> {
+pub(super) fn read_starts(at: u32, code: u64, target: &mut dyn Target) -> Vec<u64> {
     let list = word(target, code.wrapping_add(u64::from(at))).filter(|list| *list != 0);
     let Some((list, length)) = list.and_then(|list| Some((list, word(target, list)?))) else { return Vec::new() };
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(MAX_COPIES).min(MAX_COPIES) * 8];

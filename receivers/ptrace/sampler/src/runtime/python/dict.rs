@@ -1,13 +1,13 @@
 //! Reads entries of dictionaries in Python's memory (CPython `Objects/dictobject.c`,
 //! `Include/internal/pycore_dict.h`).
 
-use super::layout::{Dicts, Layout};
+use super::layout::{Dicts, PythonLayout};
 use super::text;
 use crate::runtime::target::{Target, half_at, word, word_at};
 
 /// An entry of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct DictEntry {
     /// The hash of the key; 0 in tables of string keys only, which do not store it.
     pub(super) hash: u64,
     /// The addresses of key and value. The value is 0 if the entry was deleted, or if values are stored elsewhere.
@@ -16,7 +16,7 @@ pub(super) struct Entry {
 }
 
 /// The addresses of a dictionary's keys and values; 0 for the values if they are stored with the keys.
-pub(super) fn tables(layout: &Layout, address: u64, target: &mut dyn Target) -> Option<(u64, u64)> {
+pub(super) fn tables(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<(u64, u64)> {
     // Behind the head: the number of entries, a version, keys and values.
     let head = u64::from(layout.object.kind) + 8;
     let mut fields = [0; 32];
@@ -38,7 +38,7 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Reads the header of the table at an address.
-    pub(super) fn at(layout: &Layout, address: u64, target: &mut dyn Target) -> Option<Self> {
+    pub(super) fn at(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<Self> {
         let mut table = [0; 40];
         if address == 0 || !target.read(address, &mut table) {
             return None;
@@ -67,22 +67,22 @@ impl Keys {
     }
 
     /// Reads the first entries, at most `limit`.
-    pub(super) fn entries(&self, limit: usize, target: &mut dyn Target) -> Option<Vec<Entry>> {
+    pub(super) fn entries(&self, limit: usize, target: &mut dyn Target) -> Option<Vec<DictEntry>> {
         self.part(0, self.count.min(limit as u64), target)
     }
 
     /// Reads one entry.
-    pub(super) fn entry(&self, index: usize, target: &mut dyn Target) -> Option<Entry> {
+    pub(super) fn entry(&self, index: usize, target: &mut dyn Target) -> Option<DictEntry> {
         self.part(index as u64, 1, target)?.pop()
     }
 
-    fn part(&self, from: u64, count: u64, target: &mut dyn Target) -> Option<Vec<Entry>> {
+    fn part(&self, from: u64, count: u64, target: &mut dyn Target) -> Option<Vec<DictEntry>> {
         let mut bytes = vec![0; usize::try_from(count.checked_mul(self.size)?).ok()?];
         let start = self.start.wrapping_add(from.wrapping_mul(self.size));
         let hash = |entry: &[u8]| if self.key == 0 { 0 } else { word_at(entry, 0) };
         let entries = |entry: &[u8]| {
             let key = self.key as usize;
-            Entry { hash: hash(entry), key: word_at(entry, key), value: word_at(entry, key + 8) }
+            DictEntry { hash: hash(entry), key: word_at(entry, key), value: word_at(entry, key + 8) }
         };
         target.read(start, &mut bytes).then(|| bytes.chunks_exact(self.size as usize).map(entries).collect())
     }
@@ -90,41 +90,52 @@ impl Keys {
 
 /// Reads the first entries of a dictionary, at most `limit`. `None` if it cannot be read, or keeps its values
 /// elsewhere, as some dictionaries of instances do.
-pub(super) fn entries(layout: &Layout, address: u64, limit: usize, target: &mut dyn Target) -> Option<Vec<Entry>> {
+pub(super) fn entries(
+    layout: &PythonLayout,
+    address: u64,
+    limit: usize,
+    target: &mut dyn Target,
+) -> Option<Vec<DictEntry>> {
     let (keys, _) = tables(layout, address, target).filter(|(_, values)| *values == 0)?;
     Keys::at(layout, keys, target)?.entries(limit, target)
 }
 
 /// The value of a string key among the first `limit` entries of a dictionary.
-pub(super) fn get(layout: &Layout, address: u64, key: &str, limit: usize, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn get(
+    layout: &PythonLayout,
+    address: u64,
+    key: &str,
+    limit: usize,
+    target: &mut dyn Target,
+) -> Option<u64> {
     let entries = entries(layout, address, limit, target)?;
     let found = entries.iter().find(|entry| entry.value != 0 && text::is(&layout.object, target, entry.key, key))?;
     Some(found.value)
 }
 
 /// Whether a type has this name.
-pub(super) fn is_a(layout: &Layout, kind: u64, name: &[u8], target: &mut dyn Target) -> bool {
-    let mut said = [0; 16];
-    let said = &mut said[..(name.len() + 1).min(16)];
-    type_name(layout, kind, target).is_some_and(|at| target.read(at, said))
-        && said.split_last().is_some_and(|(end, said)| *end == 0 && said == name)
+pub(super) fn is_a(layout: &PythonLayout, kind: u64, name: &[u8], target: &mut dyn Target) -> bool {
+    let mut actual = [0; 16];
+    let actual = &mut actual[..(name.len() + 1).min(16)];
+    type_name(layout, kind, target).is_some_and(|at| target.read(at, actual))
+        && actual.split_last().is_some_and(|(end, actual)| *end == 0 && actual == name)
 }
 
 /// The offset of the name pointer in a type, from the end of the object head on.
 const TYPE_NAME: u64 = 8;
 
 /// The address of a type's name.
-pub(super) fn type_name(layout: &Layout, kind: u64, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn type_name(layout: &PythonLayout, kind: u64, target: &mut dyn Target) -> Option<u64> {
     word(target, kind.wrapping_add(u64::from(layout.object.kind) + 8 + TYPE_NAME))
 }
 
 /// The type of an object.
-pub(super) fn type_of(layout: &Layout, address: u64, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn type_of(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<u64> {
     word(target, address.wrapping_add(layout.object.kind.into())).filter(|_| address != 0)
 }
 
 /// Whether the object is a class (its type has `Py_TPFLAGS_TYPE_SUBCLASS`).
-pub(super) fn is_class(layout: &Layout, address: u64, target: &mut dyn Target) -> bool {
+pub(super) fn is_class(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> bool {
     const FLAGS: u64 = 168;
     let kind = type_of(layout, address, target);
     let mut bytes = [0; 4];

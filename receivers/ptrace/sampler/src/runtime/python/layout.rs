@@ -90,7 +90,7 @@ pub(super) enum Instructions {
 
 /// The format of the line table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lines {
+pub(super) enum LineFormat {
     /// `co_lnotab` (up to 3.9).
     Steps,
     /// `co_linetable` of 3.10.
@@ -109,7 +109,7 @@ pub(super) struct CodeLayout {
     /// The name whose hash is always set, because variable names are compared with it.
     pub(super) hashed_name: u32,
     pub(super) table: u32,
-    pub(super) lines: Lines,
+    pub(super) lines: LineFormat,
     /// A number that is unique to this code object.
     pub(super) version: Option<u32>,
     pub(super) instructions: Instructions,
@@ -169,7 +169,7 @@ pub(super) struct MethodLayout {
 
 /// Where an instance of a Python class keeps its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attributes {
+pub(super) enum AttributeStorage {
     /// In a dictionary that a pointer in the instance refers to (up to 3.10).
     Dictionary,
     /// In a value array whose pointer is this many bytes in front of the instance. If the pointer is 0, in a
@@ -190,12 +190,12 @@ pub(super) struct NameLayout {
     pub(super) modules: u32,
     /// In a type: the keys that its instances share.
     pub(super) shared_keys: u64,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: AttributeStorage,
 }
 
 /// All offsets of one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct PythonLayout {
     /// The first interpreter, as an offset in `_PyRuntime`.
     pub(super) interpreters: u32,
     pub(super) interpreter_next: u32,
@@ -223,15 +223,15 @@ const OBJECTS: ObjectLayout = ObjectLayout {
     text_other_data: 72,
 };
 
-impl Layout {
+impl PythonLayout {
     /// The layout of a version before 3.13.
     pub(super) fn of_minor(minor: u8) -> Option<Self> {
         Some(match minor {
-            8 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps, (360, 16), (56, 872)),
-            9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps, (360, 16), (856, 864)),
+            8 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, LineFormat::Steps, (360, 16), (56, 872)),
+            9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, LineFormat::Steps, (360, 16), (856, 864)),
             10 => {
                 let current = Current::WithChain { frame: 24, chain: 48, previous: 8 };
-                Self::of_objects(current, 96, 2, Lines::Ranges, (352, 48), (856, 872))
+                Self::of_objects(current, 96, 2, LineFormat::Ranges, (352, 48), (856, 872))
             }
             11 => Self {
                 interpreters: 40,
@@ -258,7 +258,7 @@ impl Layout {
                     name: 128,
                     hashed_name: 120,
                     table: 136,
-                    lines: Lines::Locations,
+                    lines: LineFormat::Locations,
                     version: None,
                     instructions: Instructions::Inside { at: 184, copies: None },
                 },
@@ -268,7 +268,7 @@ impl Layout {
                 names: NameLayout {
                     modules: 888,
                     shared_keys: 872,
-                    attributes: Attributes::Before { values: 32, dictionary: 24 },
+                    attributes: AttributeStorage::Before { values: 32, dictionary: 24 },
                 },
             },
             12 => Self {
@@ -296,14 +296,18 @@ impl Layout {
                     name: 128,
                     hashed_name: 120,
                     table: 136,
-                    lines: Lines::Locations,
+                    lines: LineFormat::Locations,
                     version: Some(92),
                     instructions: Instructions::Inside { at: 192, copies: None },
                 },
                 object: ObjectLayout { text_data: 40, text_other_data: 56, ..OBJECTS },
                 dicts: Dicts::Logarithmic,
                 method: None,
-                names: NameLayout { modules: 944, shared_keys: 880, attributes: Attributes::Either { pointer: 24 } },
+                names: NameLayout {
+                    modules: 944,
+                    shared_keys: 880,
+                    attributes: AttributeStorage::Either { pointer: 24 },
+                },
             },
             _ => return None,
         })
@@ -315,7 +319,7 @@ impl Layout {
         current: Current,
         instruction: u32,
         unit: u32,
-        lines: Lines,
+        lines: LineFormat,
         (first_variable, function_code): (u32, u32),
         (modules, shared_keys): (u32, u64),
     ) -> Self {
@@ -345,7 +349,7 @@ impl Layout {
             object: OBJECTS,
             dicts: Dicts::Sized,
             method: Some(MethodLayout { variables: 72, first_variable, function_code }),
-            names: NameLayout { modules, shared_keys, attributes: Attributes::Dictionary },
+            names: NameLayout { modules, shared_keys, attributes: AttributeStorage::Dictionary },
         }
     }
 }

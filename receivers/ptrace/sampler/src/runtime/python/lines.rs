@@ -1,13 +1,13 @@
 //! Finds the line of an instruction, in the three formats of line tables that Python has had.
 
-use super::layout::Lines;
+use super::layout::LineFormat;
 
 /// The line of the instruction at this offset in bytes; `None` if the table has none for it.
-pub(super) fn line(format: Lines, table: &[u8], first: u32, offset: u64) -> Option<u32> {
+pub(super) fn line(format: LineFormat, table: &[u8], first: u32, offset: u64) -> Option<u32> {
     let line = match format {
-        Lines::Steps => steps(table, i64::from(first), offset),
-        Lines::Ranges => ranges(table, i64::from(first), offset)?,
-        Lines::Locations => locations(table, i64::from(first), offset)?,
+        LineFormat::Steps => steps(table, i64::from(first), offset),
+        LineFormat::Ranges => ranges(table, i64::from(first), offset)?,
+        LineFormat::Locations => locations(table, i64::from(first), offset)?,
     };
     u32::try_from(line).ok()
 }
@@ -104,16 +104,16 @@ mod tests {
     #[test]
     fn documented_steps() {
         let table = [6, 1, 44, 5, 255, 0, 45, 1];
-        let at = |offset| line(Lines::Steps, &table, 10, offset).unwrap();
+        let at = |offset| line(LineFormat::Steps, &table, 10, offset).unwrap();
         assert_eq!([0, 5, 6, 49, 50, 349, 350].map(at), [10, 10, 11, 11, 16, 16, 17]);
-        assert_eq!(line(Lines::Steps, &[4, 0xfe], 10, 4), Some(8));
+        assert_eq!(line(LineFormat::Steps, &[4, 0xfe], 10, 4), Some(8));
     }
 
     /// Guarantees: the same for 3.10, with instructions that have no line.
     #[test]
     fn ranges_of_lines() {
         let table = [6, 1, 44, 0x80, 10, 5];
-        let at = |offset| line(Lines::Ranges, &table, 10, offset);
+        let at = |offset| line(LineFormat::Ranges, &table, 10, offset);
         assert_eq!([0, 5, 6, 49, 50, 59].map(at), [Some(11), Some(11), None, None, Some(16), Some(16)]);
         assert_eq!(at(60), None);
     }
@@ -122,23 +122,9 @@ mod tests {
     #[test]
     fn all_locations() {
         // No line; line +2, two columns; the same line; line -3 without columns; line +70 with all fields.
-        let table = [
-            0x80 | 15 << 3,
-            0x80 | 12 << 3 | 1,
-            0,
-            0,
-            0x80 | 3,
-            0,
-            0x80 | 13 << 3,
-            7,
-            0x80 | 14 << 3,
-            0x4c,
-            2,
-            0,
-            0,
-            0,
-        ];
-        let at = |offset| line(Lines::Locations, &table, 10, offset);
+        let head = |kind: u8, units: u8| 0x80 | kind << 3 | (units - 1);
+        let table = [head(15, 1), head(12, 2), 0, 0, head(0, 4), 0, head(13, 1), 7, head(14, 1), 0x4c, 2, 0, 0, 0];
+        let at = |offset| line(LineFormat::Locations, &table, 10, offset);
         assert_eq!([0, 2, 5, 6, 13, 14, 16].map(at), [None, Some(12), Some(12), Some(12), Some(12), Some(9), Some(79)]);
         assert_eq!(at(18), None);
     }
@@ -147,7 +133,7 @@ mod tests {
         /// Guarantees: no table causes a panic, or more steps than it has bytes.
         #[test]
         fn attack_tables(table in proptest::collection::vec(any::<u8>(), 0..300), first: u32, offset: u64) {
-            for format in [Lines::Steps, Lines::Ranges, Lines::Locations] {
+            for format in [LineFormat::Steps, LineFormat::Ranges, LineFormat::Locations] {
                 line(format, &table, first, offset);
             }
         }

@@ -34,52 +34,35 @@ use std::time::Instant;
 
 use self::code::CodeObjects;
 use self::layout::{Calls, Instruction};
-pub(super) use self::place::Place;
+pub(super) use self::place::{PythonPlace, SYMBOLS};
 use self::thread_names::ThreadNames;
-use self::threads::States;
+use self::threads::InterpreterThreads;
 use super::target::Target;
-use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
-use crate::address_space::Module;
-use crate::elf::SymbolNames;
-
-/// The CPython interpreter.
-#[derive(Debug, Clone, Copy)]
-pub struct Python;
-
-impl Runtime for Python {
-    fn symbols(&self) -> &'static SymbolNames {
-        &place::SYMBOLS
-    }
-
-    fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
-        let found = Place::find(module, path, target)?;
-        Ok(found.map(|place| Found { kind: FoundKind::Python(place) }))
-    }
-}
+use super::{Captured, CodeReader, Instance, MAX_FRAMES, ThreadKey};
 
 /// The reader of a Python interpreter.
 #[derive(Debug)]
-pub(super) struct Interpreter {
-    place: Place,
-    states: States,
+pub(super) struct PythonReader {
+    place: PythonPlace,
+    states: InterpreterThreads,
     names: ThreadNames,
     codes: CodeObjects,
-    scratch: capture::Scratch,
+    scratch: capture::FrameBuffers,
 }
 
-impl Interpreter {
-    pub(super) fn new(place: Place) -> Self {
+impl PythonReader {
+    pub(super) fn new(place: PythonPlace) -> Self {
         Self {
             codes: CodeObjects::new(place.layout),
             place,
-            states: States::default(),
+            states: InterpreterThreads::default(),
             names: ThreadNames::default(),
-            scratch: capture::Scratch::default(),
+            scratch: capture::FrameBuffers::default(),
         }
     }
 }
 
-impl Instance for Interpreter {
+impl Instance for PythonReader {
     fn capture(
         &mut self,
         thread: ThreadKey,
@@ -99,11 +82,11 @@ impl Instance for Interpreter {
                 return false;
             }
             let mut outdated = false;
-            for state in states.of(place, thread) {
+            for state in states.of_thread(place, thread) {
                 match capture::capture(&place.layout, state, limit, target, scratch, captured) {
-                    capture::Outcome::Frames => return true,
-                    capture::Outcome::Idle => {}
-                    capture::Outcome::Outdated => outdated = true,
+                    capture::CaptureResult::Frames => return true,
+                    capture::CaptureResult::Idle => {}
+                    capture::CaptureResult::Outdated => outdated = true,
                 }
             }
             if outdated {
@@ -125,7 +108,7 @@ impl Instance for Interpreter {
         if !states.knows(place, thread) {
             states.walk_for(thread, place, now, target);
         }
-        let ident = states.of(place, thread).next()?.thread_id;
+        let ident = states.of_thread(place, thread).next()?.thread_id;
         // Without `threading`, the first thread gets the name that it would have there.
         names.name(place, ident, now, target).or_else(|| is_first.then(|| "MainThread".to_owned()))
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::debug_offsets;
-use super::layout::Layout;
+use super::layout::PythonLayout;
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
 use crate::runtime::target::{Target, half, word_at};
@@ -13,7 +13,7 @@ const STATE: &str = "_PyRuntime";
 const EVALUATION: &str = "_PyEval_EvalFrameDefault";
 const VERSION: &str = "Py_Version";
 
-pub(super) static SYMBOLS: SymbolNames = SymbolNames {
+pub(in crate::runtime) static SYMBOLS: SymbolNames = SymbolNames {
     first: &[STATE],
     // Since Python 3.10.
     section: Some(b".PyRuntime\0"),
@@ -26,24 +26,28 @@ const KNOWN: Range<u8> = 8..15;
 
 /// A Python interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime) struct Place {
+pub(in crate::runtime) struct PythonPlace {
     /// The address of `_PyRuntime`.
     pub(in crate::runtime) runtime: u64,
     /// Its version, as in `PY_VERSION_HEX`.
     pub(in crate::runtime) version: u32,
-    pub(super) layout: Layout,
+    pub(super) layout: PythonLayout,
     /// The address range of the evaluation function, if it has a symbol.
     pub(super) evaluation: Option<Range<u64>>,
 }
 
-impl Place {
+impl PythonPlace {
     /// Finds the interpreter whose state is in this module.
-    pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
+    pub(in crate::runtime) fn find(
+        module: &Module,
+        path: &str,
+        target: &mut dyn Target,
+    ) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let Some(symbol) = object.symbol(STATE) else { return Ok(None) };
         let at = symbol.address.wrapping_add(module.bias);
-        let said = object.symbol(VERSION).and_then(|symbol| half(target, symbol.address.wrapping_add(module.bias)));
-        let version = said.or_else(|| version_of(path)).unwrap_or(0);
+        let stored = object.symbol(VERSION).and_then(|symbol| half(target, symbol.address.wrapping_add(module.bias)));
+        let version = stored.or_else(|| version_of(path)).unwrap_or(0);
         let mut place = Self::at(at, version, target)?;
         place.evaluation = object.symbol(EVALUATION).filter(|symbol| symbol.size > 0).map(|symbol| {
             let start = symbol.address.wrapping_add(module.bias);
@@ -59,7 +63,7 @@ impl Place {
         let has_table = target.read(runtime, &mut table) && word_at(&table, 0) == debug_offsets::COOKIE;
         let version = if has_table { word_at(&table, 8) as u32 } else { version };
         if version == 0 {
-            return Err("a Python whose version cannot be told: its functions are not named".to_owned());
+            return Err("a Python of an unknown version: its functions are not named".to_owned());
         }
         let (major, minor, level) = (version >> 24, (version >> 16) as u8, version >> 4 & 0xf);
         let refuse = |why: &str| {
@@ -71,8 +75,8 @@ impl Place {
         if major != 3 || !KNOWN.contains(&minor) || level != 0xf {
             return refuse("is not known");
         }
-        let layout = if has_table { debug_offsets::layout(minor, &table) } else { Layout::of_minor(minor) };
-        let Some(layout) = layout else { return refuse("says nothing sensible of its layout") };
+        let layout = if has_table { debug_offsets::layout(minor, &table) } else { PythonLayout::of_minor(minor) };
+        let Some(layout) = layout else { return refuse("has an implausible table of field offsets") };
         Ok(Self { runtime, version, layout, evaluation: None })
     }
 }
@@ -106,12 +110,12 @@ mod tests {
     /// Guarantees: an unsupported version is rejected with a message that names it, and so is a pre-release.
     #[test]
     fn refused() {
-        let refused = |version| Place::at(64, version, &mut Recording::default()).unwrap_err();
+        let refused = |version| PythonPlace::at(64, version, &mut Recording::default()).unwrap_err();
         assert!(refused(0x030f_00f0).contains("Python 3.15 is not known"));
         assert!(refused(0x0307_00f0).contains("Python 3.7 is not known"));
         assert!(refused(0x030c_00b2).contains("Python 3.12 before its release is not known"));
-        assert!(refused(0x030d_00f0).contains("says nothing sensible"));
-        assert!(refused(0).contains("cannot be told"));
-        assert!(Place::at(64, 0x030c_01f0, &mut Recording::default()).is_ok());
+        assert!(refused(0x030d_00f0).contains("has an implausible table"));
+        assert!(refused(0).contains("of an unknown version"));
+        assert!(PythonPlace::at(64, 0x030c_01f0, &mut Recording::default()).is_ok());
     }
 }

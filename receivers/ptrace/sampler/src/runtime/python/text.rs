@@ -68,7 +68,7 @@ pub(super) fn length(layout: &ObjectLayout, target: &mut dyn Target, address: u6
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Layout;
+    use super::super::layout::PythonLayout;
     use super::*;
     use crate::runtime::Recording;
 
@@ -87,7 +87,7 @@ mod tests {
     /// are not compact, or longer than their memory, are rejected; unpaired surrogates are replaced.
     #[test]
     fn strings() {
-        let layout = Layout::of_minor(12).unwrap().object;
+        let layout = PythonLayout::of_minor(12).unwrap().object;
         let read = |mut recording: Recording| string(&layout, &mut recording, 4096, 4096);
         let (ascii, compact) = (1 << 4, 1 << 3);
         assert_eq!(read(made(ascii | compact | 1, 4, 40, b"main")).as_deref(), Some("main"));
@@ -104,7 +104,7 @@ mod tests {
     /// Guarantees: a string is compared by its length, its kind and all of its characters.
     #[test]
     fn compared() {
-        let layout = Layout::of_minor(12).unwrap().object;
+        let layout = PythonLayout::of_minor(12).unwrap().object;
         let is = |mut recording: Recording, text: &str| is(&layout, &mut recording, 4096, text);
         let (ascii, compact) = (1 << 4, 1 << 3);
         assert!(is(made(ascii | compact | 1, 5, 40, b"_name"), "_name"));

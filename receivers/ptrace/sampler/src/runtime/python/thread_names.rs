@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::dict::{self, Entry, Keys};
-use super::layout::{Attributes, Layout};
-use super::place::Place;
+use super::dict::{self, DictEntry, Keys};
+use super::layout::{AttributeStorage, PythonLayout};
+use super::place::PythonPlace;
 use super::text;
 use crate::runtime::target::{Bounded, half, word};
 use crate::runtime::{Allowance, Target};
@@ -39,7 +39,13 @@ pub(super) struct ThreadNames {
 
 impl ThreadNames {
     /// The name of the thread with this ident.
-    pub(super) fn name(&mut self, place: &Place, ident: u64, now: Instant, target: &mut dyn Target) -> Option<String> {
+    pub(super) fn name(
+        &mut self,
+        place: &PythonPlace,
+        ident: u64,
+        now: Instant,
+        target: &mut dyn Target,
+    ) -> Option<String> {
         let target = &mut Bounded::new(target, ALLOWED);
         let layout = &place.layout;
         if self.active == 0 && self.due.is_none_or(|due| now >= due) {
@@ -49,7 +55,7 @@ impl ThreadNames {
         }
         let (keys, _) = dict::tables(layout, self.active, target)?;
         let keys = Keys::at(layout, keys, target)?;
-        let Entry { key, value, .. } = self.entry(&keys, ident, now, target)?;
+        let DictEntry { key, value, .. } = self.entry(&keys, ident, now, target)?;
         // If the thread object's own ident is not its key in the dictionary, the memory has been reused.
         let [name, own] = attributes(layout, value, ["_name", "_ident"], target)?;
         let name = text::string(&layout.object, target, name, MAX_NAME).filter(|_| own == key)?;
@@ -57,7 +63,7 @@ impl ThreadNames {
     }
 
     /// Finds the entry of a thread: at its last index, or else by searching.
-    fn entry(&mut self, keys: &Keys, ident: u64, now: Instant, target: &mut dyn Target) -> Option<Entry> {
+    fn entry(&mut self, keys: &Keys, ident: u64, now: Instant, target: &mut dyn Target) -> Option<DictEntry> {
         for again in [false, true] {
             if again {
                 let pause = PAUSE_OF_IDENTS.0.max(PAUSE_OF_IDENTS.1 * self.idents.len() as u32);
@@ -80,7 +86,7 @@ impl ThreadNames {
 }
 
 /// Finds the dictionary of threads.
-fn find_active(place: &Place, target: &mut dyn Target) -> Option<u64> {
+fn find_active(place: &PythonPlace, target: &mut dyn Target) -> Option<u64> {
     let layout = &place.layout;
     // In all versions, the pointer to the main interpreter follows the one to the first interpreter of the list.
     let main =
@@ -94,7 +100,7 @@ fn find_active(place: &Place, target: &mut dyn Target) -> Option<u64> {
 
 /// The values of attributes of an instance of a Python class; `None` if one is missing.
 fn attributes<const COUNT: usize>(
-    layout: &Layout,
+    layout: &PythonLayout,
     object: u64,
     names: [&str; COUNT],
     target: &mut dyn Target,
@@ -110,20 +116,20 @@ fn attributes<const COUNT: usize>(
     let flags = half(target, of_type(160))?;
     let shared = word(target, kind.wrapping_add(layout.names.shared_keys))?;
     let tables = match layout.names.attributes {
-        Attributes::Dictionary => {
+        AttributeStorage::Dictionary => {
             let at = word(target, of_type(280)).filter(|at| (1..1 << 16).contains(at))?;
             Err(word(target, object.wrapping_add(at))?)
         }
         _ if flags & MANAGED == 0 => return None,
-        Attributes::Before { values, dictionary } => match word(target, before(values))? {
+        AttributeStorage::Before { values, dictionary } => match word(target, before(values))? {
             0 => Err(word(target, before(dictionary))?),
             values => Ok((shared, values)),
         },
-        Attributes::Either { pointer } => match word(target, before(pointer))? {
+        AttributeStorage::Either { pointer } => match word(target, before(pointer))? {
             values if values & 1 == 1 => Ok((shared, values.wrapping_add(1))),
             dictionary => Err(dictionary),
         },
-        Attributes::Behind { dictionary } => match word(target, before(dictionary))? {
+        AttributeStorage::Behind { dictionary } => match word(target, before(dictionary))? {
             0 if flags & INLINE != 0 => Ok((shared, object.wrapping_add(word(target, of_type(24))?))),
             dictionary => Err(dictionary),
         },
@@ -133,7 +139,7 @@ fn attributes<const COUNT: usize>(
         Err(dictionary) => dict::tables(layout, dictionary, target)?,
     };
     // From 3.13 on values have a header.
-    let head = if matches!(layout.names.attributes, Attributes::Behind { .. }) { 8 } else { 0 };
+    let head = if matches!(layout.names.attributes, AttributeStorage::Behind { .. }) { 8 } else { 0 };
     let mut found = [None; COUNT];
     for (index, entry) in Keys::at(layout, keys, target)?.entries(MAX_ATTRIBUTES, target)?.into_iter().enumerate() {
         if let Some(at) = names.iter().position(|name| text::is(&layout.object, target, entry.key, name)) {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::layout::ThreadLayout;
-use super::place::Place;
+use super::place::PythonPlace;
 use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word, word_at};
@@ -24,7 +24,7 @@ const IDLE_PAUSES: u32 = 10;
 
 /// A thread's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct InterpreterThread {
     pub(super) address: u64,
     /// The thread pointer.
     pub(super) thread_id: u64,
@@ -32,7 +32,7 @@ pub(super) struct State {
     ids: [u32; 2],
 }
 
-impl State {
+impl InterpreterThread {
     /// Parses the bytes of a state.
     fn parse(layout: &ThreadLayout, address: u64, bytes: &[u8]) -> Self {
         let native = layout.native_id.map_or(0, |at| word_at(bytes, at as usize) as u32);
@@ -66,32 +66,32 @@ fn ids(target: &mut dyn Target, pointer: u64) -> [u32; 2] {
 
 /// The thread states found by the last walk.
 #[derive(Debug, Default)]
-pub(super) struct States {
-    known: Vec<State>,
+pub(super) struct InterpreterThreads {
+    known: Vec<InterpreterThread>,
     walked: Option<Instant>,
 }
 
-impl States {
+impl InterpreterThreads {
     /// The states of a thread.
-    pub(super) fn of(&self, place: &Place, thread: ThreadKey) -> impl Iterator<Item = State> {
+    pub(super) fn of_thread(&self, place: &PythonPlace, thread: ThreadKey) -> impl Iterator<Item = InterpreterThread> {
         let layout = place.layout.thread;
         self.known.iter().filter(move |state| state.is_of(&layout, thread)).copied()
     }
 
     /// Whether states of a thread are known.
-    pub(super) fn knows(&self, place: &Place, thread: ThreadKey) -> bool {
+    pub(super) fn knows(&self, place: &PythonPlace, thread: ThreadKey) -> bool {
         self.known.iter().any(|state| state.is_of(&place.layout.thread, thread))
     }
 
     /// Drops the states of a thread, because one of them now belongs to another thread.
-    pub(super) fn forget(&mut self, place: &Place, thread: ThreadKey) {
+    pub(super) fn forget(&mut self, place: &PythonPlace, thread: ThreadKey) {
         self.known.retain(|state| !state.is_of(&place.layout.thread, thread));
     }
 
     /// Drops the states of ended threads whose thread pointer this thread has reused: its id is now where the pointer
     /// points to, and was not there at the walk. If the C library stores ids somewhere else, nothing is dropped.
-    pub(super) fn forget_ended(&mut self, place: &Place, thread: ThreadKey, target: &mut dyn Target) {
-        let is_doubtful = |state: &State| state.has_pointer(thread) && !state.has_id(thread);
+    pub(super) fn forget_ended(&mut self, place: &PythonPlace, thread: ThreadKey, target: &mut dyn Target) {
+        let is_doubtful = |state: &InterpreterThread| state.has_pointer(thread) && !state.has_id(thread);
         if place.layout.thread.native_id.is_none()
             && self.known.iter().any(is_doubtful)
             && ids(target, thread.pointer).contains(&thread.id)
@@ -101,7 +101,13 @@ impl States {
     }
 
     /// Walks through the lists for a thread, unless that was done a moment ago. Returns whether it did.
-    pub(super) fn walk_for(&mut self, thread: ThreadKey, place: &Place, now: Instant, target: &mut dyn Target) -> bool {
+    pub(super) fn walk_for(
+        &mut self,
+        thread: ThreadKey,
+        place: &PythonPlace,
+        now: Instant,
+        target: &mut dyn Target,
+    ) -> bool {
         let pauses = if self.knows(place, thread) { IDLE_PAUSES } else { 1 };
         let pause = PAUSE.0.max(PAUSE.1 * self.known.len() as u32) * pauses;
         if self.walked.is_some_and(|at| now < at + pause) {
@@ -113,7 +119,7 @@ impl States {
     }
 
     /// Walks through the lists.
-    pub(super) fn walk(&mut self, place: &Place, target: &mut dyn Target) {
+    pub(super) fn walk(&mut self, place: &PythonPlace, target: &mut dyn Target) {
         self.known.clear();
         let layout = &place.layout;
         let mut interpreter = word(target, place.runtime.wrapping_add(u64::from(layout.interpreters)));
@@ -125,7 +131,7 @@ impl States {
                 && self.known.len() < MAX_STATES
                 && target.read(address, &mut bytes)
             {
-                let mut state = State::parse(&layout.thread, address, &bytes);
+                let mut state = InterpreterThread::parse(&layout.thread, address, &bytes);
                 if layout.thread.native_id.is_none() {
                     state.ids = ids(target, state.thread_id);
                 }

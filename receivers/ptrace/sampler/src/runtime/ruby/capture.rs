@@ -5,7 +5,7 @@
 //! its values: its method, the environment around it, and flags (ruby/ruby `vm_core.h`). Environments of closures are
 //! in separate objects.
 
-use super::layout::Layout;
+use super::layout::RubyLayout;
 use crate::runtime::target::{Allowance, Bounded, Target, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
@@ -65,7 +65,7 @@ pub(super) struct Mark {
 
 /// Reusable buffers.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct ContextBuffers {
     frames: Vec<u8>,
     values: Vec<u8>,
     /// The address of the innermost tag, and all tags, innermost first.
@@ -119,11 +119,11 @@ impl Values<'_, '_> {
 
 /// Reads the frames of an execution context. At most `limit` environments are read one by one.
 pub(super) fn capture(
-    layout: &Layout,
+    layout: &RubyLayout,
     context: u64,
     limit: usize,
     target: &mut dyn Target,
-    scratch: &mut Scratch,
+    scratch: &mut ContextBuffers,
     captured: &mut Captured,
 ) -> bool {
     captured.clear();
@@ -197,7 +197,7 @@ pub(super) fn capture(
     !captured.frames.is_empty()
 }
 
-impl Scratch {
+impl ContextBuffers {
     /// Reads the chain of tags on the native stack.
     pub(super) fn read_marks(&mut self, saved: Saved, target: &mut dyn Target) {
         let (size, pointer, label, before) = saved.layout();

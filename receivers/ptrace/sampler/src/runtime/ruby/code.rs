@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use super::layout::Layout;
+use super::layout::RubyLayout;
 use super::methods::{self, CFunction};
 use super::objects;
 use super::search::Located;
-use super::sequences::{Owner, Sequence, Source};
+use super::sequences::{Owner, Sequence, SequenceReader};
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::word;
-use crate::runtime::{CodeReader, Executed, MAX_NAME, RawFrame, Resolved, Session};
+use crate::runtime::{CodeReader, Executed, MAX_NAME, RawFrame, ResolveSession, Resolved};
 
 /// The maximum number of reads for the names of one stack.
 const MAX_READS: u32 = 4096;
@@ -18,7 +18,7 @@ const MAX_READS: u32 = 4096;
 /// The cached sequences and C functions of a process.
 #[derive(Debug)]
 pub(super) struct Sequences {
-    layout: Layout,
+    layout: RubyLayout,
     /// The addresses of the interpreter's data, as far as they were found.
     pub(super) located: Located,
     /// Whether the register in which the executing function keeps its frame is known: only then a frame's address can
@@ -34,7 +34,7 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    pub(super) fn new(layout: Layout, located: Located) -> Self {
+    pub(super) fn new(layout: RubyLayout, located: Located) -> Self {
         let (known, natives) = (Codes::default(), Codes::default());
         Self { layout, located, frame_in_register: false, known, natives, stack: 0, names: None }
     }
@@ -45,21 +45,21 @@ impl Sequences {
     }
 
     /// Compares the cached sequence with memory, and reads it if needed. Returns whether it is known.
-    fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
-        self.known.look(address, &mut Source(&self.layout), session) == Look::Known
+    fn look_up(&mut self, address: u64, session: &mut ResolveSession<'_>) -> bool {
+        self.known.look_up(address, &mut SequenceReader(&self.layout), session) == Look::Known
     }
 
     /// The C function of a method.
-    fn native(&mut self, method: u64, session: &mut Session<'_>) -> Option<Resolved> {
+    fn native(&mut self, method: u64, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let Self { layout, located, names, natives, .. } = self;
-        let look = natives.look(method, &mut methods::Source { layout, located: *located, names }, session);
+        let look = natives.look_up(method, &mut methods::MethodReader { layout, located: *located, names }, session);
         let known = natives.get(method).filter(|_| look == Look::Known)?;
         let location = Some(Location::Interpreted { function: known.function, line: 0 });
         Some(Resolved { location, code: 0..0, unknown: false })
     }
 
     /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is not within it.
-    fn place(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+    fn place(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
         if !code.contains(&frame.instruction) {
@@ -68,13 +68,13 @@ impl Sequences {
         }
         let method = if known.method.is_some() && self.layout.class.is_some() { frame.owner } else { 0 };
         let function = self.function(frame.code, method, session)?;
-        let line = self.known.line(frame.code, frame.instruction, &mut Source(&self.layout), session)?;
+        let line = self.known.line_of(frame.code, frame.instruction, &mut SequenceReader(&self.layout), session)?;
         Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
     }
 
     /// The function of a sequence as part of this method. The class may have been replaced or renamed, so the cached
     /// name is valid only if the class is unchanged.
-    fn function(&mut self, code: u64, method: u64, session: &mut Session<'_>) -> Option<u32> {
+    fn function(&mut self, code: u64, method: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let (stack, layout, target) = (self.stack, &self.layout, &mut session.target);
         let known = self.known.get_mut(code)?;
         let before = known.owners.iter_mut().find(|owner| owner.method == method);
@@ -85,20 +85,21 @@ impl Sequences {
         }
         // The method must be the one with this sequence; otherwise the frame has changed since.
         let of = known.print.method;
-        let found = if method == 0 { None } else { methods::read(method, target).filter(|found| found.body == of) };
+        let found =
+            if method == 0 { None } else { methods::read_method(method, target).filter(|found| found.body == of) };
         let class = found.map_or(0, |found| found.owner);
-        let said = if class == 0 { None } else { objects::class(layout, target, class) };
-        if let (Some(owner), Some(_)) = (before, said)
-            && (owner.class, owner.said) == (class, said)
+        let described = if class == 0 { None } else { objects::class(layout, target, class) };
+        if let (Some(owner), Some(_)) = (before, described)
+            && (owner.class, owner.described) == (class, described)
         {
             owner.checked = stack;
             return Some(owner.function);
         }
-        let name = said.and_then(|said| Some((said.name(layout, target, MAX_NAME)?, said.join())));
-        let is_still = method == 0 || (said.is_some() && objects::class(layout, target, class) == said);
+        let name = described.and_then(|class| Some((class.name(layout, target, MAX_NAME)?, class.join())));
+        let is_still = method == 0 || (described.is_some() && objects::class(layout, target, class) == described);
         let function = known.function(name.filter(|_| is_still), session.functions);
         if is_still {
-            known.add(Owner { method, class, said, function, checked: stack });
+            known.add(Owner { method, class, described, function, checked: stack });
         }
         Some(function)
     }
@@ -120,11 +121,11 @@ impl CodeReader for Sequences {
         self.names = None;
     }
 
-    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+    fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         if frame.instruction == 0 {
             return self.native(frame.code, session);
         }
-        if self.look(frame.code, session) { self.place(frame, session) } else { None }
+        if self.look_up(frame.code, session) { self.place(frame, session) } else { None }
     }
 
     fn sampled(&mut self, at: Option<Instant>, now: Instant) {
@@ -134,12 +135,12 @@ impl CodeReader for Sequences {
 
     /// The function whose words include this address, if it is known and unchanged, and the line of the instruction
     /// before the address.
-    fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
+    fn executed(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Executed> {
         if address & 7 != 0 {
             return None;
         }
         let code = self.known.around(address).last()?;
-        if !self.look(code, session) {
+        if !self.look_up(code, session) {
             return None;
         }
         // Only the frame shows which class has the method. If several do, it is unknown.
@@ -154,7 +155,7 @@ impl CodeReader for Sequences {
     }
 
     /// The function whose words include this address, if the frame at the first word still executes it.
-    fn meet(&mut self, address: u64, words: &[u64], session: &mut Session<'_>) -> Option<Executed> {
+    fn find_by_frames(&mut self, address: u64, words: &[u64], session: &mut ResolveSession<'_>) -> Option<Executed> {
         let frame = words.first().copied().filter(|frame| self.frame_in_register && frame & 7 == 0)?;
         let sequence = word(&mut session.target, frame.wrapping_add(16))?;
         // A known sequence was already looked up by the address, so this is a different one.
@@ -162,6 +163,6 @@ impl CodeReader for Sequences {
             return None;
         }
         session.new = 1;
-        if self.look(sequence, session) { self.executed(address, session) } else { None }
+        if self.look_up(sequence, session) { self.executed(address, session) } else { None }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct ClassLayout {
 
 /// The offsets of a minor version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct RubyLayout {
     /// In a ractor: the list of its threads, and its link in the list of ractors.
     pub(super) ractor_threads: u32,
     pub(super) ractor_node: u32,
@@ -56,9 +56,9 @@ pub(super) struct Layout {
     pub(super) last_operator: u64,
 }
 
-impl Layout {
+impl RubyLayout {
     /// The layout of a minor version, if it is supported.
-    pub(super) fn of(major: u8, minor: u8) -> Option<Self> {
+    pub(super) fn of_version(major: u8, minor: u8) -> Option<Self> {
         const SINGLETON: [u64; 2] = [1 << 12, 1 << 13];
         let old = Self {
             ractor_threads: 304,

@@ -4,7 +4,7 @@
 //! the number of described positions up to a given one follows: six words with the counts of the first 54 positions,
 //! then blocks of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
 
-use super::layout::Layout;
+use super::layout::RubyLayout;
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
 
 /// The first words: positions in all of them and in each word, and the bits of a count.
@@ -18,7 +18,7 @@ const COUNT_BITS: u64 = 9;
 /// The line at a position of a sequence with these descriptions (address, count and index); 0 if it has none. `None`
 /// if it cannot be read.
 pub(super) fn line(
-    layout: &Layout,
+    layout: &RubyLayout,
     (info, count, index): (u64, u32, u64),
     position: u64,
     target: &mut Bounded<'_>,
@@ -75,7 +75,7 @@ mod tests {
                 index.push((0..64).fold(0, |bits, bit| bits | u64::from(described.contains(&(first + bit))) << bit));
             }
         }
-        let layout = Layout::of(3, 3).unwrap();
+        let layout = RubyLayout::of_version(3, 3).unwrap();
         let mut recording = Recording::default();
         recording.add(0x1000, &index.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>());
         let mut info = Vec::new();

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::layout::Layout;
+use super::layout::RubyLayout;
 use super::objects::{self, Class, METHOD, VARIABLES};
 use super::search::{self, Located};
 use crate::message::FunctionKind;
-use crate::runtime::codes::{Code, Reading};
+use crate::runtime::codes::{CachedCode, CodeSource};
 use crate::runtime::target::{Bounded, Target, word_at};
-use crate::runtime::{Functions, MAX_NAME, Session};
+use crate::runtime::{Functions, MAX_NAME, ResolveSession};
 
 /// The path shown for C functions.
 const NO_FILE: &str = "<cfunc>";
@@ -24,7 +24,7 @@ pub(super) struct Method {
 }
 
 /// Reads a method. A frame may refer to it through the object of its special variables.
-pub(super) fn read(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
+pub(super) fn read_method(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
     let mut bytes = [0; 40];
     let mut at = address;
     for _ in 0..2 {
@@ -52,7 +52,7 @@ pub(super) fn read(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
 
 /// The fingerprints of a C function's method and of its class; none for the class if it is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct MethodPrint {
     method: [u64; 5],
     class: Option<Class>,
 }
@@ -60,16 +60,16 @@ pub(super) struct Print {
 /// A cached C function.
 #[derive(Debug)]
 pub(super) struct CFunction {
-    print: Print,
+    print: MethodPrint,
     pub(super) function: u32,
 }
 
-impl Code for CFunction {
-    type Print = Print;
+impl CachedCode for CFunction {
+    type Print = MethodPrint;
 
     const MAX_SHARING: usize = 1;
 
-    fn print(&self) -> &Print {
+    fn print(&self) -> &MethodPrint {
         &self.print
     }
 
@@ -79,25 +79,25 @@ impl Code for CFunction {
 }
 
 /// Reads C functions from memory.
-pub(super) struct Source<'a> {
-    pub(super) layout: &'a Layout,
+pub(super) struct MethodReader<'a> {
+    pub(super) layout: &'a RubyLayout,
     pub(super) located: Located,
     /// The array of symbol names, once it was needed for this stack.
     pub(super) names: &'a mut Option<Option<u64>>,
 }
 
-impl Reading for Source<'_> {
+impl CodeSource for MethodReader<'_> {
     type Code = CFunction;
     /// The name, including that of its class.
     type Texts = String;
 
-    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
-        let method = read(address, &mut session.target)?;
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<MethodPrint> {
+        let method = read_method(address, &mut session.target)?;
         let class = objects::class(self.layout, &mut session.target, method.owner);
-        Some(Print { method: method.print, class })
+        Some(MethodPrint { method: method.print, class })
     }
 
-    fn texts(&mut self, _address: u64, print: &Print, session: &mut Session<'_>) -> Option<String> {
+    fn read_texts(&mut self, _address: u64, print: &MethodPrint, session: &mut ResolveSession<'_>) -> Option<String> {
         let (layout, target) = (self.layout, &mut session.target);
         let names = self.names.get_or_insert_with(|| search::names(self.located, layout, target));
         let [.., number] = print.method;
@@ -106,11 +106,17 @@ impl Reading for Source<'_> {
         Some(class.map_or(name.clone(), |(class, join)| format!("{class}{join}{name}")))
     }
 
-    fn make(&mut self, print: Print, name: String, _: Option<&CFunction>, functions: &mut Functions) -> CFunction {
+    fn make_code(
+        &mut self,
+        print: MethodPrint,
+        name: String,
+        _: Option<&CFunction>,
+        functions: &mut Functions,
+    ) -> CFunction {
         CFunction { print, function: functions.number(FunctionKind::Ruby, &name, NO_FILE, 0) }
     }
 
-    fn line(&mut self, _code: &CFunction, _instruction: u64, _session: &mut Session<'_>) -> Option<u32> {
+    fn read_line(&mut self, _code: &CFunction, _instruction: u64, _session: &mut ResolveSession<'_>) -> Option<u32> {
         Some(0)
     }
 }

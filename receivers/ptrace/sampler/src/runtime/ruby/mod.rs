@@ -31,33 +31,16 @@ use std::time::{Duration, Instant};
 
 use self::capture::Saved;
 use self::code::Sequences;
-pub(super) use self::place::Place;
-use self::search::{Code, Executors};
-use self::threads::Threads;
+pub(super) use self::place::{RubyPlace, SYMBOLS};
+use self::search::{ExecutorCode, Executors};
+use self::threads::RubyThreads;
 use super::target::Target;
-use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
-use crate::address_space::Module;
-use crate::elf::SymbolNames;
+use super::{Captured, CodeReader, Instance, MAX_FRAMES, ThreadKey};
 
 /// The first and the longest pause before something that failed is tried again: the interpreter may be starting.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// The shortest pause between two reads of code.
 const PAUSE_OF_CODE: Duration = Duration::from_secs(5);
-
-/// The CRuby interpreter.
-#[derive(Debug, Clone, Copy)]
-pub struct Ruby;
-
-impl Runtime for Ruby {
-    fn symbols(&self) -> &'static SymbolNames {
-        &place::SYMBOLS
-    }
-
-    fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
-        let found = Place::find(module, target)?;
-        Ok(found.map(|place| Found { kind: FoundKind::Ruby(place) }))
-    }
-}
 
 /// A failed attempt that is repeated after growing pauses.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +54,7 @@ impl Attempts {
         Self { due: Instant::now(), pause }
     }
 
-    fn again(&mut self, now: Instant) {
+    fn postpone(&mut self, now: Instant) {
         self.due = now + self.pause;
         self.pause = (self.pause * 2).min(PAUSE.1);
     }
@@ -79,34 +62,34 @@ impl Attempts {
 
 /// The reader of a Ruby interpreter.
 #[derive(Debug)]
-pub(super) struct Interpreter {
-    place: Place,
+pub(super) struct RubyReader {
+    place: RubyPlace,
     /// The slice of variables to be searched next.
     slice: u64,
     searches: Attempts,
-    threads: Threads,
+    threads: RubyThreads,
     /// The code that executes Ruby, and when it is read again if that failed.
-    code: Option<Arc<Code>>,
+    code: Option<Arc<ExecutorCode>>,
     readings: Attempts,
     /// The functions that execute Ruby, and when they are looked for next.
     executors: Option<Executors>,
     comparisons: Attempts,
     codes: Sequences,
-    scratch: capture::Scratch,
+    scratch: capture::ContextBuffers,
 }
 
-impl Interpreter {
-    pub(super) fn new(place: Place) -> Self {
+impl RubyReader {
+    pub(super) fn new(place: RubyPlace) -> Self {
         Self {
             slice: 0,
             searches: Attempts::new(PAUSE.0),
-            threads: Threads::default(),
+            threads: RubyThreads::default(),
             code: place.code.clone(),
             readings: Attempts::new(PAUSE_OF_CODE),
             executors: None,
             comparisons: Attempts::new(PAUSE.0),
             codes: Sequences::new(place.layout.clone(), place.located),
-            scratch: capture::Scratch::default(),
+            scratch: capture::ContextBuffers::default(),
             place,
         }
     }
@@ -116,18 +99,18 @@ impl Interpreter {
         if self.codes.located.is_whole() || now < self.searches.due {
             return;
         }
-        search::look(&self.place, self.slice, &mut self.codes.located, target);
+        search::search_slice(&self.place, self.slice, &mut self.codes.located, target);
         self.slice += 1;
         if self.slice == search::SLICES {
             self.slice = 0;
-            self.searches.again(now);
+            self.searches.postpone(now);
         }
     }
 
     /// Reads the code that executes Ruby, once the frames of a thread show where it is.
     fn read_code(&mut self, captured: &Captured, now: Instant, target: &mut dyn Target) {
         if self.code.is_none() && self.place.object.is_some() && now >= self.readings.due {
-            self.readings.again(now);
+            self.readings.postpone(now);
             self.code = search::code(&self.place, captured, target).map(Arc::new);
         }
     }
@@ -145,11 +128,11 @@ impl Interpreter {
                 return;
             }
         }
-        self.comparisons.again(now);
+        self.comparisons.postpone(now);
     }
 }
 
-impl Instance for Interpreter {
+impl Instance for RubyReader {
     fn capture(
         &mut self,
         thread: ThreadKey,

@@ -3,7 +3,7 @@
 //! Every object begins with a word of flags that includes its type (ruby/ruby `include/ruby/internal/value_type.h` and
 //! `fl_type.h`), so memory that was freed or moved meanwhile is detected.
 
-use super::layout::Layout;
+use super::layout::RubyLayout;
 use crate::runtime::target::{Target, word, word_at};
 
 const KIND: u64 = 0x1f;
@@ -36,7 +36,7 @@ pub(super) fn is_internal(flags: u64, kind: u64) -> bool {
 }
 
 /// Reads the bytes of a string, at most `limit`.
-pub(super) fn string(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+pub(super) fn string(layout: &RubyLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     let mut head = [0; 40];
     if address & 7 != 0 || !target.read(address, &mut head) {
         return None;
@@ -85,7 +85,7 @@ pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Opti
 }
 
 /// Reads the path of a file, which is a string, or an array of two paths of which the real path is preferred.
-pub(super) fn path(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+pub(super) fn path(layout: &RubyLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     if let Some(path) = string(layout, target, address, limit) {
         return Some(path);
     }
@@ -95,7 +95,7 @@ pub(super) fn path(layout: &Layout, target: &mut dyn Target, address: u64, limit
 
 /// The name of a symbol by its id. `names` is the array of arrays of names.
 pub(super) fn symbol(
-    layout: &Layout,
+    layout: &RubyLayout,
     target: &mut dyn Target,
     names: u64,
     number: u64,
@@ -109,7 +109,7 @@ pub(super) fn symbol(
 
 /// Whether this is the array of arrays of names: operators have the id of their character, so the name at `+` must be
 /// that.
-pub(super) fn is_symbols(layout: &Layout, target: &mut dyn Target, address: u64) -> bool {
+pub(super) fn is_symbols(layout: &RubyLayout, target: &mut dyn Target, address: u64) -> bool {
     symbol(layout, target, address, u64::from(b'+'), 8).as_deref() == Some("+")
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Class {
 
 impl Class {
     /// Reads the name, if there is one. It is right if the class is unchanged afterwards.
-    pub(super) fn name(&self, layout: &Layout, target: &mut dyn Target, limit: usize) -> Option<String> {
+    pub(super) fn name(&self, layout: &RubyLayout, target: &mut dyn Target, limit: usize) -> Option<String> {
         if self.path == 0 { None } else { string(layout, target, self.path, limit) }
     }
 
@@ -136,7 +136,7 @@ impl Class {
 }
 
 /// Reads the fingerprint of a class; `None` if it cannot be read, or class names are not supported.
-pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64) -> Option<Class> {
+pub(super) fn class(layout: &RubyLayout, target: &mut dyn Target, address: u64) -> Option<Class> {
     let of = layout.class?;
     let mut bytes = [0; 192];
     let mut read = |address: u64, target: &mut dyn Target| {

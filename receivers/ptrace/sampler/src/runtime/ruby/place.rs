@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::layout::Layout;
-use super::search::{self, Code, Located};
+use super::layout::RubyLayout;
+use super::search::{self, ExecutorCode, Located};
 use crate::address_space::Module;
 use crate::elf::{Object, SymbolNames};
 use crate::runtime::target::Target;
@@ -14,23 +14,23 @@ const VERSION: &str = "ruby_version";
 const MARKER: &str = "rb_cObject";
 const MACHINE: &str = "ruby_current_vm_ptr";
 
-pub(super) static SYMBOLS: SymbolNames =
+pub(in crate::runtime) static SYMBOLS: SymbolNames =
     SymbolNames { first: &[VERSION], section: None, others: || vec![MARKER, MACHINE], text: None };
 
 /// A Ruby interpreter.
 #[derive(Debug, Clone)]
-pub(in crate::runtime) struct Place {
+pub(in crate::runtime) struct RubyPlace {
     /// The variables near which its data is; `None` if the data's address is known.
     pub(super) around: Option<Around>,
     /// Its version: major, minor and teeny number in the upper three bytes.
     pub(in crate::runtime) version: u32,
-    pub(super) layout: Layout,
+    pub(super) layout: RubyLayout,
     /// Its file, and the load bias of that.
     pub(super) object: Option<(Arc<Object>, u64)>,
     /// The data found so far.
     pub(super) located: Located,
     /// The code that executes Ruby, if it could be read already.
-    pub(super) code: Option<Arc<Code>>,
+    pub(super) code: Option<Arc<ExecutorCode>>,
 }
 
 /// An exported variable of an interpreter, and the pointer to the virtual machine if its symbol is exported.
@@ -40,7 +40,7 @@ pub(super) struct Around {
     pub(super) machine: Option<u64>,
 }
 
-impl PartialEq for Place {
+impl PartialEq for RubyPlace {
     fn eq(&self, other: &Self) -> bool {
         let file = |place: &Self| place.object.as_ref().map(|(object, bias)| (object.id(), *bias));
         // If more data is known by now, this is not equal, so that a new reader starts with that data.
@@ -51,11 +51,11 @@ impl PartialEq for Place {
     }
 }
 
-impl Eq for Place {}
+impl Eq for RubyPlace {}
 
-impl Place {
+impl RubyPlace {
     /// Finds the interpreter whose data is in this module.
-    pub(super) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<Self>, String> {
+    pub(in crate::runtime) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let at = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
         let (Some(version), Some(marker)) = (at(VERSION), at(MARKER)) else { return Ok(None) };
@@ -63,8 +63,8 @@ impl Place {
         if !target.read(version, &mut text) {
             return Ok(None);
         }
-        let version = parse(&text).ok_or("a Ruby whose version cannot be told: its functions are not named")?;
-        let mut place = Self::of(version)?;
+        let version = parse(&text).ok_or("a Ruby of an unknown version: its functions are not named")?;
+        let mut place = Self::with_version(version)?;
         place.around = Some(Around { marker, machine: at(MACHINE) });
         place.object = Some((Arc::clone(object), module.bias));
         place.located = search::locate(&place, target);
@@ -81,13 +81,13 @@ impl Place {
     /// The interpreter with this virtual machine and this symbol table.
     #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn at(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
-        Ok(Self { located: Located { machine, symbols }, ..Self::of(version)? })
+        Ok(Self { located: Located { machine, symbols }, ..Self::with_version(version)? })
     }
 
     /// An interpreter of this version, of which nothing else is known.
-    fn of(version: u32) -> Result<Self, String> {
+    fn with_version(version: u32) -> Result<Self, String> {
         let [major, minor, ..] = version.to_be_bytes();
-        let layout = Layout::of(major, minor).ok_or_else(|| {
+        let layout = RubyLayout::of_version(major, minor).ok_or_else(|| {
             format!("Ruby {major}.{minor} is not known: its functions are not named (those of 3.0 to 3.4 are)")
         })?;
         Ok(Self { around: None, version, layout, object: None, located: Located::default(), code: None })
@@ -124,10 +124,10 @@ mod tests {
     /// Guarantees: unsupported versions are rejected with a message that names them.
     #[test]
     fn refused() {
-        let refused = |version| Place::at(64, 64, version).unwrap_err();
+        let refused = |version| RubyPlace::at(64, 64, version).unwrap_err();
         assert!(refused(0x0207_0400).starts_with("Ruby 2.7 is not known"));
         assert!(refused(0x0305_0000).starts_with("Ruby 3.5 is not known"));
         assert!(refused(0x0400_0100).starts_with("Ruby 4.0 is not known"));
-        assert!((0..5).all(|minor| Place::at(64, 64, 0x0300_0000 | minor << 16).is_ok()));
+        assert!((0..5).all(|minor| RubyPlace::at(64, 64, 0x0300_0000 | minor << 16).is_ok()));
     }
 }

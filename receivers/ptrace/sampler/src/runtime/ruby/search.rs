@@ -10,10 +10,10 @@
 
 use std::ops::Range;
 
-use super::capture::{Mark, Saved, Scratch, capture};
-use super::layout::Layout;
+use super::capture::{ContextBuffers, Mark, Saved, capture};
+use super::layout::RubyLayout;
 use super::objects::is_symbols;
-use super::place::{Around, Place};
+use super::place::{Around, RubyPlace};
 use crate::arch::USER;
 use crate::runtime::target::{Allowance, Bounded, Target, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES};
@@ -61,19 +61,19 @@ impl Located {
 }
 
 /// Finds as much of an interpreter's data as exists already. Reads up to thousands of words.
-pub(super) fn locate(place: &Place, target: &mut dyn Target) -> Located {
+pub(super) fn locate(place: &RubyPlace, target: &mut dyn Target) -> Located {
     let mut located = place.located;
     for slice in 0..SLICES {
         if located.is_whole() {
             break;
         }
-        look(place, slice, &mut located, target);
+        search_slice(place, slice, &mut located, target);
     }
     located
 }
 
 /// Searches one of the [`SLICES`] of an interpreter's variables for its data.
-pub(super) fn look(place: &Place, slice: u64, located: &mut Located, target: &mut dyn Target) {
+pub(super) fn search_slice(place: &RubyPlace, slice: u64, located: &mut Located, target: &mut dyn Target) {
     let Some(Around { marker, machine: pointer }) = place.around else { return };
     let mut target = Bounded::new(target, OF_SLICE);
     let target: &mut dyn Target = &mut target;
@@ -138,7 +138,7 @@ impl Executors {
 /// The code that executes Ruby: the function that executes instructions, and each function that may be its caller,
 /// with the addresses after the calls in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Code {
+pub(super) struct ExecutorCode {
     core: Range<u64>,
     /// Whether it keeps the next instruction in R14 and the frame in R15.
     in_registers: bool,
@@ -147,7 +147,7 @@ pub(super) struct Code {
 
 /// Reads the code, given the first instruction of any sequence. This reads hundreds of kilobytes, so it must not be
 /// done while a thread is stopped.
-fn read_code(place: &Place, instruction: u64, target: &mut dyn Target) -> Option<Code> {
+fn read_code(place: &RubyPlace, instruction: u64, target: &mut dyn Target) -> Option<ExecutorCode> {
     let (object, bias) = place.object.as_ref()?;
     let tables = object.tables()?;
     let function = |address: u64| {
@@ -169,7 +169,7 @@ fn read_code(place: &Place, instruction: u64, target: &mut dyn Target) -> Option
         }
     }
     let in_registers = has_registers(core.start, target);
-    Some(Code { core, in_registers, outers })
+    Some(ExecutorCode { core, in_registers, outers })
 }
 
 /// Whether code keeps the next instruction in R14 and the frame in R15, which GCC is told to do (ruby/ruby
@@ -190,7 +190,7 @@ fn has_registers(start: u64, target: &mut dyn Target) -> bool {
 }
 
 /// Reads the code, using the sequences that a thread executes.
-pub(super) fn code(place: &Place, captured: &Captured, target: &mut dyn Target) -> Option<Code> {
+pub(super) fn code(place: &RubyPlace, captured: &Captured, target: &mut dyn Target) -> Option<ExecutorCode> {
     let sequence = captured.frames.iter().find(|frame| frame.instruction != 0)?.code;
     let body = word(target, sequence.wrapping_add(16))?;
     let words = word(target, body.wrapping_add(8))?;
@@ -199,17 +199,17 @@ pub(super) fn code(place: &Place, captured: &Captured, target: &mut dyn Target) 
 }
 
 /// Reads the code, using the sequence that the main thread executes, if it has started.
-pub(super) fn main_code(place: &Place, target: &mut dyn Target) -> Option<Code> {
+pub(super) fn main_code(place: &RubyPlace, target: &mut dyn Target) -> Option<ExecutorCode> {
     let machine = Some(place.located.machine).filter(|machine| *machine != 0)?;
     let thread = word(target, machine.wrapping_add(MAIN_THREAD))?;
     let context = word(target, thread.wrapping_add(u64::from(place.layout.thread_context)))?;
-    let (mut scratch, mut captured) = (Scratch::default(), Captured::default());
+    let (mut scratch, mut captured) = (ContextBuffers::default(), Captured::default());
     capture(&place.layout, context, MAX_FRAMES, target, &mut scratch, &mut captured);
     code(place, &captured, target)
 }
 
 /// Finds the functions by a thread's tags, which were read with this layout.
-pub(super) fn executors(code: &Code, saved: Saved, marks: &[Mark]) -> Option<Executors> {
+pub(super) fn executors(code: &ExecutorCode, saved: Saved, marks: &[Mark]) -> Option<Executors> {
     let marks = marks.get(..MAX_COMPARED).unwrap_or(marks);
     code.outers.iter().find_map(|(outer, inside)| {
         let label = match saved {
@@ -252,7 +252,7 @@ fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
 }
 
 /// Returns the array of symbol names.
-pub(super) fn names(located: Located, layout: &Layout, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn names(located: Located, layout: &RubyLayout, target: &mut dyn Target) -> Option<u64> {
     let names = word(target, located.symbols).filter(|_| located.symbols != 0)?;
     is_symbols(layout, target, names).then_some(names)
 }
@@ -261,7 +261,7 @@ pub(super) fn names(located: Located, layout: &Layout, target: &mut dyn Target) 
 mod tests {
     use super::*;
     use crate::runtime::Recording;
-    use crate::runtime::recording::Counted;
+    use crate::runtime::recording::{Counted, recording};
 
     /// Guarantees: code that loads R14 from the frame in R15 and jumps is recognized, with both forms of the jump that
     /// GCC emits and with another instruction in between, and other code is not.
@@ -289,9 +289,9 @@ mod tests {
     fn attack_endless_code() {
         for code in [0..u64::MAX, 0x1000..u64::MAX - NEAR] {
             let mut recording = Recording::default();
-            let mut counted = Counted { recording: &mut recording, reads: 0 };
+            let mut counted = Counted { target: &mut recording, reads: 0 };
             assert_eq!(calls(&code, &mut counted), []);
-            assert_eq!(counted.reads, OF_CODE.reads);
+            assert_eq!(counted.reads, OF_CODE.reads as usize);
         }
     }
 
@@ -299,8 +299,7 @@ mod tests {
     /// variables below and above the marker, slice by slice; pointers to other memory are skipped.
     #[test]
     fn variables() {
-        let bytes: &[u8] = include_bytes!("../../../tests/recordings/ruby-3.1.bin");
-        let mut recording = Recording::parse(bytes).unwrap();
+        let mut recording = recording("ruby-3.1");
         let (machine, symbols) = (recording.runtime, recording.pointer);
         let names = word(&mut recording, symbols).unwrap();
         let marker = 0x5000_0000u64;
@@ -314,13 +313,13 @@ mod tests {
         recording.add(marker - 0x3008, &machine.to_le_bytes());
         recording.add(marker + 0x4010, &names.to_le_bytes());
         recording.add(marker + 0x10, &marker.to_le_bytes());
-        let mut place = Place::at(0, 0, recording.version).unwrap();
+        let mut place = RubyPlace::at(0, 0, recording.version).unwrap();
         place.around = Some(Around { marker, machine: None });
         let found = Located { machine, symbols: marker + 0x4010 };
         assert_eq!(locate(&place, &mut recording), found);
         let mut located = Located::default();
         let slices = (0..SLICES).find(|slice| {
-            look(&place, *slice, &mut located, &mut recording);
+            search_slice(&place, *slice, &mut located, &mut recording);
             located.is_whole()
         });
         assert_eq!((located, slices), (found, Some(32)));

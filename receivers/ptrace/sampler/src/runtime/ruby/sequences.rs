@@ -5,13 +5,13 @@
 
 use std::ops::Range;
 
-use super::layout::Layout;
+use super::layout::RubyLayout;
 use super::lines;
 use super::objects::{self, Class, SEQUENCE};
 use crate::message::FunctionKind;
-use crate::runtime::codes::{Code, Reading};
+use crate::runtime::codes::{CachedCode, CodeSource};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
-use crate::runtime::{Functions, MAX_FILE, MAX_NAME, Session};
+use crate::runtime::{Functions, MAX_FILE, MAX_NAME, ResolveSession};
 
 /// The size of a word of a sequence, and the maximum number of words.
 const WORD: u64 = 8;
@@ -33,7 +33,7 @@ const EVALUATED: &str = "<compiled>";
 
 /// The fields that identify a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct SequencePrint {
     body: u64,
     words: u64,
     count: u32,
@@ -48,7 +48,7 @@ pub(super) struct Print {
 /// A cached sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    pub(super) print: Print,
+    pub(super) print: SequencePrint,
     file: String,
     label: String,
     /// The length of the label before the method's name in bytes, and that name; `None` outside of methods.
@@ -66,18 +66,18 @@ pub(super) struct Owner {
     pub(super) method: u64,
     /// Its class, and the fingerprint of the class.
     pub(super) class: u64,
-    pub(super) said: Option<Class>,
+    pub(super) described: Option<Class>,
     pub(super) function: u32,
     /// The number of the last stack for which it was compared with memory.
     pub(super) checked: u64,
 }
 
-impl Code for Sequence {
-    type Print = Print;
+impl CachedCode for Sequence {
+    type Print = SequencePrint;
 
     const MAX_SHARING: usize = 8;
 
-    fn print(&self) -> &Print {
+    fn print(&self) -> &SequencePrint {
         &self.print
     }
 
@@ -109,26 +109,31 @@ impl Sequence {
 }
 
 /// Reads sequences from memory.
-pub(super) struct Source<'a>(pub(super) &'a Layout);
+pub(super) struct SequenceReader<'a>(pub(super) &'a RubyLayout);
 
-impl Reading for Source<'_> {
+impl CodeSource for SequenceReader<'_> {
     type Code = Sequence;
     type Texts = Sequence;
 
-    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<SequencePrint> {
         read_print(self.0, address, &mut session.target)
     }
 
-    fn texts(&mut self, _address: u64, print: &Print, session: &mut Session<'_>) -> Option<Sequence> {
+    fn read_texts(
+        &mut self,
+        _address: u64,
+        print: &SequencePrint,
+        session: &mut ResolveSession<'_>,
+    ) -> Option<Sequence> {
         read_new(self.0, *print, &mut session.target)
     }
 
-    fn make(&mut self, _: Print, sequence: Sequence, _: Option<&Sequence>, _: &mut Functions) -> Sequence {
+    fn make_code(&mut self, _: SequencePrint, sequence: Sequence, _: Option<&Sequence>, _: &mut Functions) -> Sequence {
         sequence
     }
 
     /// The line of the instruction before this one.
-    fn line(&mut self, code: &Sequence, instruction: u64, session: &mut Session<'_>) -> Option<u32> {
+    fn read_line(&mut self, code: &Sequence, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let position = (instruction.wrapping_sub(code.code.start) / WORD).saturating_sub(1);
         let [info, count, index] = code.print.info;
         lines::line(self.0, (info, count as u32, index), position, &mut session.target)
@@ -146,11 +151,11 @@ fn body(address: u64, target: &mut Bounded<'_>) -> Option<(u64, [u8; BODY_SIZE])
     target.read(body, &mut bytes).then_some((body, bytes))
 }
 
-fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option<Print> {
+fn read_print(layout: &RubyLayout, address: u64, target: &mut Bounded<'_>) -> Option<SequencePrint> {
     let (body, bytes) = body(address, target)?;
     let mut text = [0; TEXT_SIZE];
     text.copy_from_slice(bytes.get(TEXT..TEXT + TEXT_SIZE)?);
-    Some(Print {
+    Some(SequencePrint {
         body,
         words: word_at(&bytes, WORDS.1),
         count: half_at(&bytes, WORDS.0),
@@ -166,7 +171,7 @@ fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option
     })
 }
 
-fn read_new(layout: &Layout, print: Print, target: &mut Bounded<'_>) -> Option<Sequence> {
+fn read_new(layout: &RubyLayout, print: SequencePrint, target: &mut Bounded<'_>) -> Option<Sequence> {
     let text = |at: usize| word_at(&print.text, at);
     let file = objects::path(layout, target, text(0), MAX_FILE)?;
     let mut label = objects::string(layout, target, text(16), MAX_NAME)?;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::layout::{Layout, ThreadPointer};
+use super::layout::{RubyLayout, ThreadPointer};
 use super::search::MACHINE_OF_THREAD;
 use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
@@ -21,16 +21,16 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 const RACTORS: u64 = 8;
 /// The threads found by the last walk: the native id and the address of each.
 #[derive(Debug, Default)]
-pub(super) struct Threads {
+pub(super) struct RubyThreads {
     known: Vec<(u32, u64)>,
     not_before: Option<Instant>,
 }
 
-impl Threads {
+impl RubyThreads {
     /// The execution context of a thread: that of its current fiber, if it executes a Ruby thread at all.
     pub(super) fn context(
         &mut self,
-        layout: &Layout,
+        layout: &RubyLayout,
         machine: u64,
         thread: ThreadKey,
         now: Instant,
@@ -41,8 +41,8 @@ impl Threads {
                 if self.not_before.is_some_and(|due| now < due) {
                     return None;
                 }
-                let met = self.walk(layout, machine, target);
-                self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * met));
+                let seen = self.walk(layout, machine, target);
+                self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * seen));
             }
             let found = self.known.iter().find(|(id, _)| *id == thread.id && *id != 0);
             if let Some((_, address)) = found.copied() {
@@ -58,9 +58,9 @@ impl Threads {
     }
 
     /// Walks through the lists. Returns the number of threads seen, including those that no native thread executes.
-    fn walk(&mut self, layout: &Layout, machine: u64, target: &mut dyn Target) -> u32 {
+    fn walk(&mut self, layout: &RubyLayout, machine: u64, target: &mut dyn Target) -> u32 {
         self.known.clear();
-        let mut met = 0;
+        let mut seen = 0;
         let ractors = machine.wrapping_add(RACTORS);
         let mut ractor = word(target, ractors);
         for _ in 0..MAX_RACTORS {
@@ -70,10 +70,10 @@ impl Threads {
             // The link is the first field of a thread.
             let mut thread = word(target, threads);
             while let Some(address) = thread.filter(|thread| *thread != threads && *thread != 0)
-                && met < MAX_THREADS
+                && seen < MAX_THREADS
             {
                 // Each step counts, also for a thread without an id, which is not stored.
-                met += 1;
+                seen += 1;
                 for id in ids(layout, address, target) {
                     self.known.push((id, address));
                 }
@@ -81,12 +81,12 @@ impl Threads {
             }
             ractor = word(target, node);
         }
-        met
+        seen
     }
 }
 
 /// The native ids that a Ruby thread may have.
-fn ids(layout: &Layout, thread: u64, target: &mut dyn Target) -> impl Iterator<Item = u32> {
+fn ids(layout: &RubyLayout, thread: u64, target: &mut dyn Target) -> impl Iterator<Item = u32> {
     let (of, at) = match layout.thread_pointer {
         ThreadPointer::Direct { at } => (Some(thread), at),
         ThreadPointer::Native { thread: native, at } => (word(target, thread.wrapping_add(u64::from(native))), at),
@@ -96,6 +96,6 @@ fn ids(layout: &Layout, thread: u64, target: &mut dyn Target) -> impl Iterator<I
     ids.into_iter().flatten().flatten().filter(|id| *id != 0)
 }
 
-fn is_of(layout: &Layout, thread: u64, id: u32, target: &mut dyn Target) -> bool {
+fn is_of(layout: &RubyLayout, thread: u64, id: u32, target: &mut dyn Target) -> bool {
     ids(layout, thread, target).any(|known| known == id)
 }

@@ -8,7 +8,7 @@ mod targets;
 use std::collections::BTreeMap;
 
 #[cfg(test)]
-pub(super) use self::reader::Reader;
+pub(super) use self::reader::*;
 #[cfg(test)]
 pub(super) use self::targets::{Changing, Counted, Hidden};
 use super::target::{Target, half_at, word_at};
@@ -33,7 +33,7 @@ impl Found {
     ///
     /// A message for the operator: why its frames cannot be read.
     pub fn python(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
-        python::Place::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
+        python::PythonPlace::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
     }
 
     /// Creates a PHP interpreter from the address of its `executor_globals` alone. `version` has major, minor and
@@ -43,7 +43,7 @@ impl Found {
     ///
     /// A message for the operator: why its frames cannot be read.
     pub fn php(globals: u64, version: u32) -> Result<Self, String> {
-        php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
+        php::PhpPlace::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
     }
 
     /// Creates a Ruby interpreter from the addresses of its virtual machine and of the variable with the symbol names.
@@ -53,12 +53,12 @@ impl Found {
     ///
     /// A message for the operator: why its frames cannot be read.
     pub fn ruby(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
-        ruby::Place::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
+        ruby::RubyPlace::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
     }
 
     /// Creates a V8 from its constants.
     fn v8(constants: v8::Constants) -> Result<Self, String> {
-        v8::Layout::of(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
+        v8::V8Layout::from_constants(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
     }
 
     /// Creates an empty recording of this interpreter and one of its threads.
@@ -210,31 +210,5 @@ impl Target for Recording {
             bytes.copy_from_slice(found);
             true
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: parts that touch or overlap are read as one, the last bytes win, gaps are unreadable, and a
-    /// recording is the same after it was written and parsed.
-    #[test]
-    fn parts() {
-        let kind = Some(FunctionKind::Php);
-        let mut recording = Recording { kind, runtime: 1, version: 2, thread: 3, pointer: 4, ..Recording::default() };
-        recording.add(100, &[1; 8]);
-        recording.add(116, &[3; 4]);
-        recording.add(108, &[2; 4]);
-        recording.add(104, &[9; 2]);
-        let mut bytes = [0; 12];
-        assert!(recording.read(100, &mut bytes));
-        assert_eq!(bytes, [1, 1, 1, 1, 9, 9, 1, 1, 2, 2, 2, 2]);
-        assert!(!recording.read(101, &mut bytes));
-        recording.add(110, &[7; 6]);
-        assert_eq!(recording.parts.len(), 1);
-        assert_eq!(Recording::parse(&recording.to_bytes()), Some(recording.clone()));
-        assert_eq!(Recording::parse(&recording.to_bytes()[..50]), None);
-        assert_eq!(Recording::parse(b"PBRUNTM"), None);
     }
 }

@@ -26,14 +26,14 @@ impl Recording {
 
 /// Counts reads, to check that they are bounded.
 pub(in crate::runtime) struct Counted<'a> {
-    pub(in crate::runtime) recording: &'a mut Recording,
-    pub(in crate::runtime) reads: u32,
+    pub(in crate::runtime) target: &'a mut dyn Target,
+    pub(in crate::runtime) reads: usize,
 }
 
 impl Target for Counted<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.reads += 1;
-        self.recording.read(address, bytes)
+        self.target.read(address, bytes)
     }
 }
 
@@ -53,10 +53,23 @@ impl Target for Hidden<'_> {
 
 /// Memory that changes before one of the reads.
 pub(in crate::runtime) struct Changing {
-    pub(in crate::runtime) before: Recording,
-    pub(in crate::runtime) after: Recording,
-    pub(in crate::runtime) reads: usize,
+    before: Recording,
+    after: Recording,
+    reads: usize,
     pub(in crate::runtime) at: usize,
+}
+
+impl Changing {
+    /// Calls `read` once for each of its reads at which memory may change, and a last time without a change.
+    pub(in crate::runtime) fn at_all_moments(before: &Recording, after: &Recording, mut read: impl FnMut(&mut Self)) {
+        for at in 0.. {
+            let mut changing = Self { before: before.clone(), after: after.clone(), reads: 0, at };
+            read(&mut changing);
+            if changing.reads < at {
+                return;
+            }
+        }
+    }
 }
 
 impl Target for Changing {

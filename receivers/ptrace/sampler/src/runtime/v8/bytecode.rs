@@ -31,7 +31,7 @@ pub(super) struct Bytecodes {
 
 impl Bytecodes {
     /// Returns the byte code at an address, and reads it again if it has changed.
-    pub(super) fn look(&mut self, address: u64, heap: &mut Heap<'_, '_>) -> Option<&Bytecode> {
+    pub(super) fn look_up(&mut self, address: u64, heap: &mut Heap<'_, '_>) -> Option<&Bytecode> {
         let layout = heap.layout;
         let mut bytes = [0; 48];
         if !heap.read(address, 0, &mut bytes) {

@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
 use super::heap::{Heap, is_object, number};
-use super::positions::{self, Position};
+use super::positions::{self, SourcePosition};
 use crate::runtime::target::{half_at, word_at};
 
 /// Limits of the cache: number of code objects, and bytes of their tables.
@@ -59,7 +59,7 @@ pub(super) struct Optimized {
     /// The functions that were inlined into it.
     functions: Vec<u64>,
     /// The position of each inlined call, and the number of the inlined function.
-    calls: Vec<(Position, i32)>,
+    calls: Vec<(SourcePosition, i32)>,
     pub(super) table: Vec<u8>,
     detail: Detail,
 }
@@ -77,7 +77,7 @@ enum Detail {
 
 /// A known piece of compiled code.
 #[derive(Debug)]
-struct Known {
+struct KnownCode {
     end: u64,
     object: u64,
     /// The fields compared to see whether the code is still the same.
@@ -89,7 +89,7 @@ struct Known {
 /// The compiled code of a process.
 #[derive(Debug, Default)]
 pub(super) struct Codes {
-    known: BTreeMap<u64, Known>,
+    known: BTreeMap<u64, KnownCode>,
     tables: usize,
     strange: HashSet<u64, RandomState>,
     turn: u64,
@@ -128,7 +128,8 @@ impl Codes {
             return None;
         }
         if known.checked != self.turn {
-            let now = read(known.object, heap).filter(|code| code.print == known.print && code.start == start);
+            let now =
+                read_code_object(known.object, heap).filter(|code| code.print == known.print && code.start == start);
             if now.is_none() {
                 self.forget(start);
                 return None;
@@ -172,7 +173,7 @@ impl Codes {
             self.detailed[0] += u32::from(code.detail == Detail::All);
             self.detailed[1] += u32::from(code.detail == Detail::Calls);
         }
-        let known = Known { end: code.end, object: code.object, print: code.print, what, checked: self.turn };
+        let known = KnownCode { end: code.end, object: code.object, print: code.print, what, checked: self.turn };
         self.known.insert(code.start, known);
         Some(code.start)
     }
@@ -225,7 +226,7 @@ impl Optimized {
 }
 
 /// A `Code` object whose fields are consistent.
-struct Code {
+struct CompiledCode {
     object: u64,
     start: u64,
     end: u64,
@@ -234,7 +235,7 @@ struct Code {
 }
 
 /// Reads a `Code` object.
-fn read(object: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
+fn read_code_object(object: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
     let fields = heap.layout.code;
     let mut bytes = [0; 64];
     if !heap.read(object, 0, &mut bytes) {
@@ -254,11 +255,11 @@ fn read(object: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
     let print =
         [map, field(fields.deoptimization), field(fields.positions), u64::from(half(fields.flags)), u64::from(size)];
     // The lowest bits are the kind.
-    Some(Code { object, start, end: start.checked_add(u64::from(size))?, kind: half(fields.flags) & 15, print })
+    Some(CompiledCode { object, start, end: start.checked_add(u64::from(size))?, kind: half(fields.flags) & 15, print })
 }
 
 /// Searches backwards for the start of the code that contains this address.
-fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
+fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
     let head = heap.layout.head;
     let mut candidates = MAX_CANDIDATES;
     let mut bytes = [0; (STEP + 256) as usize];
@@ -290,7 +291,7 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
                 };
                 if let Some(object) = object {
                     candidates = candidates.checked_sub(1)?;
-                    if let Some(code) = read(object, heap)
+                    if let Some(code) = read_code_object(object, heap)
                         && code.start == at.wrapping_add(head)
                         && (code.start..code.end).contains(&address)
                         && holds(object, at, heap)
@@ -311,7 +312,7 @@ fn holds(object: u64, holder: u64, heap: &mut Heap<'_, '_>) -> bool {
     heap.field(object, stream) == Some(holder + 1)
 }
 
-fn what(code: &Code, heap: &mut Heap<'_, '_>) -> Option<What> {
+fn what(code: &CompiledCode, heap: &mut Heap<'_, '_>) -> Option<What> {
     let kinds = heap.layout.kinds;
     let [_, deoptimization, positions, ..] = code.print;
     if code.kind == kinds.baseline {
@@ -331,7 +332,7 @@ fn what(code: &Code, heap: &mut Heap<'_, '_>) -> Option<What> {
     let count = usize::try_from(number(*data.get(1)?)?).ok()?.min(MAX_INLINED);
     let calls = heap.bytes(*data.get(layout.inlined)?, MAX_INLINED * INLINED_CALL)?;
     let calls = calls.as_chunks::<INLINED_CALL>().0.iter();
-    let calls: Vec<_> = calls.map(|call| (Position(word_at(call, 0)), half_at(call, 8).cast_signed())).collect();
+    let calls: Vec<_> = calls.map(|call| (SourcePosition(word_at(call, 0)), half_at(call, 8).cast_signed())).collect();
     let functions = if count > 0 { heap.elements(*data.get(layout.literals)?, count)? } else { Vec::new() };
     // Weak references have another tag.
     let functions = functions.into_iter().map(|function| function & !2).collect();
@@ -343,7 +344,7 @@ fn what(code: &Code, heap: &mut Heap<'_, '_>) -> Option<What> {
 /// Determines which instructions have positions in the table. If only calls have them, each entry is followed by a
 /// call before the next entry. All instructions have positions under Node, `--detailed-line-info`, debuggers and V8's
 /// profiler.
-fn detail(code: &Code, table: &[u8], heap: &mut Heap<'_, '_>) -> Detail {
+fn detail(code: &CompiledCode, table: &[u8], heap: &mut Heap<'_, '_>) -> Detail {
     /// How many entries are examined, and how far behind its entry a call may be, in bytes.
     const MOST: usize = 64;
     const NEAR: usize = 32;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::bytecode::Bytecodes;
 use super::code::{Codes, What};
-use super::functions::{Known, SharedFunctions};
+use super::functions::{KnownFunction, SharedFunctions};
 use super::heap::{Heap, is_object, number};
-use super::layout::Layout;
+use super::layout::V8Layout;
 use super::positions;
 use crate::message::{FunctionKind, Location};
 use crate::runtime::target::word_at;
-use crate::runtime::{CodePlace, Functions, Named};
+use crate::runtime::{CodePlace, Functions, NativelyNamed};
 use crate::unwind::{FRAME_POINTER, Frame, StackMemory};
 
 /// The maximum frame size of the outermost known function, in bytes.
@@ -84,20 +84,20 @@ impl<'a> OneFrame<'a> {
 
 /// The meaning of a native frame.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum FrameMeaning {
     /// Functions, innermost first, with the character offset of the position in each, if known.
-    Functions(Vec<(Known, Option<u32>)>),
+    Functions(Vec<(KnownFunction, Option<u32>)>),
     /// This function, or one that was inlined into it.
-    Inlined(Known),
+    Inlined(KnownFunction),
     /// This function or one inlined into it, in code without positions. V8's own profiler reports the outer function,
     /// and so does this sampler, which counts these cases.
-    Outermost(Known),
+    Outermost(KnownFunction),
     /// The code of a regular expression.
     RegularExpression,
     /// A function that could not be determined.
     Unknown,
     /// A built-in function that is called by this one.
-    Calls(Box<Told>),
+    Calls(Box<FrameMeaning>),
 }
 
 /// How many bytes of tables may still be scanned for one stack.
@@ -120,7 +120,7 @@ impl Walk {
 }
 
 /// Determines the meaning of the native frames of one stack.
-pub(super) struct Reader<'a, 'b> {
+pub(super) struct FrameNamer<'a, 'b> {
     pub(super) heap: Heap<'a, 'b>,
     pub(super) known: &'a mut SharedFunctions,
     pub(super) codes: &'a mut Codes,
@@ -129,9 +129,9 @@ pub(super) struct Reader<'a, 'b> {
     pub(super) walk: Walk,
 }
 
-impl Reader<'_, '_> {
+impl FrameNamer<'_, '_> {
     /// Determines the meaning of a frame; `None` if the native frame is shown unchanged.
-    pub(super) fn tell(&mut self, one: &OneFrame<'_>, place: CodePlace) -> Option<Told> {
+    pub(super) fn interpret(&mut self, one: &OneFrame<'_>, place: CodePlace) -> Option<FrameMeaning> {
         match place {
             CodePlace::Generated => self.generated(one),
             CodePlace::Builtin | CodePlace::Other => self.builtin(one),
@@ -139,16 +139,16 @@ impl Reader<'_, '_> {
     }
 
     /// A frame of code that was compiled at run time.
-    fn generated(&mut self, one: &OneFrame<'_>) -> Option<Told> {
+    fn generated(&mut self, one: &OneFrame<'_>) -> Option<FrameMeaning> {
         let Some(start) = self.codes.find(one.lookup, &mut self.heap) else {
             // The code object was not found: use the function stored in the frame.
             let known = one.words.and_then(|words| self.compiled(words.function));
-            return Some(known.map_or(Told::Unknown, |known| Told::Functions(vec![(known, None)])));
+            return Some(known.map_or(FrameMeaning::Unknown, |known| FrameMeaning::Functions(vec![(known, None)])));
         };
         let offset = one.lookup.wrapping_sub(start);
         match self.codes.get(start)? {
             What::Other => self.builtin(one),
-            What::RegularExpression => Some(Told::RegularExpression),
+            What::RegularExpression => Some(FrameMeaning::RegularExpression),
             What::Baseline { bytecode, table } => {
                 let (bytecode, table) = (*bytecode, Arc::clone(table));
                 let (function, in_frame) = match one.words {
@@ -156,42 +156,42 @@ impl Reader<'_, '_> {
                     // The frame has not been set up yet.
                     None => (one.called?, None),
                 };
-                let Some(known) = self.compiled(function) else { return Some(Told::Unknown) };
+                let Some(known) = self.compiled(function) else { return Some(FrameMeaning::Unknown) };
                 // While a frame is set up, the byte code is stored last.
                 if in_frame != Some(bytecode) && !self.belongs(&known, bytecode) {
-                    return Some(Told::Unknown);
+                    return Some(FrameMeaning::Unknown);
                 }
                 let position = self.position(bytecode, |layout, code| {
                     positions::bytecode_offset(&table, layout.sizes.as_ref()?, code, offset)
                 });
-                Some(Told::Functions(vec![(known, position)]))
+                Some(FrameMeaning::Functions(vec![(known, position)]))
             }
             What::Optimized(code) => {
                 let function = code.function;
                 if code.table.is_empty() && code.has_inlined() {
-                    return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Outermost));
+                    return Some(self.compiled_from(function).map_or(FrameMeaning::Unknown, FrameMeaning::Outermost));
                 }
                 // The leaf is not at a call, so the position of the preceding call does not show which function it
                 // executes.
                 let is_told = !one.is_leaf || !code.has_inlined() || self.codes.is_detailed(code);
                 let chain = if is_told && self.walk.may(code.table.len()) { code.at(offset) } else { None };
                 let Some(chain) = chain else {
-                    return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Inlined));
+                    return Some(self.compiled_from(function).map_or(FrameMeaning::Unknown, FrameMeaning::Inlined));
                 };
-                let mut told = Vec::with_capacity(chain.len());
+                let mut functions = Vec::with_capacity(chain.len());
                 for (one, position) in chain {
                     let Some(known) = self.compiled_from(one) else {
-                        return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Inlined));
+                        return Some(self.compiled_from(function).map_or(FrameMeaning::Unknown, FrameMeaning::Inlined));
                     };
-                    told.push((known, position));
+                    functions.push((known, position));
                 }
-                Some(Told::Functions(told))
+                Some(FrameMeaning::Functions(functions))
             }
         }
     }
 
     /// A frame of one of V8's built-in functions: of the bytecode interpreter, or of the language's library.
-    fn builtin(&mut self, one: &OneFrame<'_>) -> Option<Told> {
+    fn builtin(&mut self, one: &OneFrame<'_>) -> Option<FrameMeaning> {
         let words = one.words?;
         let layout = self.heap.layout;
         let offset = number(words.offset).and_then(|offset| u64::try_from(offset).ok());
@@ -199,28 +199,32 @@ impl Reader<'_, '_> {
         let map = is_object(words.function).then(|| self.heap.field(words.function, 0))?;
         if !map.is_some_and(|map| self.heap.is_function(map)) {
             // The executed function was moved meanwhile; other such frames do not belong to a function.
-            return is_bytecode.then_some(Told::Unknown);
+            return is_bytecode.then_some(FrameMeaning::Unknown);
         }
-        let Some(known) = self.function(words.function) else { return is_bytecode.then_some(Told::Unknown) };
+        let Some(known) = self.function(words.function) else { return is_bytecode.then_some(FrameMeaning::Unknown) };
         if known.builtin && known.is_anonymous() && !is_bytecode {
             // Its native symbol is more precise.
             return None;
         }
         if known.builtin {
             // Byte code was compiled from a source; if the source is missing, V8 has discarded it meanwhile.
-            return Some(if is_bytecode { Told::Unknown } else { Told::Functions(vec![(known, None)]) });
+            return Some(if is_bytecode {
+                FrameMeaning::Unknown
+            } else {
+                FrameMeaning::Functions(vec![(known, None)])
+            });
         }
         let Some(offset) = offset.filter(|_| is_bytecode) else { return self.caller_of_builtin(one, known) };
         if !self.belongs(&known, words.bytecode) {
-            return Some(Told::Unknown);
+            return Some(FrameMeaning::Unknown);
         }
         let at = offset.checked_sub(layout.bytecode_start.saturating_sub(1))?;
         let position = self.position(words.bytecode, |_, _| Some(at));
-        Some(Told::Functions(vec![(known, position)]))
+        Some(FrameMeaning::Functions(vec![(known, position)]))
     }
 
     /// The compiled function that called a built-in function which has no frame.
-    fn caller_of_builtin(&mut self, one: &OneFrame<'_>, known: Known) -> Option<Told> {
+    fn caller_of_builtin(&mut self, one: &OneFrame<'_>, known: KnownFunction) -> Option<FrameMeaning> {
         if !one.is_leaf {
             return None;
         }
@@ -231,14 +235,14 @@ impl Reader<'_, '_> {
             if found.is_some_and(|what| matches!(what, What::Baseline { .. } | What::Optimized(_))) {
                 let caller =
                     OneFrame { frame: one.frame, lookup, is_leaf: false, words: one.words, called: None, top: [0; 4] };
-                return self.generated(&caller).map(|told| Told::Calls(Box::new(told)));
+                return self.generated(&caller).map(|meaning| FrameMeaning::Calls(Box::new(meaning)));
             }
         }
-        Some(Told::Calls(Box::new(Told::Functions(vec![(known, None)]))))
+        Some(FrameMeaning::Calls(Box::new(FrameMeaning::Functions(vec![(known, None)]))))
     }
 
     /// Returns the function of a closure (`JSFunction`).
-    fn function(&mut self, function: u64) -> Option<Known> {
+    fn function(&mut self, function: u64) -> Option<KnownFunction> {
         let mut bytes = [0; 40];
         if !self.heap.read(function, 0, &mut bytes) || !self.heap.is_function(word_at(&bytes, 0)) {
             return None;
@@ -247,25 +251,25 @@ impl Reader<'_, '_> {
             Some(rest) if rest.len() >= 8 => word_at(rest, 0),
             _ => self.heap.field(function, self.heap.layout.shared)?,
         };
-        self.look(shared)
+        self.look_up(shared)
     }
 
     /// Returns the function of a closure, if it was compiled at run time.
-    fn compiled(&mut self, function: u64) -> Option<Known> {
+    fn compiled(&mut self, function: u64) -> Option<KnownFunction> {
         self.function(function).filter(has_source)
     }
 
     /// Returns the function with this `SharedFunctionInfo`, if it was compiled at run time.
-    fn compiled_from(&mut self, shared: u64) -> Option<Known> {
-        self.look(shared).filter(has_source)
+    fn compiled_from(&mut self, shared: u64) -> Option<KnownFunction> {
+        self.look_up(shared).filter(has_source)
     }
 
-    fn look(&mut self, shared: u64) -> Option<Known> {
-        self.known.look(shared, &mut self.heap, self.functions)
+    fn look_up(&mut self, shared: u64) -> Option<KnownFunction> {
+        self.known.look_up(shared, &mut self.heap, self.functions)
     }
 
     /// Whether the byte code belongs to a function: the function's code is this byte code or was compiled from it.
-    fn belongs(&mut self, known: &Known, bytecode: u64) -> bool {
+    fn belongs(&mut self, known: &KnownFunction, bytecode: u64) -> bool {
         if known.code == bytecode {
             return true;
         }
@@ -285,8 +289,8 @@ impl Reader<'_, '_> {
     }
 
     /// The source position in byte code at the offset that `at` computes.
-    fn position(&mut self, bytecode: u64, at: impl FnOnce(&Layout, &[u8]) -> Option<u64>) -> Option<u32> {
-        let bytecode = self.bytecodes.look(bytecode, &mut self.heap)?;
+    fn position(&mut self, bytecode: u64, at: impl FnOnce(&V8Layout, &[u8]) -> Option<u64>) -> Option<u32> {
+        let bytecode = self.bytecodes.look_up(bytecode, &mut self.heap)?;
         // The table of Sparkplug's code has an entry for each instruction.
         if !self.walk.may(bytecode.positions.len() + bytecode.code.len()) {
             return None;
@@ -296,30 +300,30 @@ impl Reader<'_, '_> {
     }
 
     /// Adds the result for a native frame to `named`.
-    pub(super) fn put(&mut self, frame: usize, told: Told, named: &mut Named) {
+    pub(super) fn put(&mut self, frame: usize, meaning: FrameMeaning, named: &mut NativelyNamed) {
         let mut add = |function, line| named.locations.push((frame, Location::Interpreted { function, line }));
-        match told {
-            Told::Functions(told) => {
-                for (known, position) in told {
+        match meaning {
+            FrameMeaning::Functions(functions) => {
+                for (known, position) in functions {
                     let line = position.map_or(0, |position| self.known.line(&known, position, &mut self.heap));
                     named.positioned += u64::from(line > 0);
                     named.named += u64::from(line == 0);
                     add(known.function, line);
                 }
             }
-            Told::Inlined(known) => {
+            FrameMeaning::Inlined(known) => {
                 named.inlined += 1;
                 add(known.with_inlined(self.functions), 0);
             }
-            Told::Outermost(known) => {
+            FrameMeaning::Outermost(known) => {
                 named.inlined += 1;
                 add(known.function, 0);
             }
-            Told::RegularExpression => {
+            FrameMeaning::RegularExpression => {
                 named.named += 1;
                 add(self.known.regular_expression(self.functions), 0);
             }
-            Told::Calls(_) | Told::Unknown => {
+            FrameMeaning::Calls(_) | FrameMeaning::Unknown => {
                 named.unknown += 1;
                 add(self.functions.unknown(FunctionKind::V8), 0);
             }
@@ -328,6 +332,6 @@ impl Reader<'_, '_> {
 }
 
 /// Whether the source of a function is still there. V8 may discard it meanwhile.
-fn has_source(known: &Known) -> bool {
+fn has_source(known: &KnownFunction) -> bool {
     !known.builtin
 }

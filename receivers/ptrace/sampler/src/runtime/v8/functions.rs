@@ -29,17 +29,17 @@ const ID: u64 = 64;
 
 /// The values compared to see whether a function is still the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Print {
+struct FunctionFields {
     map: u64,
     name: u64,
-    source: Source,
+    source: FunctionSource,
     /// The number of parameters, the start position, and the number in the script.
     numbers: [u64; 2],
 }
 
 /// The source of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum FunctionSource {
     /// A script: its address, and its id, which is unique in the isolate.
     Script { address: u64, id: u64 },
     /// A script that is not looked up, since the function is being debugged.
@@ -50,19 +50,19 @@ enum Source {
 
 /// A function that was read. It is looked up for every frame, so its strings are shared, not copied.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
-    print: Print,
+pub(super) struct KnownFunction {
+    print: FunctionFields,
     /// Its current code or byte code.
     pub(super) code: u64,
     /// Whether it has no source, being part of V8.
     pub(super) builtin: bool,
     pub(super) function: u32,
-    texts: Arc<Texts>,
+    texts: Arc<FunctionName>,
 }
 
 /// The name and the location of a function.
 #[derive(Debug)]
-struct Texts {
+struct FunctionName {
     name: String,
     file: Arc<str>,
     first_line: u32,
@@ -82,7 +82,7 @@ struct Script {
 /// The functions of a process.
 #[derive(Debug, Default)]
 pub(super) struct SharedFunctions {
-    known: HashMap<u64, Known, RandomState>,
+    known: HashMap<u64, KnownFunction, RandomState>,
     scripts: HashMap<u64, Script, RandomState>,
     lines: usize,
     /// The number of the entry for regular expressions, once one was needed.
@@ -92,7 +92,12 @@ pub(super) struct SharedFunctions {
 impl SharedFunctions {
     /// Returns the function with this `SharedFunctionInfo`, and reads it again if it has changed. `None` also if it,
     /// or an object that it refers to, was moved or freed during the read: the strings may be wrong then.
-    pub(super) fn look(&mut self, shared: u64, heap: &mut Heap<'_, '_>, functions: &mut Functions) -> Option<Known> {
+    pub(super) fn look_up(
+        &mut self,
+        shared: u64,
+        heap: &mut Heap<'_, '_>,
+        functions: &mut Functions,
+    ) -> Option<KnownFunction> {
         let (print, code) = print(shared, heap)?;
         if let Some(known) = self.known.get_mut(&shared)
             && known.print == print
@@ -104,7 +109,7 @@ impl SharedFunctions {
         if self::print(shared, heap).is_none_or(|(now, _)| now != print) {
             return None;
         }
-        let Texts { name, file, first_line, .. } = &*known.texts;
+        let FunctionName { name, file, first_line, .. } = &*known.texts;
         known.function = functions.number(FunctionKind::V8, name, file, *first_line);
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
@@ -113,7 +118,7 @@ impl SharedFunctions {
         Some(known)
     }
 
-    fn read(&mut self, print: Print, code: u64, heap: &mut Heap<'_, '_>) -> Option<Known> {
+    fn read(&mut self, print: FunctionFields, code: u64, heap: &mut Heap<'_, '_>) -> Option<KnownFunction> {
         let (name, start) = if number(print.name).is_some() {
             (String::new(), None)
         } else if heap.is_string(print.name) {
@@ -124,11 +129,11 @@ impl SharedFunctions {
         let name = if name.is_empty() { ANONYMOUS.to_owned() } else { name };
         let (file, first_line) = match self.script(print.source, heap) {
             Some(script) => (Arc::clone(&script.file), start.map_or(0, |start| script.line(start))),
-            None if matches!(print.source, Source::Script { .. }) => return None,
+            None if matches!(print.source, FunctionSource::Script { .. }) => return None,
             None => (Arc::default(), 0),
         };
-        let texts = Arc::new(Texts { name, file, first_line, with_inlined: OnceLock::new() });
-        Some(Known { print, code, builtin: print.source == Source::Nothing, function: 0, texts })
+        let texts = Arc::new(FunctionName { name, file, first_line, with_inlined: OnceLock::new() });
+        Some(KnownFunction { print, code, builtin: print.source == FunctionSource::Nothing, function: 0, texts })
     }
 
     /// The number of the entry for regular expressions.
@@ -138,13 +143,13 @@ impl SharedFunctions {
     }
 
     /// The line at an offset in a function's script, 0 if unknown.
-    pub(super) fn line(&mut self, known: &Known, offset: u32, heap: &mut Heap<'_, '_>) -> u32 {
+    pub(super) fn line(&mut self, known: &KnownFunction, offset: u32, heap: &mut Heap<'_, '_>) -> u32 {
         self.script(known.print.source, heap).map_or(0, |script| script.line(offset))
     }
 
     /// Returns the script of a source; `None` if there is none or it cannot be read.
-    fn script(&mut self, source: Source, heap: &mut Heap<'_, '_>) -> Option<&Script> {
-        let Source::Script { address, id } = source else { return None };
+    fn script(&mut self, source: FunctionSource, heap: &mut Heap<'_, '_>) -> Option<&Script> {
+        let FunctionSource::Script { address, id } = source else { return None };
         if self.scripts.get(&address).is_none_or(|script| script.id != id) {
             if self.lines > MAX_LINES || self.scripts.len() > MAX_KNOWN {
                 self.scripts.clear();
@@ -159,7 +164,7 @@ impl SharedFunctions {
 }
 
 /// Reads the identifying values of the `SharedFunctionInfo` at an address, and its code.
-fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
+fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(FunctionFields, u64)> {
     let layout = heap.layout;
     let mut bytes = [0; 192];
     let length = layout.script as usize + 24;
@@ -174,13 +179,13 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
     let kind = heap.kind(script)?;
     // An object of any other type was a script until it was moved or discarded.
     let source = match kind {
-        _ if kind == layout.types.script => Source::Script { address: script, id: heap.field(script, ID)? },
-        _ if kind == layout.types.debug_info => Source::Debugged,
-        _ if kind == layout.types.oddball => Source::Nothing,
+        _ if kind == layout.types.script => FunctionSource::Script { address: script, id: heap.field(script, ID)? },
+        _ if kind == layout.types.debug_info => FunctionSource::Debugged,
+        _ if kind == layout.types.oddball => FunctionSource::Nothing,
         _ => return None,
     };
     let numbers = [field(layout.script + 8) & ((1 << 48) - 1), field(layout.script + 16) >> 32];
-    Some((Print { map, name, source, numbers }, field(8)))
+    Some((FunctionFields { map, name, source, numbers }, field(8)))
 }
 
 /// The suffix of a name that also stands for the functions inlined into this one.
@@ -192,7 +197,7 @@ const REGULAR_EXPRESSION: &str = "[regular expression]";
 /// V8's name for functions without a name.
 const ANONYMOUS: &str = "<anonymous>";
 
-impl Known {
+impl KnownFunction {
     /// Whether the function has no name.
     pub(super) fn is_anonymous(&self) -> bool {
         self.texts.name == ANONYMOUS
@@ -200,7 +205,7 @@ impl Known {
 
     /// The number of the entry that stands for this function and those inlined into it.
     pub(super) fn with_inlined(&self, functions: &mut Functions) -> u32 {
-        let Texts { name, file, first_line, with_inlined } = &*self.texts;
+        let FunctionName { name, file, first_line, with_inlined } = &*self.texts;
         let number = || functions.number(FunctionKind::V8, &format!("{name}{WITH_INLINED}"), file, *first_line);
         *with_inlined.get_or_init(number)
     }

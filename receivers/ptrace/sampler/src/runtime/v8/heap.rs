@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::layout::{FIRST_NO_STRING, FUNCTION_TYPES, INSTANCE_TYPE, Layout};
+use super::layout::{FIRST_NO_STRING, FUNCTION_TYPES, INSTANCE_TYPE, V8Layout};
 use crate::runtime::target::{Bounded, Target, half_at, word, word_at};
 
 /// The maximum number of maps whose types are cached.
@@ -26,7 +26,7 @@ pub(super) type Maps = HashMap<u64, u16, RandomState>;
 
 /// Reads objects from a V8 heap.
 pub(super) struct Heap<'a, 'b> {
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a V8Layout,
     pub(super) maps: &'a mut Maps,
     pub(super) target: Bounded<'b>,
 }

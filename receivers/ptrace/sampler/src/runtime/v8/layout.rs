@@ -51,7 +51,7 @@ const TYPES: [&str; 12] = [
     "v8dbg_type_SharedFunctionInfoWrapper__SHARED_FUNCTION_INFO_WRAPPER_TYPE",
 ];
 
-pub(super) static SYMBOLS: SymbolNames = SymbolNames {
+pub(in crate::runtime) static SYMBOLS: SymbolNames = SymbolNames {
     first: &[MAJOR_VERSION],
     section: None,
     others: || [&[MINOR_VERSION, BYTECODE_SIZES], &NUMBERS.concat()[..], &TYPES].concat(),
@@ -112,7 +112,7 @@ pub(super) struct CodeFields {
 
 /// All offsets of one version of V8.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime) struct Layout {
+pub(in crate::runtime) struct V8Layout {
     pub(super) types: Types,
     pub(super) kinds: Kinds,
     pub(super) code: CodeFields,
@@ -176,7 +176,7 @@ fn refused<T>(why: &str) -> Result<T, String> {
     Err(format!("{why}: its functions are not named (those of Node 18, 20, 22 and 24 are)"))
 }
 
-impl Layout {
+impl V8Layout {
     /// The constants from which this layout was derived.
     #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn constants(&self) -> &Constants {
@@ -190,11 +190,11 @@ impl Layout {
     /// A message for the operator: why the layout is unknown.
     pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Result<Option<Self>, String> {
         if [MAJOR_VERSION, MINOR_VERSION].iter().any(|name| object.symbol(name).is_none()) {
-            return refused("a V8 whose version cannot be told");
+            return refused("a V8 of an unknown version");
         }
         // A program that has just started maps its file a moment later; the maps will be read again.
         let there = Constants::read(object, bias, target).filter(|constants| constants.version != (0, 0));
-        there.map(Self::of).transpose()
+        there.map(Self::from_constants).transpose()
     }
 
     /// Derives the layout from V8's constants.
@@ -202,7 +202,7 @@ impl Layout {
     /// # Errors
     ///
     /// A message for the operator: why the layout is unknown.
-    pub(in crate::runtime) fn of(constants: Constants) -> Result<Self, String> {
+    pub(in crate::runtime) fn from_constants(constants: Constants) -> Result<Self, String> {
         let version @ (major, minor) = constants.version;
         if !KNOWN.contains(&version) {
             return refused(&format!("V8 {major}.{minor} is not known"));

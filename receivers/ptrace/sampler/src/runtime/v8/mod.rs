@@ -32,47 +32,37 @@ use std::time::Instant;
 
 use self::bytecode::Bytecodes;
 use self::code::Codes;
-use self::frames::{OneFrame, Reader, Told, Walk};
+use self::frames::{FrameMeaning, FrameNamer, OneFrame, Walk};
 use self::functions::SharedFunctions;
 pub use self::functions::WITH_INLINED;
 use self::heap::{Heap, Maps};
 #[cfg(any(test, feature = "recordings"))]
 pub(in crate::runtime) use self::layout::Constants;
-pub(in crate::runtime) use self::layout::Layout;
 pub(crate) use self::layout::MAJOR_VERSION;
+pub(super) use self::layout::SYMBOLS;
+pub(in crate::runtime) use self::layout::V8Layout;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recorded::RecordedStack;
 use super::target::{Allowance, Bounded, Target};
-use super::{Captured, CodePlace, Found, FoundKind, Functions, Instance, Named, NativeStack, Runtime, ThreadKey};
+use super::{Captured, CodePlace, Functions, Instance, NativeStack, NativelyNamed, ThreadKey};
 use crate::address_space::Module;
-use crate::elf::SymbolNames;
 use crate::unwind::StackMemory;
 
 /// How much is read for one stack. Most of it are scripts' sources, which are read once.
 const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
 
-/// The V8 engine of JavaScript.
-#[derive(Debug, Clone, Copy)]
-pub struct V8;
-
-impl Runtime for V8 {
-    fn symbols(&self) -> &'static SymbolNames {
-        &layout::SYMBOLS
-    }
-
-    fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
-        let Some(object) = module.object.as_ref().filter(|object| object.symbol(MAJOR_VERSION).is_some()) else {
-            return Ok(None);
-        };
-        let layout = Layout::read(object, module.bias, target)?;
-        Ok(layout.map(|layout| Found { kind: FoundKind::V8(Box::new(layout)) }))
-    }
+/// Finds the V8 whose code is in this module.
+pub(super) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<V8Layout>, String> {
+    let Some(object) = module.object.as_ref().filter(|object| object.symbol(MAJOR_VERSION).is_some()) else {
+        return Ok(None);
+    };
+    V8Layout::read(object, module.bias, target)
 }
 
 /// The V8 of a process. Its isolates are not distinguished, since frames have all the needed addresses.
 #[derive(Debug)]
 pub(super) struct Engine {
-    layout: Layout,
+    layout: V8Layout,
     maps: Maps,
     functions: SharedFunctions,
     codes: Codes,
@@ -80,7 +70,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(layout: Layout) -> Self {
+    pub(super) fn new(layout: V8Layout) -> Self {
         Self {
             layout,
             maps: Maps::default(),
@@ -129,24 +119,24 @@ impl Instance for Engine {
         memory: &mut dyn StackMemory,
         target: &mut dyn Target,
         functions: &mut Functions,
-        named: &mut Named,
+        named: &mut NativelyNamed,
     ) {
         let Self { layout, maps, functions: known, codes, bytecodes } = self;
         codes.next_stack();
         let heap = Heap { layout, maps, target: Bounded::new(target, ALLOWANCE) };
-        let mut reader = Reader { heap, known, codes, bytecodes, functions, walk: Walk::default() };
+        let mut reader = FrameNamer { heap, known, codes, bytecodes, functions, walk: Walk::default() };
         for (index, frame) in stack.frames.iter().enumerate() {
             let place = (stack.place)(frame.lookup(index));
             if place == CodePlace::Other {
                 continue;
             }
             let Some(one) = OneFrame::new(stack.frames, index, memory) else { continue };
-            match reader.tell(&one, place) {
-                Some(Told::Calls(caller)) => {
+            match reader.interpret(&one, place) {
+                Some(FrameMeaning::Calls(caller)) => {
                     named.locations.push((index, frame.location));
                     reader.put(index, *caller, named);
                 }
-                Some(told) => reader.put(index, told, named),
+                Some(meaning) => reader.put(index, meaning, named),
                 None => {}
             }
         }

@@ -5,9 +5,9 @@
 
 /// A position in a source, with the number of the inlined function it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Position(pub(super) u64);
+pub(super) struct SourcePosition(pub(super) u64);
 
-impl Position {
+impl SourcePosition {
     /// The character offset in its script; `None` if unknown or if it is in V8's own source.
     pub(super) fn offset(self) -> Option<u32> {
         let external = self.0 & 1 == 1;
@@ -48,7 +48,7 @@ impl Integers<'_> {
 
 /// The entries of a source position table: offset in the code, and position. The offset is -1 for the entry of an
 /// interpreted function.
-pub(super) fn entries(table: &[u8]) -> impl Iterator<Item = (i64, Position)> + '_ {
+pub(super) fn entries(table: &[u8]) -> impl Iterator<Item = (i64, SourcePosition)> + '_ {
     let mut integers = Integers(table);
     let (mut offset, mut position) = (-1i64, 0i64);
     std::iter::from_fn(move || {
@@ -56,12 +56,12 @@ pub(super) fn entries(table: &[u8]) -> impl Iterator<Item = (i64, Position)> + '
         // The sign marks a statement.
         offset = offset.wrapping_add(if step >= 0 { step } else { step.wrapping_add(1).wrapping_neg() });
         position = position.wrapping_add(integers.signed()?);
-        Some((offset, Position(position.cast_unsigned())))
+        Some((offset, SourcePosition(position.cast_unsigned())))
     })
 }
 
 /// The position of the last entry at or before an offset in the code.
-pub(super) fn position(table: &[u8], offset: u64) -> Option<Position> {
+pub(super) fn position(table: &[u8], offset: u64) -> Option<SourcePosition> {
     let offset = i64::try_from(offset).ok()?;
     entries(table).take_while(|(at, _)| *at <= offset).last().map(|(_, position)| position)
 }
@@ -122,7 +122,7 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let first: Vec<_> = entries(&bytes).take(2).map(|(at, position)| (at, position.offset())).collect();
         assert_eq!(first, [(0, Some(53)), (39, Some(84))]);
-        assert_eq!(position(&bytes, 38).and_then(Position::offset), Some(53));
+        assert_eq!(position(&bytes, 38).and_then(SourcePosition::offset), Some(53));
         // An interpreted function: its entry, and its first instruction.
         assert_eq!(
             entries(&[1, 6, 2, 4]).map(|(at, position)| (at, position.0)).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::message::Trust;
-use crate::runtime::{self, Executed, Functions, Instance, Named as NativelyNamed, NativeStack, Resolved, ThreadKey};
+use crate::runtime::{self, Executed, Functions, Instance, NativeStack, NativelyNamed, Resolved, ThreadKey};
 use crate::sampler::processors::tests::engine;
 
 /// An interpreter that has a function in place of the innermost frame of every stack.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::made::{CODE, Made};
-use super::super::row::{Cfa, Row, Rules};
+use super::super::row::{Cfa, RecoveryRules, UnwindRow};
 use super::*;
 
 const START: u64 = CODE + 0x100;
@@ -11,11 +11,11 @@ const MOST: u32 = 4096;
 
 /// The expected rules: a register, its offset to the canonical frame address; the saved registers and their offsets
 /// from that address.
-type Said = ((u8, i64), Vec<(u8, i32)>);
+type RowParts = ((u8, i64), Vec<(u8, i32)>);
 
-fn said(row: &Row) -> Said {
+fn parts(row: &UnwindRow) -> RowParts {
     let Cfa::Register { register, offset } = row.cfa else { panic!("{row:?}") };
-    let Rules::Saved { count, registers, offsets } = &row.rules else { panic!("{row:?}") };
+    let RecoveryRules::Saved { count, registers, offsets } = &row.rules else { panic!("{row:?}") };
     let saved = registers.iter().copied().zip(offsets.iter().copied()).take(usize::from(*count));
     ((register, offset), saved.collect())
 }
@@ -34,7 +34,7 @@ fn check(code: &[Instruction]) -> (AddressSpace, Vec<u64>) {
     }
     let space = made.space();
     for (place, (bytes, expected)) in places.iter().zip(code) {
-        let found = rules(&space, START, *place, MOST).0.map(|row| said(&row).0);
+        let found = rules(&space, START, *place, MOST).0.map(|row| parts(&row).0);
         let expected = expected.map(|(frame, offset)| (if frame { FRAME_POINTER } else { STACK_POINTER }, offset));
         assert_eq!(found, expected, "{bytes:02x?}");
     }
@@ -63,15 +63,15 @@ fn pushes_and_room() {
         (b"\xc3", at(8)),                  // ret
         (b"\x90", None),                   // another function
     ]);
-    let saved = |place: usize| rules(&space, START, places[place], MOST).0.map(|row| said(&row).1);
+    let saved = |place: usize| rules(&space, START, places[place], MOST).0.map(|row| parts(&row).1);
     assert_eq!(saved(0), Some(vec![(16, -8)]));
     assert_eq!(saved(9), Some(vec![(3, -24), (FRAME_POINTER, -16), (16, -8)]));
     assert_eq!(saved(12), Some(vec![(FRAME_POINTER, -16), (16, -8)]));
     assert_eq!(saved(13), Some(vec![(16, -8)]));
     // The same by following the path to the end.
     for place in &places[4..14] {
-        let to_return = rules_to_return(&space, *place, MOST).0.first().map(|row| said(row).0);
-        assert_eq!(to_return, rules(&space, START, *place, MOST).0.map(|row| said(&row).0), "{place:x}");
+        let to_return = rules_to_return(&space, *place, MOST).0.first().map(|row| parts(row).0);
+        assert_eq!(to_return, rules(&space, START, *place, MOST).0.map(|row| parts(&row).0), "{place:x}");
     }
 }
 
@@ -121,7 +121,7 @@ fn ways_that_differ() {
     // je 1f; call; ret; 1: add $8, %rsp; ret
     made.put(START, b"\x74\x06\xe8\x00\x01\x00\x00\xc3\x48\x83\xc4\x08\xc3");
     let answers = rules_to_return(&made.space(), START, MOST).0;
-    let answers: Vec<_> = answers.iter().map(|row| said(row).0).collect();
+    let answers: Vec<_> = answers.iter().map(|row| parts(row).0).collect();
     assert_eq!(answers, [(STACK_POINTER, 16), (STACK_POINTER, 8)]);
 }
 

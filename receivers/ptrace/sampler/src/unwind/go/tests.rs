@@ -1,13 +1,9 @@
 //! A synthetic Go program, and manipulated variants of its table.
 
-use std::fs::File;
-use std::io;
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::address_space::{CodeMemory, FileId, MapsEntry, ProcessView};
+use crate::address_space::fake::FakeProcess;
 use crate::elf::ObjectCache;
 
 const BASE: u64 = 0x40_0000;
@@ -20,9 +16,9 @@ const TEXT: u64 = 0x800;
 /// A Go program that consists of its headers and its table only: a function of 308 bytes, and at 0x200 the first one
 /// of its stack.
 #[derive(Debug, Clone)]
-struct Program(Vec<u8>);
+struct GoProgram(Vec<u8>);
 
-impl Program {
+impl GoProgram {
     /// Creates the program with the start of the text in the module data (since Go 1.26), or in the header of the
     /// table.
     fn new(in_module: bool) -> Self {
@@ -76,112 +72,66 @@ impl Program {
     }
 
     /// The table entry for an address of the text.
-    fn frame(&self, distance: u64) -> Option<Frame> {
-        let space = AddressSpace::load(self, None, &mut ObjectCache::default()).ok()?;
+    fn frame(&self, distance: u64) -> Option<GoFrame> {
+        let maps = "400000-401000 r-xp 00000000 fe:01 7 /go\n".into();
+        let fake = FakeProcess { maps, memory: vec![(BASE, self.0.clone())], ..FakeProcess::default() };
+        let space = AddressSpace::load(&fake, None, &mut ObjectCache::default()).ok()?;
         let address = BASE + TEXT + distance;
         look_up(&space, space.find(address)?, address)
-    }
-}
-
-impl CodeMemory for Program {
-    fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
-        let rest = address.checked_sub(BASE).and_then(|at| self.0.get(usize::try_from(at).ok()?..)).unwrap_or_default();
-        let count = rest.len().min(bytes.len());
-        bytes[..count].copy_from_slice(&rest[..count]);
-        count
-    }
-}
-
-impl ProcessView for Program {
-    fn maps(&self) -> io::Result<Vec<u8>> {
-        Ok(b"400000-401000 r-xp 00000000 fe:01 7 /go\n".into())
-    }
-
-    fn executable(&self) -> Option<FileId> {
-        None
-    }
-
-    fn open(&self, _: &MapsEntry) -> io::Result<File> {
-        Err(io::ErrorKind::PermissionDenied.into())
-    }
-
-    fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
-        Ok(Arc::new(self.clone()))
     }
 }
 
 /// Sizes: 0 for 4 bytes, 8 for 3, 32 for 300, 0 for 1.
 const SIZES: [u8; 10] = [2, 4, 16, 3, 48, 0xac, 2, 63, 1, 0];
 
-/// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, the first function of a stack is
-/// recognized, and behind the last function there is no frame.
+/// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, and in those of 1.18 and 1.19, whose
+/// functions have one field less. The first function of a stack is recognized, and behind the last function there is no
+/// frame; a function that switches the stack pointer to another stack has none.
 #[test]
-fn known_program() {
-    for program in [Program::new(false), Program::new(true)] {
-        for (distance, size) in [(0, 0), (3, 0), (4, 8), (7, 32), (306, 32), (307, 0)] {
-            assert_eq!(program.frame(distance), Some(Frame { size, top: false }), "{distance}");
+fn known_programs() {
+    let mut older = GoProgram::new(false);
+    older.put(TABLE, &[0xf0]);
+    older.put(TABLE + 0x160 + 37, &[TOP_FRAME]);
+    for program in [GoProgram::new(false), GoProgram::new(true), older] {
+        for (distance, size) in [(0, 0), (3, 0), (4, 8), (6, 8), (7, 32), (306, 32), (307, 0)] {
+            assert_eq!(program.frame(distance), Some(GoFrame { size, top: false }), "{distance}");
         }
-        assert_eq!(program.frame(308), None);
-        assert_eq!(program.frame(0x207), Some(Frame { size: 32, top: true }));
-        assert_eq!(program.frame(0x300), None);
+        assert_eq!((program.frame(308), program.frame(0x300)), (None, None));
+        assert_eq!(program.frame(0x207), Some(GoFrame { size: 32, top: true }));
     }
-    let mut other = Program::new(true);
+    let mut other = GoProgram::new(true);
     other.words(MODULE, &[BASE]);
     assert_eq!(other.frame(4), None, "no module of this table");
-}
-
-/// Guarantees: Go 1.18 and 1.19 work too, whose functions have one field less.
-#[test]
-fn older_program() {
-    let mut program = Program::new(false);
-    program.put(TABLE, &[0xf0]);
-    program.put(TABLE + 0x160 + 37, &[TOP_FRAME]);
-    assert_eq!(program.frame(7), Some(Frame { size: 32, top: false }));
-    assert_eq!(program.frame(0x207), Some(Frame { size: 32, top: true }));
-}
-
-/// Guarantees: a function that switches the stack pointer to another stack has no frame.
-#[test]
-fn switches_stacks() {
-    let mut program = Program::new(false);
-    program.put(TABLE + 0x120 + 41, &[WRITES_STACK_POINTER]);
-    assert_eq!(program.frame(7), None);
+    let mut switches = GoProgram::new(false);
+    switches.put(TABLE + 0x120 + 41, &[WRITES_STACK_POINTER]);
+    assert_eq!(switches.frame(7), None);
 }
 
 proptest! {
-    /// Guarantees: whatever a program writes into its headers and its table, reading them ends, and frames are within
-    /// the limits.
+    /// Guarantees: whatever a program writes into its headers and its table, also words with which numbers overflow,
+    /// reading them ends, and frames are within the limits.
     #[test]
-    fn any_table(changes in prop::collection::vec((0..0x800usize, any::<u8>()), 0..12), in_module: bool, distance in 0..0x800u64) {
-        let mut program = Program::new(in_module);
-        for (at, byte) in changes {
-            program.0[at] = byte;
-        }
-        if let Some(frame) = program.frame(distance) {
-            prop_assert!(frame.size.is_multiple_of(8) && frame.size <= MAX_SIZE);
-        }
-    }
-
-    /// Guarantees: the same for single words of the table, with values at which numbers overflow.
-    #[test]
-    fn any_words(changes in prop::collection::vec((0..0x80usize, prop::sample::select(vec![0, 1, 0x7fff_ffff, u32::MAX, 0x8000_0000, 0xfff8])), 1..6), distance in 0..0x800u64) {
-        let mut program = Program::new(false);
-        for (place, word) in changes {
-            program.put(TABLE + 4 * place, &word.to_le_bytes());
-        }
-        if let Some(frame) = program.frame(distance) {
-            prop_assert!(frame.size.is_multiple_of(8) && frame.size <= MAX_SIZE);
+    fn any_table(
+        bytes in prop::collection::vec((0..0x800usize, any::<u8>()), 0..12),
+        words in prop::collection::vec((0..0x80usize, prop::sample::select(vec![0, 1, 0x7fff_ffff, u32::MAX, 0x8000_0000, 0xfff8])), 0..6),
+        in_module: bool,
+        distance in 0..0x800u64,
+    ) {
+        for (bytes, words) in [(&bytes[..], &[][..]), (&[], &words)] {
+            let mut program = GoProgram::new(in_module);
+            bytes.iter().for_each(|(at, byte)| program.0[*at] = *byte);
+            words.iter().for_each(|(place, word)| program.put(TABLE + 4 * place, &u32::to_le_bytes(*word)));
+            if let Some(frame) = program.frame(distance) {
+                prop_assert!(frame.size.is_multiple_of(8) && frame.size <= MAX_SIZE);
+            }
         }
     }
 }
 
-/// Guarantees: sizes are decoded as Go's linker writes them, and none behind the end or in truncated tables.
+/// Guarantees: there are no sizes behind the end, in truncated tables, and in tables whose numbers do not end.
 #[test]
 fn sizes() {
-    for (distance, size) in [(0, 0), (3, 0), (4, 8), (6, 8), (7, 32), (306, 32), (307, 0)] {
-        assert_eq!(stack_size(&SIZES, distance), Some(size), "{distance}");
-    }
-    assert_eq!(stack_size(&SIZES, 308), None);
+    assert_eq!((stack_size(&SIZES, 307), stack_size(&SIZES, 308)), (Some(0), None));
     for length in 0..7 {
         assert_eq!(stack_size(&SIZES[..length], 306), None);
     }

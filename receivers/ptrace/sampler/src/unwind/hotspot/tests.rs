@@ -1,15 +1,15 @@
 //! Code as HotSpot generates it, instruction by instruction.
 
-use super::super::made::{CODE, Made, ROOT, STACK, Thread};
-use super::super::{COUNT, Outcome};
+use super::super::Outcome;
+use super::super::made::{ALL, CODE, Made, ROOT, STACK, Thread};
 use super::*;
+use crate::address_space::AddressSpace;
 use crate::message::Trust;
 use proptest::prelude::*;
 
 const CALLER: u64 = CODE + 0x400;
 const CALLED: u64 = CODE + 0x1000;
 const SENDER: u64 = STACK - 0x88;
-const ALL: u32 = (1 << COUNT) - 1;
 const RAX: usize = 0;
 const RBX: usize = 3;
 const RBP: usize = 6;
@@ -139,6 +139,13 @@ fn made(called: &[Step], entry: usize) -> Made {
     made
 }
 
+/// The address space of a Java program with this code.
+fn java(made: &Made) -> AddressSpace {
+    let mut space = made.space();
+    space.hotspot = true;
+    space
+}
+
 /// A thread whose first function, called from the C library, has a frame and called (or jumped to) the second.
 fn thread(entered: bool) -> Thread {
     let mut thread = Thread::new();
@@ -181,8 +188,7 @@ fn at_each_instruction() {
 fn callers_by_frame_pointers() {
     let mut made = made(METHOD, 1);
     made.put(CALLER + 0x100, ENTRIES[3]);
-    let mut space = made.space();
-    space.hotspot = true;
+    let space = java(&made);
     let mut thread = Thread::new();
     thread.push(ROOT);
     for _ in 0..5 {
@@ -203,8 +209,7 @@ fn callers_by_frame_pointers() {
 /// shown are on the stack.
 #[test]
 fn no_return_address() {
-    let mut space = made(METHOD, 0).space();
-    space.hotspot = true;
+    let space = java(&made(METHOD, 0));
     let mut thread = Thread::new();
     thread.push(ROOT);
     thread.frame();
@@ -232,8 +237,7 @@ fn without_frame_pointers() {
         let mut made = made(METHOD, 0);
         let method = [b"\x89\x84\x24\x00\xc0\xfe\xff\x55", room].concat();
         made.put(CALLED - 0x100, &method);
-        let mut space = made.space();
-        space.hotspot = true;
+        let space = java(&made);
         let (frames, outcome) = thread(true).unwind(&space, CALLED, ALL);
         assert_eq!(frames, [CALLED, CALLER, ROOT]);
         assert_eq!(outcome, Outcome { trust: Trust::Guessed, ..Outcome::default() });
@@ -255,8 +259,7 @@ proptest! {
     ) {
         let mut made = made(METHOD, 1);
         made.put(CALLED, &code);
-        let mut space = made.space();
-        space.hotspot = true;
+        let space = java(&made);
         let mut thread = Thread::new();
         for (word, kind) in words {
             thread.push(match kind {

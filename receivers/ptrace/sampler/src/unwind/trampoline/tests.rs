@@ -1,14 +1,13 @@
 //! CPython's trampoline, instruction by instruction.
 
-use super::super::made::{CODE, Made, ROOT, Thread};
-use super::super::{COUNT, Outcome};
+use super::super::Outcome;
+use super::super::made::{ALL, CODE, Made, ROOT, Thread};
 use super::*;
 
 const FIRST: u64 = CODE + 0x100;
 const SECOND: u64 = CODE + 0x200;
 /// The stack pointer and the instruction pointer.
 const TWO: u32 = 1 << 7 | 1 << 16;
-const ALL: u32 = (1 << COUNT) - 1;
 
 /// The trampoline as CPython builds it: its code, the offsets of its instructions, and the return address of its
 /// callee.

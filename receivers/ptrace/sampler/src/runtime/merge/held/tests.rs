@@ -1,6 +1,11 @@
 use super::*;
-use crate::runtime::{Executed, Lookup, NextInstruction, RawFrame, Segment};
+use crate::runtime::merge::tests::{
+    Known, UNKNOWN, code, found, frame_at as at, interpreted as p, memory, native_location as n,
+};
+use crate::runtime::{CallSegment, RawFrame};
 use crate::unwind::StackCopy;
+
+const KNOWN: Known = Known { numbers: 0..20, shared: false, calls_of_one: false };
 
 /// The registers in these tests: RBX holds the frame, R12 the instruction.
 const FRAME: u8 = 3;
@@ -31,38 +36,6 @@ impl Native {
     }
 }
 
-fn n(index: u64) -> Location {
-    Location::Native { mapping: Some(0), address: index }
-}
-
-fn p(function: u32) -> Location {
-    Location::Interpreted { function, line: 1 }
-}
-
-/// The location with the line of a native call's instruction.
-fn found(function: u32) -> Location {
-    Location::Interpreted { function, line: 9 }
-}
-
-fn without_line(function: u32) -> Location {
-    Location::Interpreted { function, line: 0 }
-}
-
-fn code(function: u32) -> Range<u64> {
-    let start = 0x7_0000 + u64::from(function) * 0x1000;
-    start..start + 0x80
-}
-
-/// The start address of a native function.
-fn begins(function: u32) -> u64 {
-    0x50_0000 + u64::from(function) * 0x1_0000
-}
-
-/// The addresses of frames: callers are below the functions they call.
-fn at(index: usize) -> u64 {
-    0x5_8000 - index as u64 * 0x100
-}
-
 /// Frames to be merged.
 #[derive(Clone)]
 struct Read {
@@ -75,48 +48,16 @@ fn read(segments: &[&[u32]]) -> Read {
     let (mut captured, mut resolved) = (Captured::default(), Vec::new());
     for segment in segments {
         for &function in *segment {
-            let code = if function < 100 { code(function) } else { begins(function)..begins(function) + 1 };
-            let address = at(captured.frames.len());
+            let address = at(captured.frames.len() as u64);
             captured.frames.push(RawFrame { address, code: u64::from(function), ..RawFrame::default() });
-            resolved.push(Resolved { location: Some(p(function)), code, unknown: false });
+            resolved.push(Resolved { location: Some(p(function)), code: code(function), unknown: false });
         }
-        captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+        captured.segments.push(CallSegment { end: captured.frames.len(), anchor: None });
     }
     Read { captured, resolved }
 }
 
-/// Shown in place of callers that nothing proves.
-const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
-
-/// Known functions: numbers up to 20, and native ones from 100 to 109.
-struct Known {
-    shared: bool,
-}
-
-impl Lookup for Known {
-    fn executed(&mut self, address: u64) -> Option<Executed> {
-        let user = (0..20).find(|number| code(*number).contains(&address));
-        let native = (100..110).find(|number| begins(*number) == address);
-        let function = user.or(native)?;
-        let code = if user.is_some() { code(function) } else { address..address + 1 };
-        let resolved = Resolved { location: Some(found(function)), code, unknown: false };
-        Some(Executed { code: u64::from(function), resolved, shared: self.shared })
-    }
-
-    fn has_calls_of_one(&self) -> bool {
-        false
-    }
-
-    fn meet(&mut self, _address: u64, _words: &[u64]) -> Option<Executed> {
-        None
-    }
-
-    fn next_instructions(&mut self, _frame: &Frame, _read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction> {
-        Vec::new()
-    }
-}
-
-fn merged(native: &Native, complete: bool, read: &Read, lookup: Option<&mut dyn Lookup>) -> (Vec<Location>, Merged) {
+fn merged(native: &Native, complete: bool, read: &Read, lookup: Option<Known>) -> (Vec<Location>, Merged) {
     merged_with(native, complete, read, lookup, &[])
 }
 
@@ -125,16 +66,13 @@ fn merged_with(
     native: &Native,
     complete: bool,
     read: &Read,
-    lookup: Option<&mut dyn Lookup>,
+    lookup: Option<Known>,
     words: &[(u64, u64)],
 ) -> (Vec<Location>, Merged) {
-    let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x800], ..StackCopy::default() };
-    for (address, value) in words {
-        memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
-    }
-    let words = lookup.map(|lookup| Words { memory: &mut memory, lookup });
+    let (mut memory, mut lookup) = (memory(words), lookup);
+    let words = lookup.as_mut().map(|lookup| Words { memory: &mut memory, lookup });
     let held = Held { evaluation: EVALUATION, registers: Some((FRAME, INSTRUCTION)) };
-    let stack = Stack { frames: &native.0, complete, told: &[] };
+    let stack = Stack { frames: &native.0, complete, named: &[] };
     let pieces = Pieces { stack, captured: &read.captured, resolved: &read.resolved, held: &held };
     let mut locations = Vec::new();
     // Native functions have 0x10000 bytes each.
@@ -150,7 +88,7 @@ fn standing(native: &Native, complete: bool, segments: &[&[u32]]) -> Vec<Locatio
 
 /// The merged stack of a thread that has run since its sample.
 fn proven(native: &Native, segments: &[&[u32]]) -> (Vec<Location>, Merged) {
-    merged(native, true, &read(segments), Some(&mut Known { shared: false }))
+    merged(native, true, &read(segments), Some(KNOWN))
 }
 
 /// Guarantees: the frames of a native call replace it; calls and frames are paired in order, as many as there are of
@@ -197,8 +135,8 @@ fn other_threads() {
 #[test]
 fn native_functions() {
     let mut native = Native::new(&[true, false, false, false, true, false]);
-    native.0[2].pc = begins(101) + 8;
-    native.0[3].pc = begins(102) + 8;
+    native.0[2].pc = code(101).start + 8;
+    native.0[3].pc = code(102).start + 8;
     let segments: [&[u32]; 3] = [&[1], &[101], &[102, 2]];
     assert_eq!(standing(&native, true, &segments), [p(1), n(1), p(101), p(102), p(2), n(5)]);
     let segments: [&[u32]; 3] = [&[1], &[103], &[102, 2]];
@@ -261,7 +199,7 @@ fn saved_registers() {
     let segments: [&[u32]; 2] = [&[4, 3], &[2]];
     let with = |frame: u64, words: &[(u64, u64)]| {
         let native = Native::new(&[false, true, false, true]).with(1, at(0), 4).with(3, frame, 4);
-        merged_with(&native, true, &read(&segments), Some(&mut Known { shared: false }), words).0
+        merged_with(&native, true, &read(&segments), Some(KNOWN), words).0
     };
     let (frame, instruction) = (at(2), code(2).start + 64);
     let wanted = [n(0), found(4), UNKNOWN, n(2), found(2), UNKNOWN];
@@ -280,19 +218,19 @@ fn saved_registers() {
 /// Guarantees: among functions that share their instructions, the one whose frame the call holds is accepted.
 #[test]
 fn shared_instructions() {
-    let lookup = || Known { shared: true };
+    let lookup = || Known { shared: true, ..KNOWN };
     let native = Native::new(&[true]).with(0, at(0), 4);
-    assert_eq!(merged(&native, true, &read(&[&[4, 3]]), Some(&mut lookup())).0, [p(4), UNKNOWN]);
-    assert_eq!(merged(&native, true, &read(&[&[5, 3]]), Some(&mut lookup())).0, [n(0)]);
+    assert_eq!(merged(&native, true, &read(&[&[4, 3]]), Some(lookup())).0, [p(4), UNKNOWN]);
+    assert_eq!(merged(&native, true, &read(&[&[5, 3]]), Some(lookup())).0, [n(0)]);
 }
 
 /// Guarantees: a native function is named by its start address if a proven call called it.
 #[test]
 fn native_function_of_a_proven_call() {
     let mut native = Native::new(&[false, false, true]).with(2, at(0), 4);
-    native.0[1].pc = begins(101) + 8;
+    native.0[1].pc = code(101).start + 8;
     assert_eq!(proven(&native, &[&[4]]).0, [n(0), found(101), found(4), UNKNOWN]);
-    native.0[1].pc = begins(111) + 8;
+    native.0[1].pc = code(111).start + 8;
     assert_eq!(proven(&native, &[&[4]]).0, [n(0), n(1), found(4), UNKNOWN]);
 }
 
@@ -307,7 +245,10 @@ fn compiled_code() {
         native
     };
     assert_eq!(standing(&compiled(7), false, &[&[4, 3]]), [n(0), p(4), p(3), n(2)]);
-    assert_eq!(proven(&compiled(4), &[&[4, 3]]).0, [n(0), without_line(4), UNKNOWN, n(2)]);
+    assert_eq!(
+        proven(&compiled(4), &[&[4, 3]]).0,
+        [n(0), Location::Interpreted { function: 4, line: 0 }, UNKNOWN, n(2)]
+    );
     assert_eq!(proven(&compiled(7), &[&[4, 3]]).1.unproven, 1);
 }
 
@@ -318,10 +259,10 @@ fn without_registers() {
     let native = Native::new(&[true, false]);
     let held = Held { evaluation: EVALUATION, registers: None };
     let Read { captured, resolved } = read(&[&[4]]);
-    let stack = Stack { frames: &native.0, complete: true, told: &[] };
+    let stack = Stack { frames: &native.0, complete: true, named: &[] };
     let pieces = Pieces { stack, captured: &captured, resolved: &resolved, held: &held };
     let mut locations = Vec::new();
-    let words = Words { memory: &mut StackCopy::default(), lookup: &mut Known { shared: false } };
+    let words = Words { memory: &mut StackCopy::default(), lookup: &mut { KNOWN } };
     merge_held(&pieces, &mut |_| None, Some(words), &mut locations);
     assert_eq!(locations, [n(0), n(1)]);
     merge_held(&pieces, &mut |_| None, None, &mut locations);
@@ -345,8 +286,8 @@ fn attack_contradictions() {
                     for complete in [false, true] {
                         let most = 4 + 2 * read.captured.frames.len();
                         assert!(merged(&native, complete, &read, None).0.len() <= most);
-                        let lookup = &mut Known { shared: complete };
-                        assert!(merged(&native, complete, &read, Some(lookup)).0.len() <= most + 4);
+                        let lookup = Some(Known { shared: complete, ..KNOWN });
+                        assert!(merged(&native, complete, &read, lookup).0.len() <= most + 4);
                     }
                 }
             }

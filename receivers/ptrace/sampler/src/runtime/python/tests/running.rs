@@ -2,71 +2,37 @@
 
 use super::*;
 
-/// Memory that changes before one of the reads.
-struct Changing {
-    before: Recording,
-    after: Recording,
-    reads: usize,
-    at: usize,
-}
-
-impl Target for Changing {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        self.reads += 1;
-        if self.reads > self.at { &mut self.after } else { &mut self.before }.read(address, bytes)
-    }
-}
-
 /// Reads the thread once for every read at which memory may change from `before` to `after`.
 fn at_all_moments(before: &Recording, after: &Recording) -> Vec<Captured> {
     let mut all = Vec::new();
-    for at in 0.. {
+    Changing::at_all_moments(before, after, |changing| {
         let mut reader = Reader::new(&mut before.clone()).unwrap();
-        let key = ThreadKey { id: before.thread, pointer: before.pointer };
         // The address of its state is known already.
         reader.read(&mut before.clone(), true);
-        let mut changing = Changing { before: before.clone(), after: after.clone(), reads: 0, at };
-        reader.instance.capture(key, MAX_FRAMES, reader.now, &mut changing, &mut reader.captured);
-        all.push(reader.captured.clone());
-        if changing.reads < at {
-            return all;
-        }
-    }
-    unreachable!("reading ends");
-}
-
-fn layout_of(recording: &mut Recording) -> layout::Layout {
-    Place::at(recording.runtime, recording.version, recording).unwrap().layout
+        let key = Reader::key(before);
+        reader.instance.capture(key, MAX_FRAMES, reader.now, changing, &mut reader.captured);
+        all.push(reader.captured);
+    });
+    all
 }
 
 /// The whole stack, the address of the first link of the chain on the native stack, and the offset of the frame in it.
-fn whole(recording: &mut Recording) -> (Captured, Option<(u64, u32)>) {
+fn whole(recording: &mut Recording) -> (Captured, u64, u64) {
     let mut reader = Reader::new(recording).unwrap();
     reader.read(recording, true);
-    let place = Place::at(recording.runtime, recording.version, recording).unwrap();
-    let mut states = States::default();
-    states.walk(&place, recording);
-    let state = states.of(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap();
-    let chain = match place.layout.thread.current {
-        layout::Current::InChain { chain, frame, .. } => {
-            let link = crate::runtime::target::word(recording, state.address + u64::from(chain)).unwrap();
-            Some((link, frame))
-        }
-        layout::Current::Direct { .. } | layout::Current::WithChain { .. } => None,
-    };
-    (reader.captured, chain)
+    let Current::InChain { chain, frame, .. } = place(recording).layout.thread.current else { panic!() };
+    let state = state(recording);
+    (reader.captured, word(recording, state.address + u64::from(chain)).unwrap(), frame.into())
 }
 
 /// Guarantees: if the innermost function returns to its caller within the same native call while frames are read, all
 /// frames belong to the native calls that execute them.
 #[test]
 fn functions_that_return() {
-    for name in ["3.11", "3.11-static", "3.12"] {
-        let before = recording(name);
-        let (whole, chain) = whole(&mut before.clone());
-        let (link, frame) = chain.unwrap();
+    for (name, before, _) in recorded(&["3.11", "3.11-static", "3.12"]) {
+        let (whole, link, frame) = whole(&mut before.clone());
         let mut after = before.clone();
-        after.add(link + u64::from(frame), &whole.frames[1].address.to_le_bytes());
+        after.add(link + frame, &whole.frames[1].address.to_le_bytes());
         let anchors = |captured: &Captured| -> Vec<_> {
             captured.segments.iter().map(|segment| (captured.frames.len() - segment.end, segment.anchor)).collect()
         };
@@ -83,24 +49,24 @@ fn functions_that_return() {
 /// complete stack, so that it is read again.
 #[test]
 fn generators_that_are_left() {
-    for (name, bytes) in RECORDINGS {
-        let before = Recording::parse(bytes).unwrap();
-        let layout = layout_of(&mut before.clone());
-        let owner = match layout.frame.calls {
-            layout::Calls::Each => continue,
-            layout::Calls::Marked { owner, .. } => owner,
-            layout::Calls::Owned { at } => at,
+    for (name, mut before, mut reader) in recorded(&PYTHON) {
+        let layout = place(&mut before).layout.frame;
+        let owner = match layout.calls {
+            Calls::Each => continue,
+            Calls::Marked { owner, .. } => owner,
+            Calls::Owned { at } => at,
         };
-        let (whole, _) = whole(&mut before.clone());
+        reader.read(&mut before, true);
+        let whole = reader.captured;
         let mut met = 0;
         for (index, frame) in whole.frames.iter().enumerate() {
             let mut kind = [0];
-            assert!(before.clone().read(frame.address + u64::from(owner), &mut kind));
+            assert!(before.read(frame.address + u64::from(owner), &mut kind));
             if kind != [1] {
                 continue;
             }
             let mut after = before.clone();
-            after.add(frame.address + u64::from(layout.frame.previous), &[0; 8]);
+            after.add(frame.address + u64::from(layout.previous), &[0; 8]);
             for (at, captured) in at_all_moments(&before, &after).iter().enumerate() {
                 let is_whole = captured.frames.len() == whole.frames.len();
                 assert!(is_whole || captured.cut && !captured.too_many, "{name}, at {at}: {captured:?}");
@@ -115,26 +81,24 @@ fn generators_that_are_left() {
 /// whatever is stored in place of its frame.
 #[test]
 fn calls_that_begin() {
-    for name in ["3.11", "3.11-static", "3.12"] {
-        let mut recording = recording(name);
-        let (whole, chain) = whole(&mut recording);
-        let (link, frame) = chain.unwrap();
+    for (name, mut recording, mut reader) in recorded(&["3.11", "3.11-static", "3.12"]) {
+        let (whole, link, frame) = whole(&mut recording);
         let inner = whole.segments[0].end;
         if name == "3.12" {
             // Usually only the first link of its chain is needed and recorded.
             let outer = 0x7abc_0000_0000u64;
             recording.add(link + 8, &outer.to_le_bytes());
-            recording.add(outer + u64::from(frame), &whole.frames[inner].address.to_le_bytes());
+            recording.add(outer + frame, &whole.frames[inner].address.to_le_bytes());
         }
         for unset in [0, 8, 0x1_0000] {
-            let mut recording = recording.clone();
-            recording.add(link + u64::from(frame), &u64::to_le_bytes(unset));
-            let mut reader = Reader::new(&mut recording).unwrap();
+            recording.add(link + frame, &u64::to_le_bytes(unset));
             reader.read(&mut recording, true);
+            let anchors = |captured: &Captured| -> Vec<_> {
+                captured.segments.iter().rev().map(|segment| segment.anchor).collect()
+            };
             assert_eq!(reader.captured.frames, whole.frames[inner..], "{name}: {unset}");
-            let anchors: Vec<_> = reader.captured.segments.iter().map(|segment| segment.anchor).collect();
-            let expected: Vec<_> = whole.segments[1..].iter().map(|segment| segment.anchor).collect();
-            assert_eq!(anchors, expected, "{name}: {unset}");
+            let outer = whole.segments.len() - 1;
+            assert_eq!(anchors(&reader.captured), anchors(&whole)[..outer], "{name}: {unset}");
             assert!(!reader.captured.cut, "{name}");
         }
     }

@@ -2,17 +2,23 @@
 
 use super::*;
 use crate::arch::THREAD_IDS;
-use crate::runtime::target::{half, word};
+use crate::runtime::target::half;
+
+/// Replaces the id that the C library stores at a thread pointer.
+fn set_id(recording: &mut Recording, pointer: u64, id: u32) {
+    for at in THREAD_IDS {
+        if half(recording, pointer + at) == Some(recording.thread) {
+            recording.add(pointer + at, &id.to_le_bytes());
+        }
+    }
+}
 
 /// A recording in which the thread of the state has ended, and the C library has given its thread pointer to a new
 /// one, with this id. The old state is still in memory, executes nothing and is in no list. Returns the new thread's
 /// key.
 fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
-    let place = Place::at(recording.runtime, recording.version, recording).unwrap();
+    let (place, old) = (place(recording), state(recording));
     let thread = &place.layout.thread;
-    let mut states = States::default();
-    states.walk(&place, recording);
-    let old = states.of(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap();
     // The new state is the same except for the id.
     let mut bytes = vec![0; thread.size()];
     assert!(recording.read(old.address, &mut bytes));
@@ -24,15 +30,11 @@ fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
     let interpreter = word(recording, place.runtime + u64::from(place.layout.interpreters)).unwrap();
     recording.add(interpreter + u64::from(place.layout.threads), &new.to_le_bytes());
     recording.add(new + u64::from(thread.next), &[0; 8]);
-    let (layout::Current::Direct { frame: current }
-    | layout::Current::WithChain { frame: current, .. }
-    | layout::Current::InChain { chain: current, .. }) = thread.current;
+    let (Current::Direct { frame: current }
+    | Current::WithChain { frame: current, .. }
+    | Current::InChain { chain: current, .. }) = thread.current;
     recording.add(old.address + u64::from(current), &[0; 8]);
-    for at in THREAD_IDS {
-        if half(recording, old.thread_id + at) == Some(recording.thread) {
-            recording.add(old.thread_id + at, &id.to_le_bytes());
-        }
-    }
+    set_id(recording, old.thread_id, id);
     ThreadKey { id, pointer: old.thread_id }
 }
 
@@ -40,9 +42,7 @@ fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
 /// only while it is stopped: the data of the ended thread does not prevent a new walk through the lists.
 #[test]
 fn thread_pointers_used_again() {
-    for (name, bytes) in RECORDINGS {
-        let mut recording = Recording::parse(bytes).unwrap();
-        let mut reader = Reader::new(&mut recording).unwrap();
+    for (name, mut recording, mut reader) in recorded(&PYTHON) {
         let before = reader.read(&mut recording, true);
         let key = replace_thread(&mut recording, 4321);
         let Reader { instance, now, captured, .. } = &mut reader;
@@ -56,22 +56,25 @@ fn thread_pointers_used_again() {
 /// Guarantees: up to 3.10, a thread is found by its thread pointer if the C library stores its id somewhere else.
 #[test]
 fn thread_pointers_without_ids() {
-    for name in ["3.8", "3.9", "3.10"] {
-        let mut recording = recording(name);
-        let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
-        let mut states = States::default();
-        states.walk(&place, &mut recording);
-        let pointer = states.of(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap().thread_id;
-        for at in THREAD_IDS {
-            if half(&mut recording, pointer + at) == Some(recording.thread) {
-                recording.add(pointer + at, &[0xaa; 4]);
-            }
-        }
-        let mut reader = Reader::new(&mut recording).unwrap();
-        let key = ThreadKey { id: recording.thread, pointer };
+    for (name, mut recording, mut reader) in recorded(UP_TO_3_10) {
+        let pointer = state(&mut recording).thread_id;
+        set_id(&mut recording, pointer, 0xaaaa_aaaa);
+        recording.pointer = pointer;
         for _ in 0..2 {
-            let Reader { instance, now, captured, .. } = &mut reader;
-            assert!(instance.capture(key, 64, *now, &mut recording, captured), "{name}");
+            assert!(reader.capture(&mut recording, 64).is_some(), "{name}");
         }
+    }
+}
+
+/// Guarantees: a thread whose state now belongs to another thread has no frames.
+#[test]
+fn state_of_another_thread() {
+    for (name, mut recording, mut reader) in recorded(&PYTHON) {
+        assert_eq!(reader.read(&mut recording, true).len(), 10, "{name}");
+        let (thread, state) = (place(&mut recording).layout.thread, state(&mut recording));
+        for at in [thread.thread_id, thread.native_id.unwrap_or(thread.thread_id)] {
+            recording.add(state.address + u64::from(at), &[0xaa; 8]);
+        }
+        assert_eq!(reader.read(&mut recording, true), [], "{name}");
     }
 }

@@ -1,21 +1,8 @@
 //! Functions and strings that change while they are read.
 
 use super::*;
-
-/// Memory that changes before one of the reads.
-struct Changing {
-    before: Recording,
-    after: Recording,
-    reads: usize,
-    at: usize,
-}
-
-impl Target for Changing {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        self.reads += 1;
-        if self.reads > self.at { &mut self.after } else { &mut self.before }.read(address, bytes)
-    }
-}
+use crate::runtime::recording::Changing;
+use crate::runtime::word;
 
 /// Reads the stack once for every read at which memory may change from `before` to this one; returns the functions and
 /// lines of each run.
@@ -24,25 +11,15 @@ fn at_all_moments(
     after: &Recording,
 ) -> Vec<Vec<(Function, u32)>> {
     let mut all = Vec::new();
-    for at in 0.. {
-        let mut changing = Changing { before: made.memory.clone(), after: after.clone(), reads: 0, at };
-        let (named, functions) = read(&mut changing, frames, &mut stack.clone());
+    Changing::at_all_moments(&made.memory, after, |changing| {
+        let (named, functions) = read(changing, frames, &mut stack.clone());
         let rows = named.locations.iter().filter_map(|(_, location)| match location {
             Location::Interpreted { function, line } => Some((functions[*function as usize].clone(), *line)),
             Location::Native { .. } | Location::Compiled { .. } => None,
         });
         all.push(rows.collect());
-        if changing.reads < at {
-            return all;
-        }
-    }
-    unreachable!("reading ends");
-}
-
-fn word(memory: &mut Recording, address: u64) -> u64 {
-    let mut word = [0; 8];
-    assert!(memory.read(address, &mut word));
-    u64::from_le_bytes(word)
+    });
+    all
 }
 
 /// Overwrites the characters of a string, but not its type and length.
@@ -59,13 +36,13 @@ fn strings_that_are_moved() {
     for (index, (text, words)) in stack.0.texts.iter().enumerate() {
         let moved = 0x50_0000 + index as u64 * 0x1000;
         for at in 0..*words {
-            let value = word(&mut after, text - 1 + at * 8);
+            let value = word(&mut after, text - 1 + at * 8).unwrap();
             after.add(moved + at * 8, &value.to_le_bytes());
         }
         for (start, part) in after.parts.clone() {
             let places = (0..part.len() as u64 / 8).map(|at| start + at * 8);
             for place in places {
-                if word(&mut after, place) == *text {
+                if word(&mut after, place) == Some(*text) {
                     after.add(place, &(moved + 1).to_le_bytes());
                 }
             }

@@ -1,8 +1,8 @@
 mod changed;
-mod lines;
 mod recordings;
 
 use super::frames::{BYTECODE, CONTEXT, FUNCTION, OFFSET};
+use super::functions::{count_ends, known_ends};
 use super::layout::{CodeFields, Constants, Kinds, Types};
 use super::*;
 use crate::message::{Function, Location};
@@ -10,7 +10,7 @@ use crate::runtime::{MAX_FILE, MAX_NAME, Recording};
 use crate::unwind::{FRAME_POINTER, Frame, Registers, StackCopy};
 
 /// V8 13.6, as Node 24 has it.
-fn layout() -> Layout {
+fn layout() -> V8Layout {
     let types = Types {
         function: 2065,
         shared: 282,
@@ -26,7 +26,7 @@ fn layout() -> Layout {
         shared_wrapper: 195,
     };
     let code = CodeFields { deoptimization: 8, positions: 16, instructions: Some((32, 40)), flags: 52, size: 56 };
-    Layout {
+    V8Layout {
         types,
         kinds: Kinds { baseline: 10, last: 12 },
         code,
@@ -92,18 +92,7 @@ impl Made {
         address + 1
     }
 
-    fn text(&mut self, text: &str) -> u64 {
-        let mut words = vec![(text.len() as u64) << 32];
-        words.extend(text.as_bytes().chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        }));
-        let object = self.object(40, &words);
-        self.texts.push((object, words.len() as u64 + 1));
-        object
-    }
-
+    /// Adds an object with a length and these bytes.
     fn bytes(&mut self, kind: u16, bytes: &[u8]) -> u64 {
         let mut words = vec![small(bytes.len() as u64)];
         words.extend(bytes.chunks(8).map(|chunk| {
@@ -112,6 +101,12 @@ impl Made {
             u64::from_le_bytes(word)
         }));
         self.object(kind, &words)
+    }
+
+    fn text(&mut self, text: &str) -> u64 {
+        let object = self.bytes(40, text.as_bytes());
+        self.texts.push((object, 2 + text.len().div_ceil(8) as u64));
+        object
     }
 }
 
@@ -194,9 +189,9 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
 }
 
 /// Reads the stack with a new reader; returns the result and the functions that were found.
-fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Named, Vec<Function>) {
+fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (NativelyNamed, Vec<Function>) {
     let mut engine = Engine::new(layout());
-    let (mut functions, mut named) = (Functions::default(), Named::default());
+    let (mut functions, mut named) = (Functions::default(), NativelyNamed::default());
     let place = |address: u64| match address {
         0x6000.. if address >= CODE => CodePlace::Generated,
         0x5fff..0x7000 => CodePlace::Builtin,
@@ -208,25 +203,14 @@ fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Na
     (named, fresh)
 }
 
-/// The functions read for the stack: native frame, name, file and line of each.
-fn told(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(usize, String, u32)>, Named) {
-    let (named, fresh) = read(target, frames, stack);
-    let rows = named.locations.iter().filter_map(|(at, location)| match location {
-        Location::Interpreted { function, line } => Some((*at, fresh[*function as usize].name.clone(), *line)),
+/// The functions read for the stack: name and line of each.
+fn rows(made: &mut Made, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(String, u32)>, NativelyNamed) {
+    let (named, fresh) = read(&mut made.memory, frames, stack);
+    let rows = named.locations.iter().filter_map(|(_, location)| match location {
+        Location::Interpreted { function, line } => Some((fresh[*function as usize].name.clone(), *line)),
         Location::Native { .. } | Location::Compiled { .. } => None,
     });
     (rows.collect(), named)
-}
-
-/// Guarantees: compiled code shows the inlined function before the one it was inlined into, each with its own line,
-/// and an interpreted function shows the line of its instruction.
-#[test]
-fn stack() {
-    let (mut made, frames, mut stack) = made();
-    let (rows, named) = told(&mut made.memory, &frames, &mut stack);
-    let row = |at, name: &str, line| (at, name.to_owned(), line);
-    assert_eq!(rows, [row(1, "inner", 3), row(1, "outer", 2), row(2, "main", 2)]);
-    assert_eq!((named.positioned, named.named, named.inlined, named.unknown), (3, 0, 0, 0));
 }
 
 /// Guarantees: if the code of the innermost frame has positions of calls only, its name says that it includes inlined
@@ -234,8 +218,8 @@ fn stack() {
 #[test]
 fn leaf() {
     let (mut made, frames, mut stack) = made();
-    let (rows, named) = told(&mut made.memory, &frames[1..], &mut stack);
-    assert_eq!(rows[0], (0, "outer [with inlined functions]".to_owned(), 0));
+    let (rows, named) = rows(&mut made, &frames[1..], &mut stack);
+    assert_eq!(rows[0], ("outer [with inlined functions]".to_owned(), 0));
     assert_eq!((named.inlined, named.positioned), (1, 1));
 }
 
@@ -243,12 +227,11 @@ fn leaf() {
 #[test]
 fn moved() {
     let (mut made, frames, mut stack) = made();
-    let types = layout().types;
-    let other = made.object(types.bytecode, &[small(8), 0, 0, 0, 0, 0, 0, 0]);
+    let other = made.object(layout().types.bytecode, &[small(8), 0, 0, 0, 0, 0, 0, 0]);
     let at = 0x100 - BYTECODE as usize;
     stack.bytes[at..at + 8].copy_from_slice(&other.to_le_bytes());
-    let (rows, named) = told(&mut made.memory, &frames, &mut stack);
-    assert_eq!((rows[2].1.as_str(), named.unknown), ("[unknown function]", 1));
+    let (rows, named) = rows(&mut made, &frames, &mut stack);
+    assert_eq!((rows[2].0.as_str(), named.unknown), ("[unknown function]", 1));
 }
 
 /// Guarantees: the search for code reaches the first word of mapped memory, and does not go beyond it.
@@ -264,27 +247,40 @@ fn first_page() {
     }
 }
 
-/// Guarantees: reading ends, with texts of limited length, even if a word of memory is replaced by its complement,
-/// zero, all ones or its own address.
+/// Guarantees: behind the last known line end of a script the line is unknown, both for the current position and for
+/// the start of a function.
 #[test]
-fn hostile() {
-    let (made, frames, stack) = made();
-    let places: Vec<u64> = made
-        .memory
-        .parts
-        .iter()
-        .flat_map(|(start, part)| (0..part.len() as u64 / 8).map(move |index| start + index * 8))
-        .collect();
-    for place in places {
-        let before = {
-            let mut word = [0; 8];
-            made.memory.clone().read(place, &mut word);
-            u64::from_le_bytes(word)
-        };
-        for word in [!before, 0, u64::MAX, place, place + 1, before ^ 1 << 32, before.swap_bytes()] {
-            let mut memory = made.memory.clone();
-            memory.add(place, &word.to_le_bytes());
-            told(&mut memory, &frames, &mut stack.clone());
-        }
+fn behind_the_known_ends() {
+    for (ends, lines, counts, first_line) in [
+        (&[4, 10, 16, 21, 22][..], [3, 2, 2], (3, 0), 3),
+        (&[4, 10, 12], [0, 2, 2], (2, 1), 3),
+        (&[4, 10], [0, 2, 2], (2, 1), 0),
+        (&[4], [0, 0, 0], (0, 3), 0),
+    ] {
+        let (mut made, frames, mut stack) = made();
+        let words: Vec<u64> = std::iter::once(ends.len() as u64).chain(ends.iter().copied()).map(small).collect();
+        let table = made.object(layout().types.fixed_array, &words);
+        made.memory.add(made.script - 1 + 56, &table.to_le_bytes());
+        let (rows, named) = rows(&mut made, &frames, &mut stack);
+        let found: Vec<u32> = rows.iter().map(|row| row.1).collect();
+        assert_eq!((found.as_slice(), (named.positioned, named.named)), (&lines[..], counts), "{ends:?}");
+        let (_, functions) = read(&mut made.memory, &frames, &mut stack);
+        assert_eq!(functions.iter().find(|one| one.name == "inner").unwrap().line, first_line, "{ends:?}");
+    }
+}
+
+/// Guarantees: lines end at ECMAScript's line terminators, recorded as V8 does: before the terminator, and at the end
+/// of the source.
+#[test]
+fn ends_of_lines() {
+    for (source, ends) in [("a\nb\r\nc\rd", &[1, 4, 6, 8][..]), ("a\n", &[1, 2]), ("a\r", &[1, 2]), ("", &[0])] {
+        let mut made = Made::default();
+        let text = made.text(source);
+        // The object behind it.
+        made.object(131, &[0; 4]);
+        let (layout, mut maps) = (layout(), Maps::default());
+        let mut heap = Heap { layout: &layout, maps: &mut maps, target: Bounded::new(&mut made.memory, ALLOWANCE) };
+        assert_eq!(known_ends(text, &mut heap), None);
+        assert_eq!(count_ends(text, &mut heap).unwrap(), ends, "{source:?}");
     }
 }

@@ -1,16 +1,11 @@
 //! Recordings of one program in each version of V8.
 
 use super::*;
-use crate::runtime::recording::Counted;
+use crate::runtime::recording::{self, Counted, recorded};
+use crate::runtime::word;
 
-macro_rules! recordings {
-    ($($name:literal),+) => {
-        [$(($name, include_bytes!(concat!("../../../../tests/recordings/node-", $name, ".bin")) as &[u8])),+]
-    };
-}
-
-/// The same stack of `tests/recordings/program.js`, recorded in each Node version.
-const RECORDINGS: [(&str, &[u8]); 4] = recordings!("18", "20", "22", "24");
+/// Recordings of the stack of `tests/recordings/program.js` in each Node version.
+const NODE: [&str; 4] = ["node-18", "node-20", "node-22", "node-24"];
 
 const FILE: &str = "/tmp/recorded/program.js";
 const EVALUATED: &str = "/tmp/recorded/evaluated.js";
@@ -40,9 +35,9 @@ const STACK: [(&str, &str, u32); 17] = [
 const INTO_MAGLEV: (&str, &str, u32) = ("middle", FILE, 0);
 
 /// The expected stack in a version.
-fn stack_of(major: &str) -> Vec<(&'static str, &'static str, u32)> {
+fn stack_of(name: &str) -> Vec<(&'static str, &'static str, u32)> {
     let mut stack = STACK.to_vec();
-    if major == "24" {
+    if name == "node-24" {
         stack.splice(10..12, [INTO_MAGLEV]);
     }
     stack
@@ -53,52 +48,34 @@ type Row = (usize, Function, u32);
 /// The functions that were read: native frame, function and line of each.
 struct Reading {
     rows: Vec<Row>,
-    named: Named,
-    reads: u32,
+    named: NativelyNamed,
+    reads: usize,
 }
 
-/// A reader of the V8 in a recording.
-struct Reader {
-    instance: Box<dyn Instance>,
-    functions: Functions,
-    known: Vec<Function>,
+/// Reads a stack without its `inner` innermost frames.
+fn read(reader: &mut recording::Reader, recording: &mut Recording, inner: usize) -> Reading {
+    read_with(reader, recording, &mut recording.clone(), inner)
 }
 
-impl Reader {
-    fn new(recording: &mut Recording) -> Option<Self> {
-        let instance = recording.found().ok()?.instance();
-        Some(Self { instance, functions: Functions::default(), known: Vec::new() })
-    }
-
-    /// Reads a stack without its `inner` innermost frames.
-    fn read(&mut self, recording: &mut Recording, inner: usize) -> Reading {
-        self.read_with(recording, &mut recording.clone(), inner)
-    }
-
-    /// The same, with the stack words taken from another recording.
-    fn read_with(&mut self, recording: &mut Recording, words: &mut Recording, inner: usize) -> Reading {
-        let native = recording.native().without(inner);
-        let place = |address| native.place(address);
-        let stack = NativeStack { frames: &native.frames, place: &place };
-        let mut named = Named::default();
-        let mut counted = Counted { recording, reads: 0 };
-        self.instance.name_native(stack, words, &mut counted, &mut self.functions, &mut named);
-        let reads = counted.reads;
-        self.known.extend(self.functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default());
-        let rows = named.locations.iter().filter_map(|(at, location)| match location {
-            Location::Interpreted { function, line } => Some((*at, self.known[*function as usize].clone(), *line)),
-            Location::Native { .. } | Location::Compiled { .. } => None,
-        });
-        Reading { rows: rows.collect(), named: named.clone(), reads }
-    }
-}
-
-fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
-    RECORDINGS.into_iter().map(|(major, bytes)| {
-        let mut recording = Recording::parse(bytes).unwrap();
-        let reader = Reader::new(&mut recording).unwrap();
-        (major, recording, reader)
-    })
+/// The same, with the stack words taken from another recording.
+fn read_with(
+    reader: &mut recording::Reader,
+    recording: &mut Recording,
+    words: &mut Recording,
+    inner: usize,
+) -> Reading {
+    let native = recording.native().without(inner);
+    let place = |address| native.place(address);
+    let stack = NativeStack { frames: &native.frames, place: &place };
+    let mut named = NativelyNamed::default();
+    let mut counted = Counted { target: recording, reads: 0 };
+    reader.instance.name_native(stack, words, &mut counted, &mut reader.functions, &mut named);
+    let reads = counted.reads;
+    let rows = named.locations.iter().filter_map(|(at, location)| match location {
+        Location::Interpreted { line, .. } => Some((*at, reader.function(*location), *line)),
+        Location::Native { .. } | Location::Compiled { .. } => None,
+    });
+    Reading { rows: rows.collect(), named: named.clone(), reads }
 }
 
 fn plain(rows: &[Row]) -> Vec<(&str, &str, u32)> {
@@ -110,28 +87,28 @@ fn plain(rows: &[Row]) -> Vec<(&str, &str, u32)> {
 /// evaluated text and names beyond ASCII. A second read gives the same functions with fewer reads.
 #[test]
 fn known_stack() {
-    for (major, mut recording, mut reader) in all() {
-        let first = reader.read(&mut recording, 0);
-        assert_eq!(plain(&first.rows), stack_of(major), "Node {major}");
+    for (name, mut recording, mut reader) in recorded(&NODE) {
+        let first = read(&mut reader, &mut recording, 0);
+        assert_eq!(plain(&first.rows), stack_of(name), "{name}");
         let counts = (first.named.positioned, first.named.named, first.named.inlined, first.named.unknown);
-        assert_eq!(counts, if major == "24" { (13, 2, 1, 0) } else { (15, 2, 0, 0) }, "Node {major}");
+        assert_eq!(counts, if name == "node-24" { (13, 2, 1, 0) } else { (15, 2, 0, 0) }, "{name}");
         assert_eq!(first.rows.iter().find(|row| row.1.name == "optimized").unwrap().1.line, 25);
-        let second = reader.read(&mut recording, 0);
-        assert_eq!(plain(&second.rows), stack_of(major), "Node {major}");
-        assert!(second.reads < first.reads && first.reads < 1500, "Node {major}: {}, {}", first.reads, second.reads);
-        assert_eq!(reader.known.len(), if major == "24" { 15 } else { 16 }, "Node {major}: {:?}", reader.known);
+        let second = read(&mut reader, &mut recording, 0);
+        assert_eq!(plain(&second.rows), stack_of(name), "{name}");
+        assert!(second.reads < first.reads && first.reads < 1500, "{name}: {}, {}", first.reads, second.reads);
+        assert_eq!(reader.known.len(), if name == "node-24" { 15 } else { 16 }, "{name}: {:?}", reader.known);
     }
 }
 
 /// Guarantees: functions that TurboFan inlined into each other share one native frame, and no other functions do.
 #[test]
 fn inlined() {
-    for (major, mut recording, mut reader) in all() {
-        let rows = reader.read(&mut recording, 0).rows;
+    for (name, mut recording, mut reader) in recorded(&NODE) {
+        let rows = read(&mut reader, &mut recording, 0).rows;
         let frames: Vec<usize> = rows.iter().map(|row| row.0).collect();
-        assert!(frames[1] == frames[2] && frames[2] == frames[3], "Node {major}: {frames:?}");
+        assert!(frames[1] == frames[2] && frames[2] == frames[3], "{name}: {frames:?}");
         let others = [&frames[..2], &frames[4..]].concat();
-        assert!(others.is_sorted_by(|one, other| one < other), "Node {major}: {frames:?}");
+        assert!(others.is_sorted_by(|one, other| one < other), "{name}: {frames:?}");
     }
 }
 
@@ -139,13 +116,13 @@ fn inlined() {
 /// the positions of all instructions, and the reader detects that from the code.
 #[test]
 fn leaf() {
-    for (major, mut recording, mut reader) in all() {
-        let rows = reader.read(&mut recording, 0).rows;
-        let reading = reader.read(&mut recording, rows[1].0);
+    for (name, mut recording, mut reader) in recorded(&NODE) {
+        let rows = read(&mut reader, &mut recording, 0).rows;
+        let reading = read(&mut reader, &mut recording, rows[1].0);
         // The next instruction to be executed is on the next line.
-        assert_eq!(plain(&reading.rows)[0], ("innermost", FILE, 17), "Node {major}");
-        assert_eq!(plain(&reading.rows)[1..], stack_of(major)[2..], "Node {major}");
-        assert_eq!((reading.rows[0].0, reading.named.unknown), (0, 0), "Node {major}");
+        assert_eq!(plain(&reading.rows)[0], ("innermost", FILE, 17), "{name}");
+        assert_eq!(plain(&reading.rows)[1..], stack_of(name)[2..], "{name}");
+        assert_eq!((reading.rows[0].0, reading.named.unknown), (0, 0), "{name}");
     }
 }
 
@@ -153,22 +130,17 @@ fn leaf() {
 /// are: frames whose object is gone become unknown, and other frames stay the same.
 #[test]
 fn gone() {
-    for (major, mut recording, mut reader) in all() {
-        let rows = reader.read(&mut recording, 0).rows;
+    for (name, mut recording, mut reader) in recorded(&NODE) {
+        let rows = read(&mut reader, &mut recording, 0).rows;
         let native = recording.native();
         let frame = native.frames[rows[0].0];
         let pointer = frame.registers.get(FRAME_POINTER).unwrap();
-        let mut word = [0; 8];
-        assert!(recording.read(pointer - FUNCTION, &mut word));
         // The function `waits` was replaced by another object.
-        recording.add(u64::from_le_bytes(word) - 1, &[0; 8]);
-        let reading = Reader::new(&mut recording).unwrap().read(&mut recording, 0);
-        assert_eq!(plain(&reading.rows)[0], ("[unknown function]", "", 0), "Node {major}");
-        assert_eq!(
-            (plain(&reading.rows[1..]), reading.named.unknown),
-            (stack_of(major)[1..].to_vec(), 1),
-            "Node {major}"
-        );
+        let function = word(&mut recording, pointer - FUNCTION).unwrap();
+        recording.add(function - 1, &[0; 8]);
+        let reading = read(&mut recording::Reader::new(&mut recording).unwrap(), &mut recording, 0);
+        assert_eq!(plain(&reading.rows)[0], ("[unknown function]", "", 0), "{name}");
+        assert_eq!((plain(&reading.rows[1..]), reading.named.unknown), (stack_of(name)[1..].to_vec(), 1), "{name}");
     }
 }
 
@@ -176,8 +148,8 @@ fn gone() {
 /// alone.
 #[test]
 fn replaced() {
-    for (major, mut recording, mut reader) in all() {
-        reader.read(&mut recording, 0);
+    for (name, mut recording, mut reader) in recorded(&NODE) {
+        read(&mut reader, &mut recording, 0);
         // Memory contains the text of each name and of the script once.
         let mut count = 0;
         for (start, part) in recording.parts.clone() {
@@ -188,8 +160,8 @@ fn replaced() {
             }
         }
         assert!(count > 0);
-        let fresh = Reader::new(&mut recording).unwrap().read(&mut recording, 0);
-        assert_eq!(plain(&fresh.rows)[0], ("other", FILE, 11), "Node {major}");
+        let fresh = read(&mut recording::Reader::new(&mut recording).unwrap(), &mut recording, 0);
+        assert_eq!(plain(&fresh.rows)[0], ("other", FILE, 11), "{name}");
     }
 }
 
@@ -197,10 +169,10 @@ fn replaced() {
 /// names them.
 #[test]
 fn refused() {
-    let (_, mut recording, _) = all().next().unwrap();
+    let mut recording = recording::recording(NODE[0]);
     recording.version = 9 << 16 | 4;
     assert!(recording.found().unwrap_err().contains("V8 9.4"));
-    for (_, recording, _) in all() {
+    for (_, recording, _) in recorded(&NODE) {
         for at in [0, 8, 16, 24, 32, 40, 56] {
             let mut recording = recording.clone();
             recording.add(recording.runtime + at, &u64::MAX.to_le_bytes());
@@ -214,8 +186,8 @@ fn refused() {
 /// memory, the stack or the constants is flipped, zeroed, huge, points at itself or is slightly off.
 #[test]
 fn attack_words() {
-    for (major, mut recording, mut reader) in all() {
-        let leaf = reader.read(&mut recording, 0).rows[1].0;
+    for (name, mut recording, mut reader) in recorded(&NODE) {
+        let leaf = read(&mut reader, &mut recording, 0).rows[1].0;
         let (mut reads, mut named, mut words) = (0, 0, recording.clone());
         for (start, part) in recording.parts.clone() {
             for at in (0..part.len().saturating_sub(7)).step_by(8) {
@@ -227,9 +199,9 @@ fn attack_words() {
                     }
                     // Innermost frames get a closer check.
                     let inner = if at % 16 == 0 { 0 } else { leaf };
-                    let Some(mut reader) = Reader::new(&mut recording) else { continue };
-                    let reading = reader.read_with(&mut recording, &mut words, inner);
-                    assert!(reading.reads <= ALLOWANCE.reads, "Node {major}: {}", reading.reads);
+                    let Some(mut reader) = recording::Reader::new(&mut recording) else { continue };
+                    let reading = read_with(&mut reader, &mut recording, &mut words, inner);
+                    assert!(reading.reads <= ALLOWANCE.reads as usize, "{name}: {}", reading.reads);
                     assert!(reader.known.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
                     (reads, named) = (reading.reads.max(reads), named + reading.rows.len());
                 }
@@ -238,6 +210,6 @@ fn attack_words() {
                 }
             }
         }
-        assert!(named > 0 && reads > 0, "Node {major}");
+        assert!(named > 0 && reads > 0, "{name}");
     }
 }
