@@ -125,7 +125,7 @@ pub(crate) fn stops() -> &'static [&'static str] {
 fn permitted() -> bool {
     static PERMITTED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let own = std::process::id();
-        open::open(&open::Kernel, (own, None), 1_000_000, Level::Kernel, true).is_ok()
+        open::open(&open::KernelOpener, (own, None), 1_000_000, Level::Kernel, true).is_ok()
     });
     *PERMITTED
 }

@@ -7,7 +7,7 @@ use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
-use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
+use profbridge_receiver_ptrace::assemble::{AssembledProcess, Assembler, Attribute, Nameless, ResourceValue};
 use profbridge_sampler::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_testkit::ExportProfilesServiceRequest;
 use profbridge_testkit::naive::chunk::Chunk;
@@ -56,11 +56,18 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
 
 /// The profiles of these batches of a process.
 fn assembled(pid: i64, batches: &[Batch]) -> Profiles {
-    let text = |key: &'static str, text: &str| Attribute { key: key.into(), value: Value::Text(text.to_owned()) };
-    let resource = [text("host.name", "h"), Attribute { key: "process.pid".into(), value: Value::Int(pid) }];
+    let text =
+        |key: &'static str, text: &str| Attribute { key: key.into(), value: ResourceValue::Text(text.to_owned()) };
+    let resource = [text("host.name", "h"), Attribute { key: "process.pid".into(), value: ResourceValue::Int(pid) }];
     let mut assembler = Assembler::default();
     assembler.process(
-        Subject { resource: &resource, mappings: &[], functions: &[], thread_attributes: &[], names: &Nameless },
+        AssembledProcess {
+            resource: &resource,
+            mappings: &[],
+            functions: &[],
+            thread_attributes: &[],
+            names: &Nameless,
+        },
         batches,
     );
     assembler.finish().unwrap().profiles

@@ -5,18 +5,20 @@ use std::process::ExitCode;
 
 use profbridge_receiver_ptrace::control::client::request;
 use profbridge_receiver_ptrace::control::default_path;
-use profbridge_receiver_ptrace::control::protocol::{Choice, ProcessStatus, Request, Response, TargetStatus};
-use profbridge_receiver_ptrace::lifecycle::Mode;
+use profbridge_receiver_ptrace::control::protocol::{
+    Choice, ControlRequest, ControlResponse, ProcessStatus, TargetStatus,
+};
+use profbridge_receiver_ptrace::lifecycle::LifecycleMode;
 
 use crate::args::sampling::{ControlArgs, ProfilerAction, ProfilerArgs};
 use crate::{Failure, terminal};
 
 /// Sends the request and prints the answer. An action without any effect is no failure: the answer explains it.
 pub(crate) fn run(arguments: &ProfilerArgs) -> Result<ExitCode, Failure> {
-    let (reach, request_of): (&ControlArgs, fn(Choice) -> Request) = match &arguments.action {
-        ProfilerAction::Start(reach) => (reach, Request::Start),
-        ProfilerAction::Stop(reach) => (reach, Request::Stop),
-        ProfilerAction::Status(reach) => (reach, Request::Status),
+    let (reach, request_of): (&ControlArgs, fn(Choice) -> ControlRequest) = match &arguments.action {
+        ProfilerAction::Start(reach) => (reach, ControlRequest::Start),
+        ProfilerAction::Stop(reach) => (reach, ControlRequest::Stop),
+        ProfilerAction::Status(reach) => (reach, ControlRequest::Status),
     };
     let choice = Choice { target: reach.target.clone(), pid: reach.pid };
     let socket = reach.socket.clone().unwrap_or_else(default_path);
@@ -32,7 +34,7 @@ pub(crate) fn run(arguments: &ProfilerArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Formats an answer.
-fn shown(response: &Response) -> String {
+fn shown(response: &ControlResponse) -> String {
     let mut out = String::new();
     for process in &response.processes {
         line(&mut out, format_args!("{}, pid {}: {}", process.target, process.pid, process.message));
@@ -48,8 +50,8 @@ fn shown(response: &Response) -> String {
 
 fn show_target(out: &mut String, target: &TargetStatus) {
     let lifecycle = match target.profile_lifecycle {
-        Mode::Manual => "manual",
-        Mode::Trace => "trace",
+        LifecycleMode::Manual => "manual",
+        LifecycleMode::Trace => "trace",
     };
     line(out, format_args!("{}: profile_lifecycle {lifecycle}", target.target));
     if target.processes.is_empty() {
@@ -111,12 +113,12 @@ fn figures(process: &ProcessStatus) -> Vec<String> {
     lines
 }
 
-fn state(process: &ProcessStatus, lifecycle: Mode) -> String {
+fn state(process: &ProcessStatus, lifecycle: LifecycleMode) -> String {
     if !process.sampled {
         return "its session is not sampled (profile_session_sample_rate)".to_owned();
     }
     let mut state = if process.profiling { "profiling" } else { "not profiling" }.to_owned();
-    if lifecycle == Mode::Trace {
+    if lifecycle == LifecycleMode::Trace {
         // Writing into memory does not fail.
         write!(state, ", {} sampled root spans are open", process.open_spans).ok();
     }
@@ -169,9 +171,9 @@ mod tests {
         let target =
             |name: &str, mode, processes| TargetStatus { target: name.to_owned(), profile_lifecycle: mode, processes };
         let targets = vec![
-            target("web", Mode::Trace, vec![process(true, true, 10), process(true, false, 0)]),
-            target("job", Mode::Manual, vec![process(false, false, 0)]),
-            target("idle", Mode::Manual, Vec::new()),
+            target("web", LifecycleMode::Trace, vec![process(true, true, 10), process(true, false, 0)]),
+            target("job", LifecycleMode::Manual, vec![process(false, false, 0)]),
+            target("idle", LifecycleMode::Manual, Vec::new()),
         ];
         let expected = "\
 web: profile_lifecycle trace
@@ -190,7 +192,7 @@ job: profile_lifecycle manual
 idle: profile_lifecycle manual
   no process is attached
 ";
-        assert_eq!(shown(&Response { ok: true, targets, ..Response::default() }), expected);
+        assert_eq!(shown(&ControlResponse { ok: true, targets, ..ControlResponse::default() }), expected);
     }
 
     /// Guarantees: the result for each process is shown, then the summary.
@@ -198,7 +200,7 @@ idle: profile_lifecycle manual
     fn answers() {
         let message = "the profiler runs already".to_owned();
         let answer = ProcessAnswer { target: "web".to_owned(), pid: 7, profiling: true, message };
-        let response = Response { processes: vec![answer], ..Response::said("nothing changed") };
+        let response = ControlResponse { processes: vec![answer], ..ControlResponse::message("nothing changed") };
         assert_eq!(shown(&response), "web, pid 7: the profiler runs already\nnothing changed\n");
     }
 }

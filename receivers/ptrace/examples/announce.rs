@@ -9,9 +9,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
-use profbridge_receiver_ptrace::control::client::{Client, ClientError};
+use profbridge_receiver_ptrace::control::client::{ClientError, ControlClient};
 #[cfg(target_os = "linux")]
-use profbridge_receiver_ptrace::control::protocol::{Request, Response, SpanHeaders};
+use profbridge_receiver_ptrace::control::protocol::{ControlRequest, ControlResponse, SpanHeaders};
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), ClientError> {
@@ -31,17 +31,21 @@ fn main() -> Result<(), ClientError> {
 /// Does `work` while a root span is open. Returns what profbridge said to its start. The connection is the span's
 /// owner: should the program die in between, the span ends.
 #[cfg(target_os = "linux")]
-pub(crate) fn in_root_span(path: &Path, sentry_trace: &str, work: impl FnOnce()) -> Result<Response, ClientError> {
-    let mut client = Client::connect(path, Duration::from_secs(1))?;
+pub(crate) fn in_root_span(
+    path: &Path,
+    sentry_trace: &str,
+    work: impl FnOnce(),
+) -> Result<ControlResponse, ClientError> {
+    let mut client = ControlClient::connect(path, Duration::from_secs(1))?;
     let span = SpanHeaders { sentry_trace: Some(sentry_trace.to_owned()), ..SpanHeaders::default() };
-    let answer = client.request(&Request::SpanStart(span.clone()))?;
+    let answer = client.request(&ControlRequest::SpanStart(span.clone()))?;
     work();
-    client.request(&Request::SpanEnd(span))?;
+    client.request(&ControlRequest::SpanEnd(span))?;
     Ok(answer)
 }
 
 #[cfg(target_os = "linux")]
-fn tell(answer: &Response) {
+fn tell(answer: &ControlResponse) {
     use std::io::Write as _;
     let text = match (&answer.error, &answer.message) {
         (Some(fault), _) => format!("refused: {}: {}", fault.place, fault.rule),

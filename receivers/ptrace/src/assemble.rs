@@ -20,9 +20,9 @@ use profbridge_model::{AttributeSetId, Builder, LinkId, Profile, Profiles, Stack
 use profbridge_sampler::message::{self, Batch, Context, Mapping, Mode, Sample, Stack, Thread, Trust};
 use profbridge_symbolizer::{Frame, Symbols};
 
-use self::interned::Interned;
+use self::interned::InternedProcess;
 pub use self::runs::CUTS;
-use self::runs::{Observation, join_runs, pieces};
+use self::runs::{TimedObservation, join_runs, pieces};
 
 mod frame_type;
 mod interned;
@@ -43,12 +43,12 @@ pub struct Attribute {
     /// The key.
     pub key: Cow<'static, str>,
     /// The value.
-    pub value: Value,
+    pub value: ResourceValue,
 }
 
 /// The value of an attribute of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum ResourceValue {
     /// A string.
     Text(String),
     /// An integer.
@@ -60,15 +60,15 @@ pub enum Value {
 /// Begins a resource with these attributes.
 pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
     let lists = attributes.iter().map(|attribute| match &attribute.value {
-        Value::List(texts) => texts.iter().map(|text| Any::Str(text)).collect(),
-        Value::Text(_) | Value::Int(_) => Vec::new(),
+        ResourceValue::List(texts) => texts.iter().map(|text| Any::Str(text)).collect(),
+        ResourceValue::Text(_) | ResourceValue::Int(_) => Vec::new(),
     });
     let lists: Vec<Vec<Any<'_>>> = lists.collect();
     let all = attributes.iter().zip(&lists).map(|(Attribute { key, value }, list)| {
         let value = match value {
-            Value::Text(text) => Any::Str(text),
-            Value::Int(number) => Any::Int(*number),
-            Value::List(_) => Any::Array(list),
+            ResourceValue::Text(text) => Any::Str(text),
+            ResourceValue::Int(number) => Any::Int(*number),
+            ResourceValue::List(_) => Any::Array(list),
         };
         (&**key, value)
     });
@@ -76,7 +76,7 @@ pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
 }
 
 /// Names for locations of one process.
-pub trait Names {
+pub trait SymbolNames {
     /// The functions at a location in code, innermost first; `None` if no name is known.
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
@@ -92,7 +92,7 @@ fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Nameless;
 
-impl Names for Nameless {
+impl SymbolNames for Nameless {
     fn symbols(&self, _location: message::Location) -> Option<Arc<Symbols>> {
         None
     }
@@ -100,7 +100,7 @@ impl Names for Nameless {
 
 /// A process as profiles describe it.
 #[derive(Clone, Copy)]
-pub struct Subject<'a> {
+pub struct AssembledProcess<'a> {
     /// The attributes of its resource.
     pub resource: &'a [Attribute],
     /// Its mappings, by [`message::Mapping::index`].
@@ -110,7 +110,7 @@ pub struct Subject<'a> {
     /// The keys of attributes of its threads ([`message::Target::thread_attributes`]).
     pub thread_attributes: &'a [String],
     /// The names of its locations.
-    pub names: &'a dyn Names,
+    pub names: &'a dyn SymbolNames,
 }
 
 /// Combines the sampler's batches into one batch of profiles, process by process.
@@ -136,10 +136,10 @@ pub struct Assembled {
 
 impl Assembler {
     /// Adds the batches of a process.
-    pub fn process(&mut self, subject: Subject<'_>, batches: &[Batch]) {
+    pub fn process(&mut self, subject: AssembledProcess<'_>, batches: &[Batch]) {
         begin_resource(&mut self.builder, subject.resource);
         self.builder.scope(SCOPE, env!("CARGO_PKG_VERSION"));
-        let mut interned = Interned::default();
+        let mut interned = InternedProcess::default();
         let mut kinds: Vec<(Mode, u64)> = Vec::new();
         for batch in batches {
             let kind = (batch.mode, batch.period_nano);
@@ -165,15 +165,15 @@ impl Assembler {
 
     fn profile<'a>(
         &mut self,
-        subject: Subject<'_>,
-        interned: &mut Interned,
+        subject: AssembledProcess<'_>,
+        interned: &mut InternedProcess,
         mode: Mode,
         period: u64,
         batches: impl Iterator<Item = &'a Batch>,
     ) {
         let mut rows = Rows::default();
         for batch in batches {
-            self.malformed += rows.take(&mut self.builder, subject, interned, batch);
+            self.malformed += rows.add_batch(&mut self.builder, subject, interned, batch);
         }
         let kind = match mode {
             Mode::Wall => "wall",
@@ -199,7 +199,7 @@ impl Assembler {
             };
             times.clear();
             values.clear();
-            for &Observation { time, weight, .. } in row {
+            for &TimedObservation { time, weight, .. } in row {
                 for (position, (time, weight)) in pieces(time, weight).enumerate() {
                     if position > 0 {
                         if self.pieces == MAX_ALL_PIECES {
@@ -238,14 +238,20 @@ struct Rows {
     /// The key of each row.
     keys: Vec<RowKey>,
     index: HashMap<RowKey, u32>,
-    observations: Vec<Observation>,
+    observations: Vec<TimedObservation>,
     first: Option<u64>,
     last: u64,
 }
 
 impl Rows {
     /// Adds a batch. Returns how many observations were left out.
-    fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, interned: &mut Interned, batch: &Batch) -> u64 {
+    fn add_batch(
+        &mut self,
+        builder: &mut Builder,
+        subject: AssembledProcess<'_>,
+        interned: &mut InternedProcess,
+        batch: &Batch,
+    ) -> u64 {
         let Batch { process: _, period_nano: _, mode, threads, locations, stacks, contexts, samples } = batch;
         let locations: Vec<_> =
             locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
@@ -286,7 +292,7 @@ impl Rows {
                 self.keys.push(key);
                 self.keys.len() as u32 - 1
             });
-            self.observations.push(Observation { thread: of.id, row, time: time_unix_nano, weight: weight_nano });
+            self.observations.push(TimedObservation { thread: of.id, row, time: time_unix_nano, weight: weight_nano });
             self.first = Some(self.first.map_or(time_unix_nano, |first| first.min(time_unix_nano)));
             self.last = self.last.max(end);
         }

@@ -10,32 +10,32 @@ use profbridge_engine::config::{ByteSize, Duration as Written, InsertedAttribute
 use profbridge_sampler::message::{self, Select};
 use serde::Deserialize;
 
-use crate::lifecycle::Mode as Lifecycle;
+use crate::lifecycle::LifecycleMode;
 
 /// The configuration as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    targets: BTreeMap<String, Target>,
+    targets: BTreeMap<String, TargetConfig>,
     export_interval: Written,
     max_pending_bytes: ByteSize,
     priority: Priority,
     control: Control,
     symbolize: Symbolize,
-    resource: Resource,
+    resource: ResourceConfig,
     thread_attributes: Vec<String>,
 }
 
 /// Attributes for the resources of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Resource {
+struct ResourceConfig {
     insert: InsertedAttributes,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Target {
+struct TargetConfig {
     pid: Option<u32>,
     command: Option<Vec<String>>,
     executable: Option<String>,
@@ -43,9 +43,9 @@ struct Target {
     cgroup: Option<String>,
     container: Option<String>,
     rate: f64,
-    #[serde(with = "Mode")]
+    #[serde(with = "ModeName")]
     mode: message::Mode,
-    profile_lifecycle: Lifecycle,
+    profile_lifecycle: LifecycleMode,
     start_on_launch: bool,
     profile_session_sample_rate: f64,
     service: ServiceNames,
@@ -54,7 +54,7 @@ struct Target {
     max_stack: ByteSize,
     max_processes: usize,
     subprocesses: bool,
-    #[serde(with = "Stops")]
+    #[serde(with = "StopsName")]
     stops: message::Stops,
 }
 
@@ -75,7 +75,7 @@ pub struct ServiceNames {
 /// The names of [`message::Mode`] in the configuration.
 #[derive(Deserialize)]
 #[serde(remote = "message::Mode", rename_all = "snake_case")]
-enum Mode {
+enum ModeName {
     Wall,
     Cpu,
 }
@@ -83,7 +83,7 @@ enum Mode {
 /// The names of [`message::Stops`] in the configuration.
 #[derive(Deserialize)]
 #[serde(remote = "message::Stops", rename_all = "kebab-case")]
-enum Stops {
+enum StopsName {
     UserBound,
     Never,
     Always,
@@ -129,13 +129,13 @@ impl Default for Config {
             priority: Priority::default(),
             control: Control::default(),
             symbolize: Symbolize::default(),
-            resource: Resource::default(),
+            resource: ResourceConfig::default(),
             thread_attributes: Vec::new(),
         }
     }
 }
 
-impl Default for Target {
+impl Default for TargetConfig {
     fn default() -> Self {
         let settings = message::Settings::default();
         Self {
@@ -147,7 +147,7 @@ impl Default for Target {
             container: None,
             rate: settings.rate_hertz,
             mode: settings.mode,
-            profile_lifecycle: Lifecycle::default(),
+            profile_lifecycle: LifecycleMode::default(),
             start_on_launch: true,
             profile_session_sample_rate: 1.0,
             service: ServiceNames::default(),
@@ -217,7 +217,7 @@ pub struct TargetSettings {
     /// How its processes are sampled.
     pub sampling: message::Settings,
     /// The lifecycle, which decides when its processes are sampled.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: LifecycleMode,
     /// Whether a session of the lifecycle `manual` starts by itself.
     pub start_on_launch: bool,
     /// The share of sessions that is sampled, from 0 to 1.

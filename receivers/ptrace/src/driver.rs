@@ -35,18 +35,18 @@ use self::tracked::Tracked;
 use crate::config::{Settings, TargetSettings};
 use crate::control::server::ControlEvent;
 use crate::delivery::Delivery;
-use crate::lifecycle::{Mode, Outcome};
-use crate::link::{Launch, Link};
+use crate::lifecycle::{LifecycleChange, LifecycleMode};
+use crate::link::{Launch, SamplerLink};
 use crate::problems::{BETWEEN_LINES, ReportedProblems};
-use crate::record::Life;
+use crate::record::ProcessLife;
 use crate::restarts::Restarts;
 use crate::spans::OpenSpans;
 
 /// How long after [`STOP_TIMEOUT`] the last event of a sampler process may arrive.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_EVENTS: Duration = Duration::from_millis(500);
 
 /// What the driver needs to run.
-pub(crate) struct Parts {
+pub(crate) struct DriverParts {
     pub(crate) id: String,
     pub(crate) intake: Intake,
     pub(crate) host: String,
@@ -63,7 +63,7 @@ pub(crate) struct Parts {
 #[derive(Debug, Default)]
 struct TargetState {
     /// The process of its command, as last seen.
-    command: Option<Life>,
+    command: Option<ProcessLife>,
     /// Whether the command has ended: it is not started again.
     ended: bool,
 }
@@ -71,8 +71,8 @@ struct TargetState {
 /// The driver.
 pub(crate) struct Driver {
     settings: Settings,
-    parts: Parts,
-    link: Option<Link>,
+    parts: DriverParts,
+    link: Option<SamplerLink>,
     targets: Vec<TargetState>,
     /// The attached processes, and those that have ended but whose samples still wait for names.
     processes: BTreeMap<u64, Tracked>,
@@ -82,7 +82,7 @@ pub(crate) struct Driver {
     /// Sessions that were attached when a sampler process ended.
     remembered: Remembered,
     spans: OpenSpans,
-    said: ReportedProblems,
+    reported: ReportedProblems,
     full: LogGate,
     restarts: Restarts,
     /// The symbolizer's counters as of the last update of the metrics.
@@ -101,7 +101,7 @@ enum Woken {
 }
 
 impl Driver {
-    pub(crate) fn new(settings: Settings, parts: Parts) -> Self {
+    pub(crate) fn new(settings: Settings, parts: DriverParts) -> Self {
         let targets = settings.targets.iter().map(|_| TargetState::default()).collect();
         Self {
             settings,
@@ -113,7 +113,7 @@ impl Driver {
             next: 0,
             remembered: Remembered::default(),
             spans: OpenSpans::default(),
-            said: ReportedProblems::default(),
+            reported: ReportedProblems::default(),
             full: LogGate::new(BETWEEN_LINES),
             restarts: Restarts::of_receiver(),
             noted: [0; 2],
@@ -123,17 +123,22 @@ impl Driver {
     }
 
     /// Runs until the shutdown, and then until everything is handed to the delivery.
-    pub(crate) async fn run(mut self, link: Link, mut control: mpsc::Receiver<ControlEvent>, mut shutdown: Shutdown) {
-        self.levels.tell(&self.parts.intake);
+    pub(crate) async fn run(
+        mut self,
+        link: SamplerLink,
+        mut control: mpsc::Receiver<ControlEvent>,
+        mut shutdown: Shutdown,
+    ) {
+        self.levels.publish(&self.parts.intake);
         self.connect(link);
         let mut controlled = true;
         loop {
             let due = self.due();
             let woken = tokio::select! {
                 () = shutdown.wait() => Woken::Shutdown,
-                heard = hear(&mut self.link) => Woken::Sampler(heard),
-                heard = control.recv(), if controlled => match heard {
-                    Some(heard) => Woken::Control(heard),
+                notice = next_notice(&mut self.link) => Woken::Sampler(notice),
+                event = control.recv(), if controlled => match event {
+                    Some(event) => Woken::Control(event),
                     None => { controlled = false; continue }
                 },
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Woken::Time,
@@ -143,7 +148,7 @@ impl Driver {
                 Woken::Sampler(Some(Notice::Event(event))) => self.event(event),
                 Woken::Sampler(Some(Notice::Ended(ending))) => self.sampler_ended(&ending.to_string()),
                 Woken::Sampler(None) => self.sampler_ended("its channel closed"),
-                Woken::Control(heard) => self.control(heard),
+                Woken::Control(event) => self.control(event),
                 Woken::Time => self.time(),
             }
         }
@@ -172,7 +177,7 @@ impl Driver {
             self.warn_of_silence(target);
         }
         if self.levels.due().is_some_and(|due| due <= now) {
-            self.say_levels();
+            self.log_levels();
         }
         self.note_symbols();
     }
@@ -196,26 +201,26 @@ impl Driver {
     }
 
     /// Tells the sampler process if a lifecycle has switched a process on or off. Returns whether it has.
-    fn apply(&mut self, number: u64, outcome: Outcome) -> bool {
+    fn apply(&mut self, number: u64, outcome: LifecycleChange) -> bool {
         let on = match outcome {
-            Outcome::Started => true,
-            Outcome::Stopped => false,
-            Outcome::Nothing(_) => return false,
+            LifecycleChange::Started => true,
+            LifecycleChange::Stopped => false,
+            LifecycleChange::Nothing(_) => return false,
         };
         self.count_level(number);
         if let Some(id) = self.processes.get(&number).map(|process| process.process.id) {
-            self.tell(Command::Sample { process: id, on });
+            self.send_command(Command::Sample { process: id, on });
         }
         true
     }
 
     /// Stops the sampler process, receives its remaining events, and sends everything with the names that are known.
     async fn stop(&mut self) {
-        self.tell(Command::Stop);
-        let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
+        self.send_command(Command::Stop);
+        let deadline = Instant::now() + STOP_TIMEOUT + LAST_EVENTS;
         // Without a sampler process there is nothing to wait for.
         while self.link.is_some() {
-            let Ok(Some(Notice::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
+            let Ok(Some(Notice::Event(event))) = timeout_at(deadline, next_notice(&mut self.link)).await else { break };
             self.event(event);
         }
         self.link = None;
@@ -229,16 +234,16 @@ impl Driver {
 }
 
 /// The next event of the sampler process; waits forever if there is no sampler process.
-async fn hear(link: &mut Option<Link>) -> Option<Notice> {
+async fn next_notice(link: &mut Option<SamplerLink>) -> Option<Notice> {
     match link {
-        Some(link) => link.heard.recv().await,
+        Some(link) => link.notices.recv().await,
         None => std::future::pending().await,
     }
 }
 
 /// Whether a target's processes are sampled from their first instruction on: only if no lifecycle has to decide first.
 fn sampled_at_once(target: &TargetSettings) -> bool {
-    target.lifecycle == Mode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
+    target.lifecycle == LifecycleMode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
 }
 
 /// How many bytes may wait for the pipelines: with names, and with divided runs, a batch is larger than the sampler's,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// What decides when a session is profiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum LifecycleMode {
     /// `start` and `stop`.
     #[default]
     Manual,
@@ -26,15 +26,15 @@ pub enum Mode {
 
 /// One session's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifecycle {
-    mode: Mode,
+pub struct ProfilerLifecycle {
+    mode: LifecycleMode,
     sampled: bool,
     running: bool,
 }
 
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LifecycleChange {
     /// The profiler has started.
     Started,
     /// The profiler has stopped.
@@ -67,14 +67,14 @@ impl fmt::Display for Why {
     }
 }
 
-impl Lifecycle {
+impl ProfilerLifecycle {
     /// The state at the start of a session. `open_spans` is the number of sampled root spans of the process that are
     /// open at this moment: spans may be announced before the process is found.
     #[must_use]
-    pub fn launch(mode: Mode, sampled: bool, start_on_launch: bool, open_spans: usize) -> Self {
+    pub fn launch(mode: LifecycleMode, sampled: bool, start_on_launch: bool, open_spans: usize) -> Self {
         let wanted = match mode {
-            Mode::Manual => start_on_launch,
-            Mode::Trace => open_spans > 0,
+            LifecycleMode::Manual => start_on_launch,
+            LifecycleMode::Trace => open_spans > 0,
         };
         Self { mode, sampled, running: sampled && wanted }
     }
@@ -93,44 +93,44 @@ impl Lifecycle {
 
     /// The lifecycle mode.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> LifecycleMode {
         self.mode
     }
 
     /// A request to start the profiler.
-    pub fn start(&mut self) -> Outcome {
+    pub fn start(&mut self) -> LifecycleChange {
         // Whether the session is sampled is checked first (profiles specification, "Manual mode", "Trace mode").
         match (self.sampled, self.mode) {
-            (false, _) => Outcome::Nothing(Why::NotSampled),
-            (true, Mode::Trace) => Outcome::Nothing(Why::TraceMode),
-            (true, Mode::Manual) => self.run(true),
+            (false, _) => LifecycleChange::Nothing(Why::NotSampled),
+            (true, LifecycleMode::Trace) => LifecycleChange::Nothing(Why::TraceMode),
+            (true, LifecycleMode::Manual) => self.run(true),
         }
     }
 
     /// A request to stop the profiler.
-    pub fn stop(&mut self) -> Outcome {
+    pub fn stop(&mut self) -> LifecycleChange {
         match (self.mode, self.sampled) {
-            (Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
-            (Mode::Manual, false) => Outcome::Nothing(Why::NotSampled),
-            (Mode::Manual, true) => self.run(false),
+            (LifecycleMode::Trace, _) => LifecycleChange::Nothing(Why::TraceMode),
+            (LifecycleMode::Manual, false) => LifecycleChange::Nothing(Why::NotSampled),
+            (LifecycleMode::Manual, true) => self.run(false),
         }
     }
 
     /// Called when the number of open sampled root spans has changed.
-    pub fn spans_changed(&mut self, open_spans: usize) -> Outcome {
+    pub fn spans_changed(&mut self, open_spans: usize) -> LifecycleChange {
         match (self.mode, self.sampled) {
-            (Mode::Manual, _) => self.run(self.running),
-            (Mode::Trace, false) => Outcome::Nothing(Why::NotSampled),
-            (Mode::Trace, true) => self.run(open_spans > 0),
+            (LifecycleMode::Manual, _) => self.run(self.running),
+            (LifecycleMode::Trace, false) => LifecycleChange::Nothing(Why::NotSampled),
+            (LifecycleMode::Trace, true) => self.run(open_spans > 0),
         }
     }
 
-    fn run(&mut self, on: bool) -> Outcome {
+    fn run(&mut self, on: bool) -> LifecycleChange {
         match (std::mem::replace(&mut self.running, on), on) {
-            (true, true) => Outcome::Nothing(Why::RunsAlready),
-            (false, false) => Outcome::Nothing(Why::NotRunning),
-            (false, true) => Outcome::Started,
-            (true, false) => Outcome::Stopped,
+            (true, true) => LifecycleChange::Nothing(Why::RunsAlready),
+            (false, false) => LifecycleChange::Nothing(Why::NotRunning),
+            (false, true) => LifecycleChange::Started,
+            (true, false) => LifecycleChange::Stopped,
         }
     }
 }

@@ -14,40 +14,40 @@ const NOTICES: usize = 32;
 
 /// A running sampler process. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SamplerLink {
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) heard: mpsc::Receiver<Notice>,
+    pub(crate) notices: mpsc::Receiver<Notice>,
 }
 
 /// Starts a sampler process. The error is the reason for the user why that failed.
-pub(crate) type Launch = Box<dyn FnMut() -> Result<Link, String> + Send>;
+pub(crate) type Launch = Box<dyn FnMut() -> Result<SamplerLink, String> + Send>;
 
 /// Starts real sampler processes; with `commands` they are able to start commands.
 pub(crate) fn real(realtime: bool, commands: bool) -> Launch {
     Box::new(move || launch(StartOptions { realtime, commands, ..StartOptions::default() }))
 }
 
-fn launch(options: StartOptions) -> Result<Link, String> {
-    let (heard_sender, heard) = mpsc::channel(NOTICES);
+fn launch(options: StartOptions) -> Result<SamplerLink, String> {
+    let (notice_sender, notices) = mpsc::channel(NOTICES);
     let (commands, mut waiting) = mpsc::channel(COMMANDS);
-    let hear = move |notice| {
+    let forward = move |notice| {
         // Fails only if the driver is gone.
-        heard_sender.blocking_send(notice).ok();
+        notice_sender.blocking_send(notice).ok();
     };
-    let process = SamplerProcess::start_with(options, hear).map_err(|error| profbridge_net::error_chain(&error))?;
+    let process = SamplerProcess::start_with(options, forward).map_err(|error| profbridge_net::error_chain(&error))?;
     // Sending a command may block, so it is done by a thread. It ends when the last sender is dropped.
-    let say = move || {
-        let mut said = false;
+    let send = move || {
+        let mut failed = false;
         while let Some(command) = waiting.blocking_recv() {
             // A sampler process that does not read will end soon, which is reported anyway.
             if let Err(error) = process.send(command)
-                && !std::mem::replace(&mut said, true)
+                && !std::mem::replace(&mut failed, true)
             {
-                tracing::warn!("the sampler process was not told: {}", profbridge_net::error_chain(&error));
+                tracing::warn!("a command was not sent: {}", profbridge_net::error_chain(&error));
             }
         }
     };
-    let thread = std::thread::Builder::new().name("ptrace-commands".to_owned()).spawn(say);
+    let thread = std::thread::Builder::new().name("ptrace-commands".to_owned()).spawn(send);
     thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-    Ok(Link { commands, heard })
+    Ok(SamplerLink { commands, notices })
 }

@@ -16,7 +16,7 @@ pub(crate) struct ReportedProblems {
 
 impl ReportedProblems {
     /// Remembers a problem. Returns whether it was new.
-    pub(crate) fn is_news(&mut self, what: impl Hash) -> bool {
+    pub(crate) fn is_new(&mut self, what: impl Hash) -> bool {
         let hash = self.hasher.hash_one(what);
         if self.hashes.len() >= MAX_REMEMBERED && !self.hashes.contains(&hash) {
             self.hashes.clear();
@@ -35,11 +35,11 @@ mod tests {
     /// Guarantees: a problem is new only once, and the number of those that are remembered is bounded.
     #[test]
     fn once() {
-        let mut said = ReportedProblems::default();
-        assert!(said.is_news((1, "a")) && !said.is_news((1, "a")) && said.is_news((2, "a")));
+        let mut reported = ReportedProblems::default();
+        assert!(reported.is_new((1, "a")) && !reported.is_new((1, "a")) && reported.is_new((2, "a")));
         for n in 0..10_000 {
-            said.is_news((n, "b"));
+            reported.is_new((n, "b"));
         }
-        assert!(said.hashes.len() <= MAX_REMEMBERED);
+        assert!(reported.hashes.len() <= MAX_REMEMBERED);
     }
 }

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::config::{ControlSettings, Settings};
-use crate::control::server::{ControlEvent, Server};
-use crate::control::socket::Socket;
+use crate::control::server::{ControlEvent, ControlServer};
+use crate::control::socket::ControlSocket;
 use crate::delivery::Delivery;
-use crate::driver::{Driver, Parts};
+use crate::driver::{Driver, DriverParts};
 use crate::link::{self, Launch};
 use crate::resource;
 
@@ -64,9 +64,9 @@ pub(crate) async fn start(
             tracing::warn!("{}: targets.{}: {warning}", context.id, target.name);
         }
     }
-    let (heard_sender, heard) = mpsc::channel(WAITING_REQUESTS);
+    let (event_sender, control_events) = mpsc::channel(WAITING_REQUESTS);
     let server = match &settings.control {
-        Some(control) => serve(control, &context.id, heard_sender)?,
+        Some(control) => serve(control, &context.id, event_sender)?,
         None => None,
     };
     let symbolizer = settings
@@ -80,7 +80,7 @@ pub(crate) async fn start(
     let limit = crate::driver::delivery_limit(&settings);
     let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
     let ReceiverContext { id, next: intake, identity, telemetry, .. } = context.clone();
-    let parts = Parts { id, intake, host, identity, symbolizer, delivery, launch, telemetry };
+    let parts = DriverParts { id, intake, host, identity, symbolizer, delivery, launch, telemetry };
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {
@@ -89,19 +89,23 @@ pub(crate) async fn start(
         if let Some(server) = server {
             server_task.spawn(server.run());
         }
-        together(vec![Box::pin(couriers), Box::pin(driver.run(link, heard, shutdown))]).await;
+        together(vec![Box::pin(couriers), Box::pin(driver.run(link, control_events, shutdown))]).await;
         drop(server_task);
     });
     Ok(RunningReceiver { addresses: Vec::new(), stopped })
 }
 
-fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<ControlEvent>) -> Result<Option<Server>, StartError> {
-    let made = Socket::listen(&control.socket)
+fn serve(
+    control: &ControlSettings,
+    id: &str,
+    events: mpsc::Sender<ControlEvent>,
+) -> Result<Option<ControlServer>, StartError> {
+    let made = ControlSocket::listen(&control.socket)
         .map_err(|error| error.to_string())
         .and_then(|(socket, listener)| Ok((socket, UnixListener::from_std(listener).map_err(|e| e.to_string())?)));
     match made {
         Ok((socket, listener)) => {
-            Ok(Some(Server { listener, socket, max_connections: control.max_connections, heard }))
+            Ok(Some(ControlServer { listener, socket, max_connections: control.max_connections, events }))
         }
         Err(error) if control.required => Err(StartError(format!("control.socket: {error}"))),
         Err(error) => {

@@ -4,23 +4,23 @@ use std::mem::size_of;
 
 use profbridge_sampler::message::{Batch, Event, Function, Mapping, Process, ProcessId};
 
-use crate::assemble::{Attribute, Nameless, Names, Subject};
+use crate::assemble::{AssembledProcess, Attribute, Nameless, SymbolNames};
 use crate::resource::with_claims;
 use crate::symbols::ProcessNames;
 
 /// Identifies a process, and distinguishes it from a later one with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
+pub struct ProcessLife {
     /// The process id.
     pub pid: u32,
     start_unix_nano: u64,
     exec_id: u64,
 }
 
-impl Life {
+impl ProcessLife {
     /// The identity of a process.
     #[must_use]
-    pub fn of(process: &Process) -> Self {
+    pub fn from_process(process: &Process) -> Self {
         Self { pid: process.pid, start_unix_nano: process.start_unix_nano, exec_id: process.exec_id }
     }
 
@@ -147,10 +147,10 @@ impl ProcessRecord {
 
     /// The process for an [`Assembler`](crate::assemble::Assembler).
     #[must_use]
-    pub fn subject<'a>(&'a self, thread_attributes: &'a [String]) -> Subject<'a> {
+    pub fn subject<'a>(&'a self, thread_attributes: &'a [String]) -> AssembledProcess<'a> {
         let Self { resource, mappings, functions, names, .. } = self;
-        let names = names.as_ref().map_or(&Nameless as &dyn Names, |names| names);
-        Subject { resource, mappings, functions, thread_attributes, names }
+        let names = names.as_ref().map_or(&Nameless as &dyn SymbolNames, |names| names);
+        AssembledProcess { resource, mappings, functions, thread_attributes, names }
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     /// the same; one that differs in both, or has another id, is not.
     #[test]
     fn lives() {
-        let is = |pid, start_unix_nano, exec_id| Life { pid, start_unix_nano, exec_id };
+        let is = |pid, start_unix_nano, exec_id| ProcessLife { pid, start_unix_nano, exec_id };
         let first = is(7, 5_000_000_000, 1);
         assert!(first.is_same(is(7, 5_010_000_000, 2)));
         assert!(first.is_same(is(7, 900_000_000_000, 1)));

@@ -13,9 +13,9 @@ use profbridge_sampler::message::{AttributeValue, Process};
 use profbridge_wire::otlp::environment;
 use profbridge_wire::sentry::timestamp::Timestamp;
 
-use crate::assemble::{Attribute, Value, begin_resource};
+use crate::assemble::{Attribute, ResourceValue, begin_resource};
 use crate::config::ServiceNames;
-use crate::session::{SESSION_ATTRIBUTE, Session};
+use crate::session::{ProfilerSession, SESSION_ATTRIBUTE};
 
 /// The environment variables of a target that the sampler process is to read.
 pub const ENVIRONMENT: [&str; 4] =
@@ -57,7 +57,7 @@ const UNKNOWN_SERVICE: &str = "unknown_service";
 
 /// The resource of a process, and the error in its environment, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Described {
+pub struct DescribedProcess {
     /// The attributes, each key once.
     pub attributes: Vec<Attribute>,
     /// For the log: why an environment variable was discarded as malformed.
@@ -72,28 +72,28 @@ pub fn describe(
     host: &str,
     process: &Process,
     names: &ServiceNames,
-    session: Session,
+    session: ProfilerSession,
     insert: &[(String, String)],
-) -> Described {
+) -> DescribedProcess {
     let variable = |name: &str| {
         let found = process.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         found.filter(|value| !value.is_empty())
     };
-    let (told, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(environment::resource_attributes) {
+    let (variables, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(environment::resource_attributes) {
         // A malformed entry discards the whole variable (opentelemetry-specification `specification/resource/sdk.md`).
         Some(Err(fault)) => (Vec::new(), Some(format!("OTEL_RESOURCE_ATTRIBUTES is ignored: {fault}"))),
-        Some(Ok(told)) => (told, None),
+        Some(Ok(variables)) => (variables, None),
         None => (Vec::new(), None),
     };
-    let all = &told;
-    let told = |key: &str| all.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
-    let mut resource = Resource::default();
-    resource.text("service.name", names.name.as_deref().or(variable("OTEL_SERVICE_NAME")).or(told("service.name")));
-    resource.text("service.version", names.version.as_deref().or(told("service.version")));
-    resource.text("service.namespace", told("service.namespace"));
-    resource.text("service.instance.id", told("service.instance.id"));
+    let all = &variables;
+    let listed = |key: &str| all.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+    let mut resource = ResourceBuilder::default();
+    resource.text("service.name", names.name.as_deref().or(variable("OTEL_SERVICE_NAME")).or(listed("service.name")));
+    resource.text("service.version", names.version.as_deref().or(listed("service.version")));
+    resource.text("service.namespace", listed("service.namespace"));
+    resource.text("service.instance.id", listed("service.instance.id"));
     let environment = names.environment.as_deref().or(variable("SENTRY_ENVIRONMENT"));
-    let deployment = told("deployment.environment.name").or(told("deployment.environment"));
+    let deployment = listed("deployment.environment.name").or(listed("deployment.environment"));
     resource.text("deployment.environment.name", environment.or(deployment));
     // Sentry's own attribute for the release, which may differ from the service's name and version
     // (sentry-conventions, `sentry.release`).
@@ -119,7 +119,7 @@ pub fn describe(
             )
         })
     });
-    Described { attributes: resource.attributes, complaint }
+    DescribedProcess { attributes: resource.attributes, complaint }
 }
 
 /// Adds the attributes from the context that a process publishes in its memory (OTEP 4719), if `known` does not have
@@ -132,14 +132,15 @@ pub fn with_claims(
     claims: &[(String, AttributeValue)],
     thread_attributes: &[String],
 ) -> Vec<Attribute> {
-    let mut resource = Resource { attributes: known.to_vec(), ..Resource::default() };
+    let mut resource = ResourceBuilder { attributes: known.to_vec(), ..ResourceBuilder::default() };
     for (key, value) in claims {
         let key = if key == "deployment.environment" { "deployment.environment.name" } else { key };
         let value = match value {
-            AttributeValue::Text(text) => Value::Text(cut(text)),
-            AttributeValue::Int(number) => Value::Int(*number),
+            AttributeValue::Text(text) => ResourceValue::Text(cut(text)),
+            AttributeValue::Int(number) => ResourceValue::Int(*number),
         };
-        let is_nothing = matches!(&value, Value::Text(text) if text.is_empty() || text.starts_with(UNKNOWN_SERVICE));
+        let is_nothing =
+            matches!(&value, ResourceValue::Text(text) if text.is_empty() || text.starts_with(UNKNOWN_SERVICE));
         let is_own = NOT_CLAIMED.iter().any(|own| key.starts_with(own));
         if !is_nothing && !is_own && !resource.has(key) {
             resource.pass_on(key, value);
@@ -148,7 +149,7 @@ pub fn with_claims(
     let claimed = resource.attributes[known.len()..].iter().map(|attribute| attribute.key.to_string());
     let claimed: Vec<String> = claimed.chain(thread_attributes.iter().cloned()).collect();
     if !claimed.is_empty() {
-        resource.attributes.push(Attribute { key: CLAIMED_ATTRIBUTE.into(), value: Value::List(claimed) });
+        resource.attributes.push(Attribute { key: CLAIMED_ATTRIBUTE.into(), value: ResourceValue::List(claimed) });
     }
     resource.attributes
 }
@@ -172,39 +173,41 @@ pub fn host_name() -> String {
 }
 
 #[derive(Default)]
-struct Resource {
+struct ResourceBuilder {
     attributes: Vec<Attribute>,
     /// The number and the size of the attributes passed on from the process.
     passed: (usize, usize),
 }
 
-impl Resource {
+impl ResourceBuilder {
     fn has(&self, key: &str) -> bool {
         self.attributes.iter().any(|known| known.key == key)
     }
 
     fn text(&mut self, key: &'static str, text: Option<&str>) {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return };
-        self.attributes.push(Attribute { key: key.into(), value: Value::Text(cut(text)) });
+        self.attributes.push(Attribute { key: key.into(), value: ResourceValue::Text(cut(text)) });
     }
 
     fn int(&mut self, key: &'static str, number: i64) {
-        self.attributes.push(Attribute { key: key.into(), value: Value::Int(number) });
+        self.attributes.push(Attribute { key: key.into(), value: ResourceValue::Int(number) });
     }
 
     /// Adds an attribute unless its key exists.
     fn insert(&mut self, attributes: &[(String, String)]) {
         for (key, value) in attributes {
             if !self.has(key) {
-                self.attributes.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.clone()) });
+                self.attributes
+                    .push(Attribute { key: Cow::Owned(key.clone()), value: ResourceValue::Text(value.clone()) });
             }
         }
     }
 
     /// Adds an attribute that only the process provides. Returns whether there was room for it.
-    fn pass_on(&mut self, key: &str, value: Value) -> bool {
+    fn pass_on(&mut self, key: &str, value: ResourceValue) -> bool {
         let (count, bytes) = self.passed;
-        let bytes = bytes + key.len() + if let Value::Text(text) = &value { text.len() } else { size_of::<i64>() };
+        let bytes =
+            bytes + key.len() + if let ResourceValue::Text(text) = &value { text.len() } else { size_of::<i64>() };
         let fits = key.len() <= MAX_KEY && count < MAX_PASSED && bytes <= MAX_PASSED_BYTES;
         if fits {
             self.passed = (count + 1, bytes);
@@ -214,14 +217,14 @@ impl Resource {
     }
 
     /// Adds the attributes that only the process's environment has. Returns how many did not fit.
-    fn pass_on_all(&mut self, told: &[(String, String)]) -> usize {
+    fn pass_on_all(&mut self, variables: &[(String, String)]) -> usize {
         let mut left_out = 0;
-        for (position, (key, value)) in told.iter().enumerate() {
+        for (position, (key, value)) in variables.iter().enumerate() {
             let is_own = OWN.iter().any(|own| key == own || (own.ends_with('.') && key.starts_with(own)));
             // If a key is repeated, the last one counts.
-            let is_said_again = told[position + 1..].iter().any(|(later, _)| later == key);
-            if !is_own && !is_said_again && !value.is_empty() && !self.has(key) {
-                left_out += usize::from(!self.pass_on(key, Value::Text(cut(value))));
+            let is_repeated = variables[position + 1..].iter().any(|(later, _)| later == key);
+            if !is_own && !is_repeated && !value.is_empty() && !self.has(key) {
+                left_out += usize::from(!self.pass_on(key, ResourceValue::Text(cut(value))));
             }
         }
         left_out

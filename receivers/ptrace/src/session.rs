@@ -19,14 +19,14 @@ pub const SESSION_ATTRIBUTE: &str = "profbridge.session.id";
 
 /// A session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Session {
+pub struct ProfilerSession {
     /// The session's number: a fixed hash of host, process id, and exec id.
     pub id: u64,
     /// Whether it is sampled.
     pub sampled: bool,
 }
 
-impl Session {
+impl ProfilerSession {
     /// The session of a process on a host. `rate` is the share of all sessions that is sampled, from 0 to 1.
     #[must_use]
     pub fn of(host: &str, process: &Process, rate: f64) -> Self {

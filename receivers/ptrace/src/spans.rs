@@ -59,7 +59,7 @@ pub enum Announced {
 
 /// Why an announcement was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum SpanRefusal {
     /// The connection has too many open spans.
     #[error("a connection has at most {MAX_SPANS_PER_CONNECTION} open spans")]
     Connection,
@@ -94,25 +94,25 @@ impl OpenSpans {
         scope: Scope,
         key: SpanKey,
         decision: Decision,
-    ) -> Result<Announced, Refused> {
+    ) -> Result<Announced, SpanRefusal> {
         let spans = self.connections.entry(connection).or_default();
         if let Some((known_scope, known)) = spans.get_mut(&key) {
             if *known_scope != scope {
-                return Err(Refused::Scope);
+                return Err(SpanRefusal::Scope);
             }
             if *known == decision {
                 return Ok(Announced::Known);
             }
             if *known != Decision::Deferred {
-                return Err(Refused::Decided);
+                return Err(SpanRefusal::Decided);
             }
             *known = decision;
         } else {
             if spans.len() >= MAX_SPANS_PER_CONNECTION {
-                return Err(Refused::Connection);
+                return Err(SpanRefusal::Connection);
             }
             if self.count >= MAX_SPANS {
-                return Err(Refused::All);
+                return Err(SpanRefusal::All);
             }
             spans.insert(key, (scope, decision));
             self.count += 1;

@@ -20,21 +20,21 @@ use profbridge_symbolizer::{
     perf_map_place,
 };
 
-use self::kept::{KEPT, Kept};
-use self::kernel::Kernel;
+use self::kept::{KEPT, KeptFiles};
+use self::kernel::KernelSymbols;
 pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
-use crate::assemble::Names;
+use crate::assemble::SymbolNames;
 
 /// A file that was not found is looked for again after this time: it may have come back, or be found through another
 /// process's root.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The kernel's symbols are shared by all processes.
-static KERNEL: Mutex<Option<Kernel>> = Mutex::new(None);
+static KERNEL: Mutex<Option<KernelSymbols>> = Mutex::new(None);
 
 /// The code behind the addresses of a mapping.
 #[derive(Debug)]
-enum Origin {
+enum SymbolOrigin {
     /// A file. It is open if it was kept and none of its code was sampled yet.
     File { identity: FileIdentity, file: Option<Arc<File>>, path: String },
     /// The code that the kernel maps into every process.
@@ -48,7 +48,7 @@ enum Origin {
 /// The origin of names, and its object in the symbolizer.
 #[derive(Debug)]
 struct SymbolSource {
-    origin: Origin,
+    origin: SymbolOrigin,
     /// `None` until code of it was sampled. The symbolizer may have dropped the object since.
     object: Option<ObjectId>,
     /// When the file was last looked for again.
@@ -58,13 +58,13 @@ struct SymbolSource {
 }
 
 impl SymbolSource {
-    fn new(origin: Origin) -> Self {
+    fn new(origin: SymbolOrigin) -> Self {
         Self { origin, object: None, retried: None, missing: false }
     }
 
     /// Whether it is worth looking for the file now.
     fn is_retried(&self) -> bool {
-        let has_file = matches!(self.origin, Origin::File { .. });
+        let has_file = matches!(self.origin, SymbolOrigin::File { .. });
         has_file && self.retried.is_none_or(|retried| retried.elapsed() >= RETRY)
     }
 }
@@ -76,7 +76,7 @@ pub struct ProcessNames {
     /// Distinguishes the perf maps of processes.
     number: u64,
     root: Option<Arc<File>>,
-    kept: &'static Kept,
+    kept: &'static KeptFiles,
     sources: Vec<SymbolSource>,
     perf_map: Option<SymbolSource>,
     /// The lengths of the perf map at the times of samples: 0, and others in order of arrival.
@@ -96,10 +96,10 @@ impl ProcessNames {
     pub fn mapping(&mut self, path: &str, file: Option<File>) {
         let identified = || file.and_then(|file| Some((FileIdentity::of(&file).ok()?, file)));
         let origin = match path {
-            "[vdso]" => Origin::Vdso,
-            _ => identified().map_or(Origin::Nothing, |(identity, file)| {
+            "[vdso]" => SymbolOrigin::Vdso,
+            _ => identified().map_or(SymbolOrigin::Nothing, |(identity, file)| {
                 let file = self.kept.keep(identity, file, self.root.is_some());
-                Origin::File { identity, file, path: path.to_owned() }
+                SymbolOrigin::File { identity, file, path: path.to_owned() }
             }),
         };
         self.sources.push(SymbolSource::new(origin));
@@ -107,7 +107,7 @@ impl ProcessNames {
 
     /// Sets the process's perf map.
     pub fn perf_map(&mut self, file: File) {
-        self.perf_map = Some(SymbolSource::new(Origin::PerfMap(file)));
+        self.perf_map = Some(SymbolSource::new(SymbolOrigin::PerfMap(file)));
         self.register(None);
     }
 
@@ -192,12 +192,12 @@ impl ProcessNames {
         let Self { symbolizer, number, root, sources, perf_map, map_lengths, .. } = self;
         let source = mapping.map_or(perf_map.as_mut(), |index| sources.get_mut(index as usize))?;
         let registered = match &mut source.origin {
-            Origin::Nothing => None,
-            Origin::Vdso => Some(symbolizer.vdso()),
-            Origin::PerfMap(file) => {
+            SymbolOrigin::Nothing => None,
+            SymbolOrigin::Vdso => Some(symbolizer.vdso()),
+            SymbolOrigin::PerfMap(file) => {
                 file.try_clone().ok().map(|file| symbolizer.perf_map(*number, file, Arc::clone(map_lengths)))
             }
-            Origin::File { identity, file, path } => {
+            SymbolOrigin::File { identity, file, path } => {
                 let open = file.take().and_then(|file| Arc::try_unwrap(file).or_else(|shared| shared.try_clone()).ok());
                 let in_root = || {
                     Some(ObjectSource::InRoot { root: Arc::clone(root.as_ref()?), path: PathBuf::from(path.as_str()) })
@@ -244,7 +244,7 @@ fn is_of_file_or_map(location: Location) -> bool {
     location.explanation().is_none() && !location.is_kernel() && !location.is_interpreted()
 }
 
-impl Names for ProcessNames {
+impl SymbolNames for ProcessNames {
     fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
         if location.is_kernel() {
             let mut kernel = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,7 @@ pub enum Decision {
 /// The error in a header: the rule that it breaks, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {at}: {rule}")]
-pub struct Malformed {
+pub struct MalformedHeader {
     /// The offset of the first byte that breaks the rule.
     pub at: usize,
     /// The rule.
@@ -39,8 +39,8 @@ pub struct Malformed {
 /// # Errors
 ///
 /// The first rule that it breaks. Blanks around the header are allowed.
-pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), Malformed> {
-    let mut reader = Reader::new(header, u8::is_ascii_hexdigit);
+pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), MalformedHeader> {
+    let mut reader = HeaderReader::new(header, u8::is_ascii_hexdigit);
     let key = reader.ids("the trace id has 32 hexadecimal digits", "the span id has 16 hexadecimal digits")?;
     if reader.rest.is_empty() {
         return Ok((key, Decision::Deferred));
@@ -57,12 +57,12 @@ pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), Malformed> {
 /// # Errors
 ///
 /// The first rule that it breaks. Blanks around the header are allowed.
-pub fn traceparent(header: &str) -> Result<(SpanKey, Decision), Malformed> {
-    let mut reader = Reader::new(header, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+pub fn traceparent(header: &str) -> Result<(SpanKey, Decision), MalformedHeader> {
+    let mut reader = HeaderReader::new(header, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let start = reader.at;
     let version = reader.hex(2, "the version has 2 lower-case hexadecimal digits")?;
     if version == 0xff {
-        return Err(Malformed { at: start, rule: "version ff is not allowed" });
+        return Err(MalformedHeader { at: start, rule: "version ff is not allowed" });
     }
     reader.dash("a dash follows the version")?;
     let (trace_id, span_id) =
@@ -79,28 +79,28 @@ pub fn traceparent(header: &str) -> Result<(SpanKey, Decision), Malformed> {
     Ok((key, if flags & 1 == 1 { Decision::Sampled } else { Decision::NotSampled }))
 }
 
-struct Reader<'a> {
+struct HeaderReader<'a> {
     /// The unread rest of the header, and its offset.
     rest: &'a [u8],
     at: usize,
     is_digit: fn(&u8) -> bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> HeaderReader<'a> {
     fn new(header: &'a str, is_digit: fn(&u8) -> bool) -> Self {
         let text = header.trim_start_matches([' ', '\t']);
         let at = header.len() - text.len();
         Self { rest: text.trim_end_matches([' ', '\t']).as_bytes(), at, is_digit }
     }
 
-    fn next(&mut self, is_allowed: fn(&u8) -> bool, rule: &'static str) -> Result<u8, Malformed> {
+    fn next(&mut self, is_allowed: fn(&u8) -> bool, rule: &'static str) -> Result<u8, MalformedHeader> {
         let next = self.rest.split_first().filter(|(byte, _)| is_allowed(byte));
-        let (&byte, rest) = next.ok_or(Malformed { at: self.at, rule })?;
+        let (&byte, rest) = next.ok_or(MalformedHeader { at: self.at, rule })?;
         (self.rest, self.at) = (rest, self.at + 1);
         Ok(byte)
     }
 
-    fn hex(&mut self, digits: usize, rule: &'static str) -> Result<u128, Malformed> {
+    fn hex(&mut self, digits: usize, rule: &'static str) -> Result<u128, MalformedHeader> {
         (0..digits).try_fold(0, |value, _| {
             let digit = char::from(self.next(self.is_digit, rule)?).to_digit(16);
             Ok(value << 4 | u128::from(digit.unwrap_or_default()))
@@ -108,27 +108,27 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses both ids, and the dash between them.
-    fn ids(&mut self, trace_rule: &'static str, span_rule: &'static str) -> Result<SpanKey, Malformed> {
+    fn ids(&mut self, trace_rule: &'static str, span_rule: &'static str) -> Result<SpanKey, MalformedHeader> {
         let trace_at = self.at;
         let trace_id = self.hex(32, trace_rule)?;
         self.dash("a dash follows the trace id")?;
         let span_at = self.at;
         let span_id = self.hex(16, span_rule)? as u64;
         if trace_id == 0 {
-            return Err(Malformed { at: trace_at, rule: "the trace id is not all zeroes" });
+            return Err(MalformedHeader { at: trace_at, rule: "the trace id is not all zeroes" });
         }
         if span_id == 0 {
-            return Err(Malformed { at: span_at, rule: "the span id is not all zeroes" });
+            return Err(MalformedHeader { at: span_at, rule: "the span id is not all zeroes" });
         }
         Ok(SpanKey { trace_id, span_id })
     }
 
-    fn dash(&mut self, rule: &'static str) -> Result<(), Malformed> {
+    fn dash(&mut self, rule: &'static str) -> Result<(), MalformedHeader> {
         self.next(|byte| *byte == b'-', rule).map(drop)
     }
 
-    fn end(&self, rule: &'static str) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed { at: self.at, rule }) }
+    fn end(&self, rule: &'static str) -> Result<(), MalformedHeader> {
+        if self.rest.is_empty() { Ok(()) } else { Err(MalformedHeader { at: self.at, rule }) }
     }
 }
 

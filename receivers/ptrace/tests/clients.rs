@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 
-use profbridge_receiver_ptrace::control::protocol::{Request, Response};
+use profbridge_receiver_ptrace::control::protocol::{ControlRequest, ControlResponse};
 use profbridge_receiver_ptrace::trace_header::Decision;
 
 // The example's own `main` is not run here.
@@ -22,7 +22,7 @@ fn examples() -> PathBuf {
 }
 
 /// Answers one client after the other with "ok" and returns what each asked, until a client asks nothing.
-fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<Request>>> {
+fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<ControlRequest>>> {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {
         let mut heard = Vec::new();
@@ -30,8 +30,8 @@ fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<Request>>> {
             let mut stream = stream.unwrap();
             let mut requests = Vec::new();
             for line in BufReader::new(stream.try_clone().unwrap()).split(b'\n') {
-                requests.push(Request::read(&line.unwrap()).unwrap());
-                let mut answer = serde_json::to_vec(&Response::said("heard")).unwrap();
+                requests.push(ControlRequest::parse(&line.unwrap()).unwrap());
+                let mut answer = serde_json::to_vec(&ControlResponse::message("heard")).unwrap();
                 answer.push(b'\n');
                 stream.write_all(&answer).unwrap();
             }
@@ -42,12 +42,12 @@ fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<Request>>> {
 }
 
 /// The spans of a conversation: whether each is sampled. Panics unless each starts, ends and is another one.
-fn spans(requests: &[Request]) -> Vec<bool> {
+fn spans(requests: &[ControlRequest]) -> Vec<bool> {
     let mut known = Vec::new();
     let (pairs, rest) = requests.as_chunks::<2>();
     assert!(rest.is_empty(), "{requests:?}");
     let sampled = pairs.iter().map(|pair| {
-        let [Request::SpanStart(start), Request::SpanEnd(end)] = pair else { panic!("{pair:?}") };
+        let [ControlRequest::SpanStart(start), ControlRequest::SpanEnd(end)] = pair else { panic!("{pair:?}") };
         let ((key, decision), (ended, _)) = (start.span().unwrap(), end.span().unwrap());
         assert!(key == ended && !known.contains(&key));
         known.push(key);
@@ -89,12 +89,12 @@ fn python_links_transactions() {
         let (mut stream, _) = listener.accept().unwrap();
         let mut asked = Vec::new();
         for line in BufReader::new(stream.try_clone().unwrap()).split(b'\n') {
-            asked.push(Request::read(&line.unwrap()).unwrap());
-            let answer = Response {
+            asked.push(ControlRequest::parse(&line.unwrap()).unwrap());
+            let answer = ControlResponse {
                 ok: true,
                 profiler_id: Some("9ec79c33ec9942ab8353589fcb2e04dc".to_owned()),
                 thread_id: Some("4711".to_owned()),
-                ..Response::default()
+                ..ControlResponse::default()
             };
             stream.write_all(format!("{}\n", serde_json::to_string(&answer).unwrap()).as_bytes()).unwrap();
         }
@@ -113,7 +113,7 @@ fn python_links_transactions() {
     assert!(status.success());
     let asked = answering.join().unwrap();
     assert_eq!(asked.len(), 1, "{asked:?}");
-    assert!(asked.iter().all(|request| matches!(request, Request::Profiler(choice) if choice.thread.is_some())));
+    assert!(asked.iter().all(|request| matches!(request, ControlRequest::Profiler(choice) if choice.thread.is_some())));
 }
 
 /// Guarantees: the Python client does nothing, and fails nothing, where no profbridge runs.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use profbridge_receiver_ptrace::ServiceNames;
 use profbridge_receiver_ptrace::record::ProcessRecord;
 use profbridge_receiver_ptrace::resource::{describe, host_name};
-use profbridge_receiver_ptrace::session::Session;
+use profbridge_receiver_ptrace::session::ProfilerSession;
 use profbridge_receiver_ptrace::symbols::ProcessNames;
 use profbridge_sampler::message::{Batch, Event, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
@@ -78,7 +78,7 @@ impl Collector {
 
     /// Adds a process. Returns a complaint about its environment, if any.
     pub(crate) fn attached(&mut self, process: Process) -> Option<String> {
-        let session = Session::of(&self.host, &process, 1.0);
+        let session = ProfilerSession::of(&self.host, &process, 1.0);
         let described = describe(&self.host, &process, &ServiceNames::default(), session, &[]);
         let number = self.processes.len();
         self.places.insert(process.id, number);

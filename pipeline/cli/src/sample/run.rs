@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profbridge_engine::clock::Clock;
-use profbridge_receiver_ptrace::record::Life;
+use profbridge_receiver_ptrace::record::ProcessLife;
 use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::{
     Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
@@ -91,7 +91,7 @@ pub(super) struct Run<'a> {
     /// The processes that were announced so far.
     named: show::Named,
     /// Identifies the processes asked for, by id, so that others that reuse these ids are not mistaken for them.
-    identities: HashMap<u32, Life>,
+    identities: HashMap<u32, ProcessLife>,
     /// The processor time of the descendants when the processes were found, and their additional time at the end.
     children: HashMap<u32, DescendantsTime>,
     busy_children: (Duration, Vec<(u32, String)>),

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     use profbridge_sampler::elf::ObjectCache;
     use profbridge_sampler::message::{Function, Location, Mode, ProcessId, Settings, Status};
     use profbridge_sampler::process_files::ProcessFiles;
-    use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
+    use profbridge_sampler::sampler::{SamplerOptions, SamplerOutput, SamplingThread};
 
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut cache = ObjectCache::default();
     let mut space = Arc::new(AddressSpace::load(&*files, None, &mut cache)?);
     let (out, outputs) = sync_channel(1024);
-    let sampler = Sampler::start(SamplerOptions { realtime }, out, || {})?;
+    let sampler = SamplingThread::start(SamplerOptions { realtime }, out, || {})?;
     let process = ProcessId(1);
     let settings = Settings { rate_hertz, mode, ..Settings::default() };
     sampler.attach(process, Arc::clone(&files), Arc::clone(&space), settings);
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match outputs.recv_timeout(left) {
-            Ok(Output::Batch(batch)) => {
+            Ok(SamplerOutput::Batch(batch)) => {
                 for sample in &batch.samples {
                     weight += sample.weight_nano;
                     let stack = &batch.stacks[sample.stack as usize];
@@ -80,13 +80,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         .or_default() += sample.weight_nano;
                 }
             }
-            Ok(Output::Functions { functions: fresh, .. }) => functions.extend(fresh),
-            Ok(Output::Status(now)) => status = now,
-            Ok(Output::Reload { .. }) => {
+            Ok(SamplerOutput::Functions { functions: fresh, .. }) => functions.extend(fresh),
+            Ok(SamplerOutput::Status(now)) => status = now,
+            Ok(SamplerOutput::Reload { .. }) => {
                 space = Arc::new(AddressSpace::load(&*files, Some(&space), &mut cache)?);
                 sampler.set_space(process, Instant::now(), Arc::clone(&space));
             }
-            Ok(Output::Gone { why, .. }) => {
+            Ok(SamplerOutput::Gone { why, .. }) => {
                 println!("gone: {why:?}");
                 break;
             }
@@ -98,8 +98,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     sampler.stop();
     for output in outputs.try_iter() {
         match output {
-            Output::Batch(batch) => weight += batch.samples.iter().map(|sample| sample.weight_nano).sum::<u64>(),
-            Output::Status(now) => status = now,
+            SamplerOutput::Batch(batch) => weight += batch.samples.iter().map(|sample| sample.weight_nano).sum::<u64>(),
+            SamplerOutput::Status(now) => status = now,
             other => println!("{other:?}"),
         }
     }

@@ -32,7 +32,7 @@ mod linux {
     use profbridge_sampler::message::Trust;
     use profbridge_sampler::unwind::{Frame, Outcome, Registers};
 
-    use crate::snapshot::{Process, Snapshot};
+    use crate::snapshot::{Snapshot, UnwoundProcess};
 
     const REPEATS: u32 = 20;
 
@@ -46,7 +46,7 @@ mod linux {
 
         let mut cache = ObjectCache::default();
         let loading = Instant::now();
-        let mut process = Process::open(pid, &mut cache);
+        let mut process = UnwoundProcess::open(pid, &mut cache);
         println!(
             "loaded {} modules in {:?}, {} KiB of tables",
             process.space.modules().len(),

@@ -20,7 +20,7 @@ pub use self::settings::{Mode, Select, Settings, Stops, Target};
 pub use self::status::{Level, READ_CLASSES, Status, read_class, read_class_begins};
 
 /// The number of a target, which is one entry of the configuration. The owner chooses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
 /// The number of a process from attaching until it ends or executes another program. The sampler process chooses it and
@@ -127,7 +127,7 @@ pub struct Rights {
 }
 
 /// A process that can be sampled.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Process {
     /// Its number in these messages.
     pub id: ProcessId,

@@ -145,7 +145,7 @@ fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
 fn block_signals() -> io::Result<SigSet> {
     let mut blocked = SigSet::empty();
     for signal in [
-        // The sampling thread waits for it, see `Sampler::start`.
+        // The sampling thread waits for it, see `SamplingThread::start`.
         Signal::SIGCHLD,
         // A terminal sends these to the whole foreground group. If SIGTSTP stopped the sampler, threads that it has
         // stopped would stay stopped.

@@ -10,10 +10,10 @@ use profbridge_sampler::message::{
     Batch, Command, Context, Event, Process, ProcessId, Rights, Sample, Select, Settings, Stack, Target, TargetId,
     Thread,
 };
-use profbridge_sampler::protocol::{Checker, MAX_PACKET, decode_event, encode_event};
+use profbridge_sampler::protocol::{MAX_PACKET, PacketChecker, decode_event, encode_event};
 
 /// The system's allocator, and how many bytes it has given out, now and at most.
-struct Counting;
+struct CountingAllocator;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -23,7 +23,7 @@ fn count(size: usize) {
 }
 
 // SAFETY: everything is the system allocator's, to which all is passed on as it came.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: the caller keeps the rules of `alloc`.
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The packet of an event with `behind` bytes behind the length of an empty list, made full of zeroes: the list has as
 /// many entries of `each` bytes as there is room for.
@@ -60,26 +60,12 @@ fn full(event: Event, behind: usize, each: usize) -> Vec<u8> {
 }
 
 fn process(id: u64) -> Process {
-    Process {
-        id: ProcessId(id),
-        target: TargetId(0),
-        pid: 1,
-        namespace_pid: 1,
-        start_unix_nano: 0,
-        exec_id: 0,
-        executable: String::new(),
-        arguments: Vec::new(),
-        user: 0,
-        control_group: None,
-        container: None,
-        environment: Vec::new(),
-        root: None,
-    }
+    Process { id: ProcessId(id), pid: 1, namespace_pid: 1, ..Process::default() }
 }
 
 /// Decodes a packet and checks it. Returns the event, how many bytes that took at most, and how many the event takes.
 fn receive(packet: &[u8]) -> (Option<Event>, usize, usize) {
-    let mut checker = Checker::default();
+    let mut checker = PacketChecker::default();
     checker.note(&Command::Watch(Target {
         id: TargetId(0),
         select: Select::Pid(1),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use observed::{Running, observe, untested};
+use observed::{InterpreterProgram, observe, untested};
 use profbridge_sampler::address_space::AddressSpace;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::{Function, Location};
@@ -167,15 +167,15 @@ fn phps() -> BTreeMap<String, PathBuf> {
 }
 
 /// Starts a PHP program in this folder.
-fn started(php: &Path, folder: &Path, program: &str) -> Running {
+fn started(php: &Path, folder: &Path, program: &str) -> InterpreterProgram {
     let path = folder.join("program.php");
     std::fs::write(&path, program).unwrap();
     std::fs::write(folder.join("included.php"), INCLUDED).unwrap();
-    Running::start(Command::new(php).arg("-n").arg(path))
+    InterpreterProgram::start(Command::new(php).arg("-n").arg(path))
 }
 
 /// The program's lines up to an empty one.
-fn lines(program: &mut Running) -> Vec<String> {
+fn lines(program: &mut InterpreterProgram) -> Vec<String> {
     let lines = program.output.by_ref().lines().map(Result::unwrap);
     lines.take_while(|line| !line.is_empty()).collect()
 }
@@ -191,7 +191,7 @@ fn frames_of(pid: u32, version: &str) -> Vec<String> {
     let found = space.runtimes().first().unwrap_or_else(|| panic!("PHP {version}: {:?}", space.faults()));
     let mut instance = found.instance();
     assert!(instance.held().unwrap().registers.is_some(), "PHP {version} was built in another way");
-    let (mut target, mut captured, mut resolved) = (Live(files), Captured::default(), Vec::new());
+    let (mut target, mut captured, mut resolved) = (ProcessMemory(files), Captured::default(), Vec::new());
     let key = ThreadKey { id: pid, pointer: 0 };
     assert!(instance.capture(key, MAX_FRAMES, Instant::now(), &mut target, &mut captured));
     let mut functions = Functions::default();
@@ -207,9 +207,9 @@ fn frames_of(pid: u32, version: &str) -> Vec<String> {
     shown.collect()
 }
 
-struct Live(ProcessFiles);
+struct ProcessMemory(ProcessFiles);
 
-impl Target for Live {
+impl Target for ProcessMemory {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.0.read_memory(address, bytes) == bytes.len()
     }
@@ -283,7 +283,7 @@ fn worker_of_fpm() {
         std::fs::write(path("fpm.conf"), pool).unwrap();
         let mut command = Command::new(fpm);
         command.args(["-n", "-R", "-y"]).arg(path("fpm.conf")).stderr(Stdio::null());
-        let master = Running::start(&mut command);
+        let master = InterpreterProgram::start(&mut command);
         let end = Instant::now() + Duration::from_secs(60);
         let mut connection = loop {
             match UnixStream::connect(&socket) {

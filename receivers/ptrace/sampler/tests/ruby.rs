@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use observed::{Running, observe, untested};
+use observed::{InterpreterProgram, observe, untested};
 
 /// A program that makes methods and throws them away as fast as it can, and has its objects moved. Each method has its
 /// number in its name, in that of its file and, ten times, in its first line.
@@ -76,7 +76,8 @@ fn thrown_away() {
                 continue;
             }
             let mut command = Command::new(&ruby);
-            let mut program = Running::start(command.args(options).args(["--disable-gems", "-e", THROWN_AWAY]));
+            let mut program =
+                InterpreterProgram::start(command.args(options).args(["--disable-gems", "-e", THROWN_AWAY]));
             let mut line = String::new();
             program.output.read_line(&mut line).unwrap();
             let mut right = 0;
@@ -102,7 +103,7 @@ fn thrown_away() {
 #[test]
 fn forked() {
     for (version, ruby) in rubies() {
-        let mut program = Running::start(Command::new(&ruby).args(["--disable-gems", "-e", FORKED]));
+        let mut program = InterpreterProgram::start(Command::new(&ruby).args(["--disable-gems", "-e", FORKED]));
         let mut child = String::new();
         program.output.read_line(&mut child).unwrap();
         let mut named = 0;

@@ -8,7 +8,7 @@ use profbridge_wire::perf_name::{self, Compiler};
 pub(super) const KERNEL: &str = "kernel";
 
 /// The frame type of a location with these functions, innermost first, in a process with these mappings.
-pub(super) fn of(location: Location, frames: &[Frame], mappings: &[Mapping]) -> &'static str {
+pub(super) fn of_location(location: Location, frames: &[Frame], mappings: &[Mapping]) -> &'static str {
     if location.is_kernel() || location.explanation().is_some() {
         // Explanations stand for times that only the scheduler knows about, or for kernel functions whose names are
         // hidden.
@@ -30,7 +30,7 @@ pub(super) fn of(location: Location, frames: &[Frame], mappings: &[Mapping]) -> 
 /// process: runtimes name their stubs freely.
 fn compiled(name: &str, mappings: &[Mapping]) -> &'static str {
     let by_file = || mappings.iter().find_map(|file| runtime(&file.path)).map(Compiler::frame_type);
-    perf_name::parse(name).map(|said| said.compiler.frame_type()).or_else(by_file).unwrap_or("native")
+    perf_name::parse(name).map(|name| name.compiler.frame_type()).or_else(by_file).unwrap_or("native")
 }
 
 /// The runtime that a file belongs to. Python's is left out: it lists only functions, and its extensions may compile

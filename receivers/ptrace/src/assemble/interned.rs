@@ -8,12 +8,12 @@ use profbridge_sampler::message::{self, FunctionKind};
 use profbridge_symbolizer::Frame;
 use profbridge_wire::perf_name::{self, PerfName};
 
-use super::{Subject, explanation, frame_type};
+use super::{AssembledProcess, explanation, frame_type};
 use crate::symbols::NAMELESS_KERNEL;
 
 /// The mappings and locations of one process that are in the batch already.
 #[derive(Default)]
-pub(super) struct Interned {
+pub(super) struct InternedProcess {
     mappings: HashMap<u32, Option<MappingId>>,
     locations: HashMap<message::Location, Option<LocationId>>,
     /// The location of kernel functions whose names are hidden.
@@ -21,12 +21,12 @@ pub(super) struct Interned {
     frame_types: HashMap<&'static str, Option<AttributeSetId>>,
 }
 
-impl Interned {
+impl InternedProcess {
     /// Returns a location of the process, and adds it to the batch if it is new.
     pub(super) fn location(
         &mut self,
         builder: &mut Builder,
-        subject: Subject<'_>,
+        subject: AssembledProcess<'_>,
         location: message::Location,
     ) -> Option<LocationId> {
         if let Some(&known) = self.locations.get(&location) {
@@ -40,7 +40,7 @@ impl Interned {
         let mapping = location.mapping().and_then(|index| self.mapping(builder, subject, index));
         let symbols = explanation(location).or_else(|| subject.names.symbols(location));
         let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
-        let kind = frame_type::of(location, frames, subject.mappings);
+        let kind = frame_type::of_location(location, frames, subject.mappings);
         let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();
         let attributes = self.frame_type(builder, kind);
         let known = builder.location(
@@ -71,7 +71,7 @@ impl Interned {
     fn interpreted(
         &mut self,
         builder: &mut Builder,
-        subject: Subject<'_>,
+        subject: AssembledProcess<'_>,
         function: u32,
         line: u32,
     ) -> Option<LocationId> {
@@ -83,20 +83,20 @@ impl Interned {
             file: String::new(),
             line: 0,
         };
-        let said = subject.functions.get(function as usize).unwrap_or(&nothing);
-        let (name, filename) = (builder.string(&said.name), builder.string(&said.file));
-        let start_line = said.line.into();
-        let whole = (!said.module.is_empty()).then(|| format!("{}.{}", said.module, said.name));
+        let source = subject.functions.get(function as usize).unwrap_or(&nothing);
+        let (name, filename) = (builder.string(&source.name), builder.string(&source.file));
+        let start_line = source.line.into();
+        let whole = (!source.module.is_empty()).then(|| format!("{}.{}", source.module, source.name));
         let system_name = whole.and_then(|whole| builder.string(&whole));
         let function = builder.function(Function { name, system_name, filename, start_line });
-        let attributes = self.frame_type(builder, said.kind.frame_type());
+        let attributes = self.frame_type(builder, source.kind.frame_type());
         builder.location(
             profbridge_model::Location { attributes, ..profbridge_model::Location::default() },
             &[Line { function, line: line.into(), column: 0 }],
         )
     }
 
-    fn mapping(&mut self, builder: &mut Builder, subject: Subject<'_>, index: u32) -> Option<MappingId> {
+    fn mapping(&mut self, builder: &mut Builder, subject: AssembledProcess<'_>, index: u32) -> Option<MappingId> {
         if let Some(&known) = self.mappings.get(&index) {
             return known;
         }
@@ -122,8 +122,8 @@ impl Interned {
 
 /// A function as a line. Names that a runtime wrote into a perf map are split like that runtime's symbols.
 fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
-    let said = perf_name::parse(&frame.function).filter(|said| said.compiler.frame_type() == kind);
-    if let Some(PerfName { function, file, line, column, .. }) = said {
+    let named = perf_name::parse(&frame.function).filter(|name| name.compiler.frame_type() == kind);
+    if let Some(PerfName { function, file, line, column, .. }) = named {
         let (name, filename) = (builder.string(&function), builder.string(file));
         let function = builder.function(Function { name, system_name: None, filename, start_line: line.into() });
         return Line { function, line: line.into(), column: column.into() };

@@ -17,7 +17,7 @@ pub(super) const MAX_PIECES: u64 = 7201;
 
 /// An observation of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Observation {
+pub(super) struct TimedObservation {
     /// The thread, by its id.
     pub(super) thread: u32,
     /// The row: a number for its stack, attributes and span.
@@ -32,9 +32,9 @@ pub(super) struct Observation {
 /// observations of a thread are one run: if a thread wakes up for less than [`SEAM`] and waits again at the same
 /// place, its activity in between would otherwise be inside the run, and in Sentry, where a sample lasts until the
 /// next one of its thread, the rest of the run would be lost. The time of all observations stays the same.
-pub(super) fn join_runs(observations: &mut Vec<Observation>) {
+pub(super) fn join_runs(observations: &mut Vec<TimedObservation>) {
     let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
-    let end = |one: &Observation| one.time.saturating_add(one.weight);
+    let end = |one: &TimedObservation| one.time.saturating_add(one.weight);
     observations.sort_unstable_by_key(|one| (one.thread, one.time, one.weight, one.row));
     let mut ends = observations.first().map_or(0, end);
     observations.dedup_by(|one, run| {

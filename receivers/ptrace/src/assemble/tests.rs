@@ -1,18 +1,18 @@
-use profbridge_model::Sample;
+use profbridge_model::{AttributeSetId, Dictionary, Sample};
 use profbridge_sampler::message::{Context, Location, ProcessId, SpanLink, Stack, Thread};
 use profbridge_symbolizer::Frame;
 use proptest::prelude::*;
 
-use super::runs::{MAX_PIECES, MIN_RUN, Observation, SEAM, join_runs};
+use super::runs::{MAX_PIECES, MIN_RUN, SEAM, TimedObservation, join_runs};
 use super::*;
 
 const MS: u64 = 1_000_000;
 const T0: u64 = 1_767_225_600_000_000_000;
 
 /// Names for a single address.
-struct Named;
+struct OneAddress;
 
-impl Names for Named {
+impl SymbolNames for OneAddress {
     fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
         let frame = |function: &str, system: &str, line| Frame {
             function: function.into(),
@@ -70,17 +70,41 @@ fn mapping() -> Mapping {
     }
 }
 
-fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
+fn assembled(batches: &[Batch], names: &dyn SymbolNames) -> Assembled {
     let resource = [
-        Attribute { key: "service.name".into(), value: Value::Text("app".into()) },
-        Attribute { key: "process.pid".into(), value: Value::Int(100) },
+        Attribute { key: "service.name".into(), value: ResourceValue::Text("app".into()) },
+        Attribute { key: "process.pid".into(), value: ResourceValue::Int(100) },
     ];
+    assembled_as(AssembledProcess { resource: &resource, mappings: &[mapping()], names, ..NO_PROCESS }, batches)
+}
+
+const NO_PROCESS: AssembledProcess<'static> =
+    AssembledProcess { resource: &[], mappings: &[], functions: &[], thread_attributes: &[], names: &Nameless };
+
+fn assembled_as(process: AssembledProcess<'_>, batches: &[Batch]) -> Assembled {
     let mut assembler = Assembler::default();
-    assembler.process(
-        Subject { resource: &resource, mappings: &[mapping()], functions: &[], thread_attributes: &[], names },
-        batches,
-    );
+    assembler.process(process, batches);
     assembler.finish().unwrap()
+}
+
+/// A batch with one sample, whose stack has these locations.
+fn one_stack(locations: Vec<Location>) -> Batch {
+    Batch {
+        stacks: vec![Stack { trust: Trust::Complete, locations: (0..locations.len() as u32).collect() }],
+        locations,
+        samples: vec![message::Sample { time_unix_nano: T0, weight_nano: MS, ..message::Sample::default() }],
+        threads: vec![Thread::default()],
+        ..batch()
+    }
+}
+
+/// The text of an attribute.
+fn text(dictionary: &Dictionary, set: Option<AttributeSetId>, key: &str) -> Option<String> {
+    match dictionary.find(set, key)? {
+        profbridge_model::Value::String(id) => Some(dictionary.string(*id).to_owned()),
+        profbridge_model::Value::Int(number) => Some(number.to_string()),
+        other => panic!("{key}: {other:?}"),
+    }
 }
 
 fn only(profiles: &Profiles) -> &Profile {
@@ -122,11 +146,7 @@ fn threads_and_trust() {
     let Assembled { profiles, .. } = assembled(&[batch()], &Nameless);
     let dictionary = profiles.dictionary();
     let samples: Vec<_> = profiles.samples(only(&profiles)).collect();
-    let text = |sample: &Sample<'_>, key: &str| match dictionary.find(sample.attributes, key) {
-        Some(profbridge_model::Value::String(id)) => dictionary.string(*id).to_owned(),
-        Some(profbridge_model::Value::Int(number)) => number.to_string(),
-        _ => String::new(),
-    };
+    let text = |sample: &Sample<'_>, key: &str| text(dictionary, sample.attributes, key).unwrap_or_default();
     assert_eq!(text(&samples[0], "thread.id"), "7");
     assert_eq!(text(&samples[0], "thread.name"), "main");
     assert_eq!(text(&samples[0], POINTER_ATTRIBUTE), 0x7f00.to_string());
@@ -140,7 +160,7 @@ fn threads_and_trust() {
 /// lines have the innermost function first, and a mangled name only if there is one.
 #[test]
 fn locations() {
-    let Assembled { profiles, .. } = assembled(&[batch()], &Named);
+    let Assembled { profiles, .. } = assembled(&[batch()], &OneAddress);
     let dictionary = profiles.dictionary();
     let samples: Vec<_> = profiles.samples(only(&profiles)).collect();
     let of = |sample: &Sample<'_>| -> Vec<profbridge_model::Location> {
@@ -159,10 +179,7 @@ fn locations() {
         .collect();
     assert_eq!(lines, [("inner", "", "/src/a.rs", 10, 5), ("outer", "_ZN5outer", "/src/a.rs", 20, 5)]);
     assert!(dictionary.lines(&root).is_empty());
-    let text = |set, key: &str| match dictionary.find(set, key) {
-        Some(profbridge_model::Value::String(id)) => dictionary.string(*id).to_owned(),
-        other => panic!("{key}: {other:?}"),
-    };
+    let text = |set, key: &str| text(dictionary, set, key).unwrap_or_default();
     assert_eq!(text(leaf.attributes, "profile.frame.type"), "native");
     let mapping = dictionary.mapping(leaf.mapping.unwrap());
     assert_eq!((mapping.memory_start, mapping.memory_limit, mapping.file_offset), (0x1000, 0x2000, 0x1000));
@@ -252,10 +269,10 @@ proptest! {
         for (thread, row, micros) in course {
             let time = &mut times[thread as usize];
             // The other thread's stacks have rows of their own.
-            all.push(Observation { thread, row: row + 3 * thread, time: *time, weight: micros * 1_000 });
+            all.push(TimedObservation { thread, row: row + 3 * thread, time: *time, weight: micros * 1_000 });
             *time += micros * 1_000;
         }
-        let sums = |all: &[Observation]| {
+        let sums = |all: &[TimedObservation]| {
             let mut sums = [0; 6];
             all.iter().for_each(|one| sums[one.row as usize] += one.weight);
             sums
@@ -269,8 +286,8 @@ proptest! {
     }
 }
 
-fn observed(row: u32, time: u64, weight: u64) -> Observation {
-    Observation { thread: 1, row, time, weight }
+fn observed(row: u32, time: u64, weight: u64) -> TimedObservation {
+    TimedObservation { thread: 1, row, time, weight }
 }
 
 /// Guarantees: a thread that wakes up briefly and waits again at the same place has two runs, with the observation
@@ -341,7 +358,7 @@ fn many_absurd_numbers() {
 /// Names for all addresses: one function, and a file for it.
 struct Called(&'static str, Option<&'static str>);
 
-impl Names for Called {
+impl SymbolNames for Called {
     fn symbols(&self, _location: Location) -> Option<Arc<Symbols>> {
         let (function, file) = (self.0.into(), self.1.map(Into::into));
         let frame = Frame { function, system_name: self.0.into(), file, line: 0, column: 0 };
@@ -350,24 +367,13 @@ impl Names for Called {
 }
 
 /// The frame type, function, file, line and column of a location.
-fn said(location: Location, mappings: &[Mapping], names: &dyn Names) -> (String, String, String, i64, i64) {
-    let batch = Batch {
-        locations: vec![location],
-        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
-        samples: vec![message::Sample { time_unix_nano: T0, weight_nano: MS, ..message::Sample::default() }],
-        threads: vec![Thread::default()],
-        ..batch()
-    };
-    let mut assembler = Assembler::default();
-    assembler.process(Subject { resource: &[], mappings, functions: &[], thread_attributes: &[], names }, &[batch]);
-    let profiles = assembler.finish().unwrap().profiles;
+fn said(location: Location, mappings: &[Mapping], names: &dyn SymbolNames) -> (String, String, String, i64, i64) {
+    let process = AssembledProcess { mappings, names, ..NO_PROCESS };
+    let profiles = assembled_as(process, &[one_stack(vec![location])]).profiles;
     let dictionary = profiles.dictionary();
     let sample = profiles.samples(only(&profiles)).next().unwrap();
     let location = dictionary.location(dictionary.stack(sample.stack).next().unwrap().unwrap());
-    let Some(profbridge_model::Value::String(kind)) = dictionary.find(location.attributes, "profile.frame.type") else {
-        panic!("no frame type");
-    };
-    let kind = dictionary.string(*kind).to_owned();
+    let kind = text(dictionary, location.attributes, "profile.frame.type").unwrap();
     let Some(line) = dictionary.lines(location).first() else {
         return (kind, String::new(), String::new(), 0, 0);
     };
@@ -415,26 +421,15 @@ fn interpreted_functions() {
         file: "/app/main.py".to_owned(),
         line: 5,
     };
-    let batch = Batch {
-        locations: [0, 1].map(|function| Location::Interpreted { function, line: 7 }).to_vec(),
-        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0, 1] }],
-        samples: vec![message::Sample { time_unix_nano: T0, weight_nano: MS, ..message::Sample::default() }],
-        threads: vec![Thread::default()],
-        ..batch()
-    };
-    let mut assembler = Assembler::default();
-    let subject =
-        Subject { resource: &[], mappings: &[], functions: &[function], thread_attributes: &[], names: &Nameless };
-    assembler.process(subject, &[batch]);
-    let profiles = assembler.finish().unwrap().profiles;
+    let batch = one_stack([0, 1].map(|function| Location::Interpreted { function, line: 7 }).to_vec());
+    let process = AssembledProcess { functions: &[function], ..NO_PROCESS };
+    let profiles = assembled_as(process, &[batch]).profiles;
     let dictionary = profiles.dictionary();
     let sample = profiles.samples(only(&profiles)).next().unwrap();
     let frames: Vec<_> = dictionary.stack(sample.stack).map(|id| dictionary.location(id.unwrap())).collect();
     for frame in &frames {
         assert_eq!((frame.mapping, frame.address), (None, 0));
-        let kind = dictionary.find(frame.attributes, "profile.frame.type");
-        let Some(profbridge_model::Value::String(kind)) = kind else { panic!("no frame type") };
-        assert_eq!(dictionary.string(*kind), "cpython");
+        assert_eq!(text(dictionary, frame.attributes, "profile.frame.type").as_deref(), Some("cpython"));
     }
     let said: Vec<_> = frames
         .iter()
@@ -455,7 +450,7 @@ fn interpreted_functions() {
 #[test]
 fn go_frames() {
     let location = Location::Native { mapping: Some(0), address: 0x1100 };
-    let kind = |go, names: &dyn Names| said(location, &[Mapping { go, ..mapping() }], names).0;
+    let kind = |go, names: &dyn SymbolNames| said(location, &[Mapping { go, ..mapping() }], names).0;
     assert_eq!(kind(true, &Nameless), "go");
     assert_eq!(kind(true, &Called("main.work", Some("/src/main.go"))), "go");
     assert_eq!(kind(true, &Called("main.add", Some("/src/add_amd64.s"))), "go");
@@ -504,20 +499,14 @@ fn what_threads_worked_on() {
         ..batch()
     };
     let keys = ["zero", "http.route"].map(str::to_owned);
-    let subject =
-        Subject { resource: &[], mappings: &[mapping()], functions: &[], thread_attributes: &keys, names: &Nameless };
-    let mut assembler = Assembler::default();
-    assembler.process(subject, &[batch]);
-    let profiles = assembler.finish().unwrap().profiles;
+    let process = AssembledProcess { mappings: &[mapping()], thread_attributes: &keys, ..NO_PROCESS };
+    let profiles = assembled_as(process, &[batch]).profiles;
     let dictionary = profiles.dictionary();
     let said: Vec<_> = profiles
         .samples(only(&profiles))
         .map(|sample| {
             let id = sample.link.map(|link| dictionary.link(link).span_id[0]);
-            let route = match dictionary.find(sample.attributes, "http.route") {
-                Some(profbridge_model::Value::String(id)) => Some(dictionary.string(*id).to_owned()),
-                _ => None,
-            };
+            let route = text(dictionary, sample.attributes, "http.route");
             (id, route, sample.values().sum::<i64>() / MS as i64)
         })
         .collect();

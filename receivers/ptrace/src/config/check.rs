@@ -6,9 +6,9 @@ use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_sampler::context::{MAX_ALLOWED, MAX_KEY};
 use profbridge_sampler::message::{self, Select};
 
-use super::{Config, ControlSettings, Priority, Settings, Target, TargetSettings};
+use super::{Config, ControlSettings, Priority, Settings, TargetConfig, TargetSettings};
 use crate::control::path::default_path;
-use crate::lifecycle::Mode as Lifecycle;
+use crate::lifecycle::LifecycleMode;
 
 /// The longest path of a socket, in bytes. `sun_path` has 108 (unix(7)), and the socket is first created under a
 /// longer name.
@@ -36,7 +36,7 @@ const MIN_CONTAINER: usize = 12;
 
 impl Config {
     pub(super) fn check(self, section: &Section) -> Result<Settings, Problems> {
-        let mut checker = Checker { section, problems: Vec::new() };
+        let mut checker = TargetChecker { section, problems: Vec::new() };
         if self.targets.is_empty() {
             let hint = "name one: targets: {app: {executable: /usr/bin/app}}";
             checker.broken("targets", "there is nothing to sample", hint);
@@ -51,7 +51,7 @@ impl Config {
         if self.control.max_connections == 0 {
             checker.broken("control.max_connections", "must be at least 1", "enabled: false switches control off");
         }
-        let traces = targets.iter().any(|target| target.lifecycle == Lifecycle::Trace);
+        let traces = targets.iter().any(|target| target.lifecycle == LifecycleMode::Trace);
         if traces && !self.control.enabled {
             let message = "profile_lifecycle: trace needs it, since spans are announced there";
             checker.broken("control.enabled", message, "leave it at true");
@@ -92,12 +92,12 @@ impl Config {
 /// Creates a selection from its text.
 type ByText = fn(String) -> Select;
 
-struct Checker<'a> {
+struct TargetChecker<'a> {
     section: &'a Section,
     problems: Vec<Problem>,
 }
 
-impl Checker<'_> {
+impl TargetChecker<'_> {
     fn broken(&mut self, path: &str, message: &str, hint: &str) {
         self.problems.push(self.section.problem(path, message, hint));
     }
@@ -123,8 +123,8 @@ impl Checker<'_> {
     }
 }
 
-impl Target {
-    fn check(self, name: String, checker: &mut Checker<'_>) -> TargetSettings {
+impl TargetConfig {
+    fn check(self, name: String, checker: &mut TargetChecker<'_>) -> TargetSettings {
         let at = format!("targets.\"{name}\"");
         let path = |key: &str| format!("{at}.{key}");
         let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
@@ -193,7 +193,7 @@ impl Target {
             checker.broken(&path("max_processes"), "is from 1 to 10000", "the default is 64");
         }
         let explicit = checker.section.has(&path("start_on_launch")) && self.start_on_launch;
-        if explicit && self.profile_lifecycle == Lifecycle::Trace {
+        if explicit && self.profile_lifecycle == LifecycleMode::Trace {
             let message = "has no meaning with profile_lifecycle: trace, where spans start the profiler";
             checker.broken(&path("start_on_launch"), message, "leave it out");
         }

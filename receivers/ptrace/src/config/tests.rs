@@ -30,7 +30,10 @@ fn defaults() {
         interpreters: true,
     };
     assert_eq!(target.sampling, sampling);
-    assert_eq!((target.lifecycle, target.start_on_launch, target.session_sample_rate), (Lifecycle::Manual, true, 1.0));
+    assert_eq!(
+        (target.lifecycle, target.start_on_launch, target.session_sample_rate),
+        (LifecycleMode::Manual, true, 1.0)
+    );
     assert_eq!(settings.export_interval, Duration::from_secs(5));
     assert_eq!(settings.control.as_ref().map(|control| control.required), Some(false));
     assert!(settings.symbolizer.is_some() && !settings.realtime);
@@ -62,7 +65,7 @@ fn everything() {
     .unwrap();
     let target = &settings.targets[0];
     assert_eq!(target.sampling.rate_hertz, 49.5);
-    assert_eq!((target.sampling.mode, target.lifecycle), (message::Mode::Cpu, Lifecycle::Trace));
+    assert_eq!((target.sampling.mode, target.lifecycle), (message::Mode::Cpu, LifecycleMode::Trace));
     assert!(target.sampling.subprocesses);
     assert_eq!((target.sampling.max_stack, target.sampling.max_processes), (64 << 10, 2));
     assert_eq!(target.session_sample_rate, 0.25);

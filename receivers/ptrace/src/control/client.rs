@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::protocol::{Request, Response};
+use super::protocol::{ControlRequest, ControlResponse};
 
 /// The longest response that is read, in bytes: a status of ten thousand processes.
 const MAX_RESPONSE: u64 = 16 << 20;
@@ -30,11 +30,11 @@ pub enum ClientError {
 
 /// A connection to the control socket.
 #[derive(Debug)]
-pub struct Client {
+pub struct ControlClient {
     stream: BufReader<UnixStream>,
 }
 
-impl Client {
+impl ControlClient {
     /// Connects. `timeout` applies to each request that follows.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Client {
     /// # Errors
     ///
     /// No answer came.
-    pub fn request(&mut self, request: &Request) -> Result<Response, ClientError> {
+    pub fn request(&mut self, request: &ControlRequest) -> Result<ControlResponse, ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|error| ClientError::Malformed(error.to_string()))?;
         line.push(b'\n');
         let written = self.stream.get_mut().write_all(&line);
@@ -78,6 +78,6 @@ impl Client {
 /// # Errors
 ///
 /// No answer came.
-pub fn request(path: &Path, request: &Request) -> Result<Response, ClientError> {
-    Client::connect(path, Duration::from_secs(10))?.request(request)
+pub fn request(path: &Path, request: &ControlRequest) -> Result<ControlResponse, ClientError> {
+    ControlClient::connect(path, Duration::from_secs(10))?.request(request)
 }

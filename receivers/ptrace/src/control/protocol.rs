@@ -10,7 +10,7 @@ pub const MAX_REQUEST: usize = 4096;
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// Start the profiler.
     Start(Choice),
     /// Stop the profiler.
@@ -71,12 +71,12 @@ pub struct SpanHeaders {
 /// An answer of profbridge.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Response {
+pub struct ControlResponse {
     /// Whether the request was understood and allowed.
     pub ok: bool,
     /// The error, if `ok` is false.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<RequestFault>,
     /// What happened, for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -100,7 +100,7 @@ pub struct Response {
 
 /// The error in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct RequestFault {
     /// The key of the request that is wrong, or `request`.
     pub place: String,
     /// The rule that is broken.
@@ -126,7 +126,7 @@ pub struct TargetStatus {
     /// The target's name.
     pub target: String,
     /// `manual` or `trace`.
-    pub profile_lifecycle: crate::lifecycle::Mode,
+    pub profile_lifecycle: crate::lifecycle::LifecycleMode,
     /// The attached processes.
     pub processes: Vec<ProcessStatus>,
 }
@@ -184,7 +184,7 @@ pub struct ProcessStatus {
     pub cut_calls: u64,
 }
 
-impl Fault {
+impl RequestFault {
     /// An error: a rule that is broken at a place.
     #[must_use]
     pub fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
@@ -192,29 +192,29 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Response {
-    fn from(fault: Fault) -> Self {
+impl From<RequestFault> for ControlResponse {
+    fn from(fault: RequestFault) -> Self {
         Self { error: Some(fault), ..Self::default() }
     }
 }
 
-impl Response {
+impl ControlResponse {
     /// A response that has only a message.
     #[must_use]
-    pub fn said(message: impl Into<String>) -> Self {
+    pub fn message(message: impl Into<String>) -> Self {
         Self { ok: true, message: Some(message.into()), ..Self::default() }
     }
 }
 
-impl Request {
+impl ControlRequest {
     /// Parses a request.
     ///
     /// # Errors
     ///
     /// The first rule of JSON or of the protocol that the line breaks, and the column.
-    pub fn read(line: &[u8]) -> Result<Self, Fault> {
+    pub fn parse(line: &[u8]) -> Result<Self, RequestFault> {
         if line.len() > MAX_REQUEST {
-            return Err(Fault::new("request", format!("is longer than {MAX_REQUEST} bytes")));
+            return Err(RequestFault::new("request", format!("is longer than {MAX_REQUEST} bytes")));
         }
         serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
@@ -224,7 +224,7 @@ impl Request {
                 0 => "request".to_owned(),
                 column => format!("request, column {column}"),
             };
-            Fault::new(place, rule)
+            RequestFault::new(place, rule)
         })
     }
 }
@@ -235,12 +235,12 @@ impl SpanHeaders {
     /// # Errors
     ///
     /// The malformed header, and the rule that it breaks.
-    pub fn span(&self) -> Result<(SpanKey, Decision), Fault> {
+    pub fn span(&self) -> Result<(SpanKey, Decision), RequestFault> {
         let (place, read) = match (&self.sentry_trace, &self.traceparent) {
             (Some(header), None) => ("sentry-trace", trace_header::sentry_trace(header)),
             (None, Some(header)) => ("traceparent", trace_header::traceparent(header)),
-            _ => return Err(Fault::new("request", "has either sentry-trace or traceparent")),
+            _ => return Err(RequestFault::new("request", "has either sentry-trace or traceparent")),
         };
-        read.map_err(|malformed| Fault::new(place, malformed.to_string()))
+        read.map_err(|malformed| RequestFault::new(place, malformed.to_string()))
     }
 }

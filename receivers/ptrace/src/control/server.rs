@@ -9,8 +9,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::protocol::{Fault, MAX_REQUEST, Request, Response};
-use super::socket::Socket;
+use super::protocol::{ControlRequest, ControlResponse, MAX_REQUEST, RequestFault};
+use super::socket::ControlSocket;
 use crate::spans::ConnectionId;
 
 /// How long a client may take to read a response.
@@ -27,25 +27,25 @@ pub(crate) enum ControlEvent {
         connection: ConnectionId,
         /// The connected process, if its id is visible here.
         peer: Option<u32>,
-        request: Request,
-        answer: oneshot::Sender<Response>,
+        request: ControlRequest,
+        answer: oneshot::Sender<ControlResponse>,
     },
     /// A connection was closed.
     Closed(ConnectionId),
 }
 
 /// Serves until the future is dropped.
-pub(crate) struct Server {
+pub(crate) struct ControlServer {
     pub(crate) listener: UnixListener,
-    pub(crate) socket: Socket,
+    pub(crate) socket: ControlSocket,
     pub(crate) max_connections: usize,
-    pub(crate) heard: mpsc::Sender<ControlEvent>,
+    pub(crate) events: mpsc::Sender<ControlEvent>,
 }
 
-impl Server {
+impl ControlServer {
     pub(crate) async fn run(self) {
         // Removes the socket's file when this function ends.
-        let Self { listener, socket: _socket, max_connections, heard } = self;
+        let Self { listener, socket: _socket, max_connections, events } = self;
         let own = nix::unistd::geteuid().as_raw();
         let places = Arc::new(Semaphore::new(max_connections));
         let mut tasks = JoinSet::new();
@@ -73,25 +73,25 @@ impl Server {
             let Ok(peer) = stream.peer_cred() else { continue };
             if peer.uid() != own && peer.uid() != 0 {
                 let rule = format!("only user {own}, which runs profbridge, and root may use it");
-                tasks.spawn(turn_away(stream, Fault::new("connection", rule)));
+                tasks.spawn(turn_away(stream, RequestFault::new("connection", rule)));
                 continue;
             }
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 let rule = format!("at most {max_connections} clients may be connected");
                 // Connections that are refused are limited in number as well.
                 if tasks.len() < 2 * max_connections {
-                    tasks.spawn(turn_away(stream, Fault::new("connection", rule)));
+                    tasks.spawn(turn_away(stream, RequestFault::new("connection", rule)));
                 }
                 continue;
             };
             next += 1;
             let peer = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0);
-            tasks.spawn(serve(stream, ConnectionId(next), peer, heard.clone(), place));
+            tasks.spawn(serve(stream, ConnectionId(next), peer, events.clone(), place));
         }
     }
 }
 
-async fn turn_away(mut stream: UnixStream, fault: Fault) {
+async fn turn_away(mut stream: UnixStream, fault: RequestFault) {
     // A client that does not read does not get the reason.
     write(&mut stream, &fault.into()).await.ok();
 }
@@ -100,19 +100,19 @@ async fn serve(
     stream: UnixStream,
     connection: ConnectionId,
     peer: Option<u32>,
-    heard: mpsc::Sender<ControlEvent>,
+    events: mpsc::Sender<ControlEvent>,
     _place: OwnedSemaphorePermit,
 ) {
     // Whatever ended the connection, its spans end with it.
-    converse(BufReader::new(stream), connection, peer, &heard).await.ok();
-    heard.send(ControlEvent::Closed(connection)).await.ok();
+    converse(BufReader::new(stream), connection, peer, &events).await.ok();
+    events.send(ControlEvent::Closed(connection)).await.ok();
 }
 
 async fn converse(
     mut stream: BufReader<UnixStream>,
     connection: ConnectionId,
     peer: Option<u32>,
-    heard: &mpsc::Sender<ControlEvent>,
+    events: &mpsc::Sender<ControlEvent>,
 ) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
@@ -124,18 +124,18 @@ async fn converse(
                 return Ok(());
             }
             let rule = format!("a line has at most {MAX_REQUEST} bytes");
-            return write(&mut stream, &Fault::new("request", rule).into()).await;
+            return write(&mut stream, &RequestFault::new("request", rule).into()).await;
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let response = match Request::read(&line) {
+        let response = match ControlRequest::parse(&line) {
             Err(fault) => fault.into(),
             Ok(request) => {
                 let (answer, answered) = oneshot::channel();
                 let asked = ControlEvent::Request { connection, peer, request, answer };
                 let gone = |()| io::Error::from(io::ErrorKind::BrokenPipe);
-                heard.send(asked).await.map_err(|_| gone(()))?;
+                events.send(asked).await.map_err(|_| gone(()))?;
                 answered.await.map_err(|_| gone(()))?
             }
         };
@@ -143,7 +143,7 @@ async fn converse(
     }
 }
 
-async fn write(stream: &mut (impl AsyncWrite + Unpin), response: &Response) -> io::Result<()> {
+async fn write(stream: &mut (impl AsyncWrite + Unpin), response: &ControlResponse) -> io::Result<()> {
     let mut line = serde_json::to_vec(response)?;
     line.push(b'\n');
     tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(&line)).await.map_err(io::Error::from)?

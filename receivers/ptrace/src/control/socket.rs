@@ -20,7 +20,7 @@ pub(crate) enum SocketError {
 
 /// A listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file, so that a file of another owner is never removed.
     identity: (u64, u64),
@@ -29,7 +29,7 @@ pub(crate) struct Socket {
     _lock: File,
 }
 
-impl Socket {
+impl ControlSocket {
     /// Creates the socket. The process that locks the file beside it is its owner; a socket whose lock is free has a
     /// dead owner and is replaced.
     pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), SocketError> {
@@ -63,7 +63,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         let mine = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(mine) {

@@ -9,16 +9,16 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::client::{Client, ClientError};
+use super::client::{ClientError, ControlClient};
 use super::protocol::*;
-use super::server::{ControlEvent, Server};
-use super::socket::{Socket, SocketError};
+use super::server::{ControlEvent, ControlServer};
+use super::socket::{ControlSocket, SocketError};
 
 /// A server on its own socket.
 struct Rig {
     _folder: tempfile::TempDir,
     path: PathBuf,
-    heard: mpsc::Receiver<ControlEvent>,
+    events: mpsc::Receiver<ControlEvent>,
     server: JoinHandle<()>,
 }
 
@@ -26,18 +26,18 @@ impl Rig {
     fn start(max_connections: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
-        let (socket, listener) = Socket::listen(&path).unwrap();
+        let (socket, listener) = ControlSocket::listen(&path).unwrap();
         let listener = UnixListener::from_std(listener).unwrap();
-        let (sender, heard) = mpsc::channel(4);
-        let server = tokio::spawn(Server { listener, socket, max_connections, heard: sender }.run());
-        Self { _folder: folder, path, heard, server }
+        let (sender, events) = mpsc::channel(4);
+        let server = tokio::spawn(ControlServer { listener, socket, max_connections, events: sender }.run());
+        Self { _folder: folder, path, events, server }
     }
 
     /// Answers one request. Returns it as parsed, with the client's process id.
-    async fn answer(&mut self) -> (Request, Option<u32>) {
-        match self.heard.recv().await.unwrap() {
+    async fn answer(&mut self) -> (ControlRequest, Option<u32>) {
+        match self.events.recv().await.unwrap() {
             ControlEvent::Request { peer, request, answer, .. } => {
-                answer.send(Response::said("heard")).ok();
+                answer.send(ControlResponse::message("heard")).ok();
                 (request, peer)
             }
             ControlEvent::Closed(id) => panic!("{id:?} closed"),
@@ -57,7 +57,7 @@ fn conversation(path: &Path, bytes: Vec<u8>, lines: usize) -> JoinHandle<Vec<Str
     })
 }
 
-fn response(line: &str) -> Response {
+fn response(line: &str) -> ControlResponse {
     serde_json::from_str(line).unwrap()
 }
 
@@ -68,12 +68,12 @@ async fn requests_in_order() {
     let lines = b"{\"command\":\"start\",\"target\":\"web\"}\n\n{\"command\":\"status\"}\n".to_vec();
     let answers = conversation(&rig.path, lines, 2);
     let (first, peer) = rig.answer().await;
-    assert_eq!(first, Request::Start(Choice { target: Some("web".to_owned()), pid: None }));
+    assert_eq!(first, ControlRequest::Start(Choice { target: Some("web".to_owned()), pid: None }));
     assert_eq!(peer, Some(std::process::id()));
-    assert_eq!(rig.answer().await.0, Request::Status(Choice::default()));
+    assert_eq!(rig.answer().await.0, ControlRequest::Status(Choice::default()));
     let answers = answers.await.unwrap();
     assert!(answers.len() == 2 && answers.iter().all(|line| response(line).ok));
-    assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))), "the end of a connection is told");
+    assert!(matches!(rig.events.recv().await, Some(ControlEvent::Closed(_))), "the end of a connection is told");
 }
 
 /// Guarantees: an invalid request is rejected with position and rule, and the connection continues.
@@ -92,7 +92,7 @@ async fn malformed_requests() {
     let mut lines: String = bad.iter().map(|(line, _)| format!("{line}\n")).collect();
     lines.push_str("{\"command\":\"stop\"}\n");
     let answers = conversation(&rig.path, lines.into_bytes(), bad.len() + 1);
-    assert_eq!(rig.answer().await.0, Request::Stop(Choice::default()));
+    assert_eq!(rig.answer().await.0, ControlRequest::Stop(Choice::default()));
     let answers = answers.await.unwrap();
     for ((line, rule), answer) in bad.iter().zip(&answers) {
         let response = response(answer);
@@ -108,7 +108,7 @@ async fn malformed_requests() {
 async fn long_lines() {
     let mut rig = Rig::start(4);
     let answers = conversation(&rig.path, vec![b'x'; 1 << 20], usize::MAX);
-    assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))));
+    assert!(matches!(rig.events.recv().await, Some(ControlEvent::Closed(_))));
     let answers = answers.await.unwrap();
     // Closing a connection with unread data may discard the answer.
     assert!(answers.len() <= 1 && answers.iter().all(|line| !response(line).ok));
@@ -124,10 +124,10 @@ async fn long_lines() {
 async fn bounded_connections() {
     let mut rig = Rig::start(1);
     let path = rig.path.clone();
-    let first = tokio::task::spawn_blocking(move || Client::connect(&path, Duration::from_secs(60)).unwrap());
+    let first = tokio::task::spawn_blocking(move || ControlClient::connect(&path, Duration::from_secs(60)).unwrap());
     let mut first = first.await.unwrap();
     let asked = tokio::task::spawn_blocking(move || {
-        first.request(&Request::Status(Choice::default())).unwrap();
+        first.request(&ControlRequest::Status(Choice::default())).unwrap();
         first
     });
     rig.answer().await;
@@ -136,7 +136,7 @@ async fn bounded_connections() {
     let fault = response(&turned_away[0]).error.unwrap();
     assert_eq!((&*fault.place, fault.rule.contains("at most 1")), ("connection", true));
     drop(first);
-    assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))));
+    assert!(matches!(rig.events.recv().await, Some(ControlEvent::Closed(_))));
     rig.server.abort();
 }
 
@@ -146,29 +146,32 @@ async fn bounded_connections() {
 async fn the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deeper").join("control.sock");
-    let first = Socket::listen(&path).unwrap();
+    let first = ControlSocket::listen(&path).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-    let second = Socket::listen(&path).unwrap_err();
+    let second = ControlSocket::listen(&path).unwrap_err();
     assert!(matches!(second, SocketError::InUse(_)) && second.to_string().contains("another profbridge"), "{second}");
     drop(first);
     assert!(!path.exists());
 
     // As after a crash: the file exists, but nobody listens.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let taken = Socket::listen(&path).unwrap();
+    let taken = ControlSocket::listen(&path).unwrap();
     assert!(UnixStream::connect(&path).is_ok());
     // A file that belongs to another owner is not removed.
     std::fs::remove_file(&path).unwrap();
     let stranger = std::os::unix::net::UnixListener::bind(&path).unwrap();
     drop(taken);
     assert!(path.exists());
-    assert!(matches!(Socket::listen(&path).unwrap_err(), SocketError::InUse(_)), "somebody without a lock listens");
+    assert!(
+        matches!(ControlSocket::listen(&path).unwrap_err(), SocketError::InUse(_)),
+        "somebody without a lock listens"
+    );
     drop(stranger);
 
     let file = folder.path().join("file");
     std::fs::write(&file, "precious").unwrap();
-    assert!(matches!(Socket::listen(&file).unwrap_err(), SocketError::NotASocket(_)));
+    assert!(matches!(ControlSocket::listen(&file).unwrap_err(), SocketError::NotASocket(_)));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
 }
 
@@ -178,20 +181,21 @@ fn turned_away() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let mut client = Client::connect(&path, Duration::from_secs(60)).unwrap();
+    let mut client = ControlClient::connect(&path, Duration::from_secs(60)).unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"{\"ok\":false,\"error\":{\"place\":\"connection\",\"rule\":\"full\"}}\n").unwrap();
     drop(stream);
-    let answer = client.request(&Request::Status(Choice::default())).unwrap();
-    assert_eq!(answer, Fault::new("connection", "full").into());
-    assert!(matches!(client.request(&Request::Status(Choice::default())), Err(ClientError::Io(_))));
+    let answer = client.request(&ControlRequest::Status(Choice::default())).unwrap();
+    assert_eq!(answer, RequestFault::new("connection", "full").into());
+    assert!(matches!(client.request(&ControlRequest::Status(Choice::default())), Err(ClientError::Io(_))));
 }
 
 /// Guarantees: a client reports clearly that nobody listens.
 #[test]
 fn nobody_listens() {
     let folder = tempfile::tempdir().unwrap();
-    let error = super::client::request(&folder.path().join("no.sock"), &Request::Stop(Choice::default())).unwrap_err();
+    let error =
+        super::client::request(&folder.path().join("no.sock"), &ControlRequest::Stop(Choice::default())).unwrap_err();
     assert!(matches!(error, ClientError::Absent(_)) && error.to_string().contains("is one running"), "{error}");
 }
 
@@ -201,9 +205,9 @@ proptest! {
     #[test]
     fn any_line(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[{}\":,a-z_0-9-]{0,80}") {
         for line in [bytes, text.into_bytes()] {
-            if let Ok(request) = Request::read(&line) {
+            if let Ok(request) = ControlRequest::parse(&line) {
                 let again = serde_json::to_vec(&request).unwrap();
-                prop_assert_eq!(Request::read(&again).unwrap(), request);
+                prop_assert_eq!(ControlRequest::parse(&again).unwrap(), request);
             }
         }
     }
@@ -214,10 +218,10 @@ proptest! {
         let choice = Choice { target: target.clone(), pid };
         let headers = SpanHeaders { sentry_trace: header, target, pid, ..SpanHeaders::default() };
         for request in [
-            Request::Start(choice.clone()), Request::Stop(choice.clone()), Request::Status(choice),
-            Request::SpanStart(headers.clone()), Request::SpanEnd(headers),
+            ControlRequest::Start(choice.clone()), ControlRequest::Stop(choice.clone()), ControlRequest::Status(choice),
+            ControlRequest::SpanStart(headers.clone()), ControlRequest::SpanEnd(headers),
         ] {
-            prop_assert_eq!(Request::read(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
+            prop_assert_eq!(ControlRequest::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
         }
     }
 }

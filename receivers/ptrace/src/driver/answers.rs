@@ -6,15 +6,16 @@ use profbridge_sampler::message::{Status, TargetId};
 use super::tracked::Tracked;
 use super::{Driver, threads};
 use crate::control::protocol::{
-    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus, ThreadChoice,
+    Choice, ControlRequest, ControlResponse, ProcessAnswer, ProcessStatus, RequestFault, SpanHeaders, TargetStatus,
+    ThreadChoice,
 };
 use crate::control::server::ControlEvent;
-use crate::lifecycle::{Mode, Outcome};
+use crate::lifecycle::{LifecycleChange, LifecycleMode};
 use crate::spans::{Announced, ConnectionId, Scope};
 
 impl Driver {
-    pub(super) fn control(&mut self, heard: ControlEvent) {
-        match heard {
+    pub(super) fn control(&mut self, event: ControlEvent) {
+        match event {
             ControlEvent::Closed(connection) => {
                 for scope in self.spans.close(connection) {
                     self.spans_changed(scope);
@@ -23,29 +24,34 @@ impl Driver {
             ControlEvent::Request { connection, peer, request, answer } => {
                 let response = self.answer(connection, peer, request);
                 // Fails only if the client is gone.
-                answer.send(response.unwrap_or_else(Response::from)).ok();
+                answer.send(response.unwrap_or_else(ControlResponse::from)).ok();
             }
         }
     }
 
-    fn answer(&mut self, connection: ConnectionId, peer: Option<u32>, request: Request) -> Result<Response, Fault> {
+    fn answer(
+        &mut self,
+        connection: ConnectionId,
+        peer: Option<u32>,
+        request: ControlRequest,
+    ) -> Result<ControlResponse, RequestFault> {
         match request {
-            Request::Start(choice) => self.switch(&choice, true),
-            Request::Stop(choice) => self.switch(&choice, false),
-            Request::Status(choice) => self.say_status(&choice),
-            Request::SpanStart(headers) => self.span_start(connection, peer, &headers),
-            Request::SpanEnd(headers) => self.span_end(connection, &headers),
-            Request::Profiler(choice) => self.say_profiler(peer, &choice),
+            ControlRequest::Start(choice) => self.switch(&choice, true),
+            ControlRequest::Stop(choice) => self.switch(&choice, false),
+            ControlRequest::Status(choice) => self.answer_status(&choice),
+            ControlRequest::SpanStart(headers) => self.span_start(connection, peer, &headers),
+            ControlRequest::SpanEnd(headers) => self.span_end(connection, &headers),
+            ControlRequest::Profiler(choice) => self.answer_profiler(peer, &choice),
         }
     }
 
-    fn target(&self, name: &str) -> Result<TargetId, Fault> {
+    fn target(&self, name: &str) -> Result<TargetId, RequestFault> {
         let targets = &self.settings.targets;
         if let Some(found) = targets.iter().position(|target| target.name == name) {
             return Ok(TargetId(found as u32));
         }
         let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
-        Err(Fault::new("target", format!("is none of the configured targets, which are {}", names.join(", "))))
+        Err(RequestFault::new("target", format!("is none of the configured targets, which are {}", names.join(", "))))
     }
 
     /// The attached processes, with their numbers in the driver.
@@ -54,7 +60,7 @@ impl Driver {
     }
 
     /// The attached processes that a request names. If it names one and there is none, that is an error.
-    fn choose(&self, choice: &Choice) -> Result<Vec<u64>, Fault> {
+    fn choose(&self, choice: &Choice) -> Result<Vec<u64>, RequestFault> {
         let target = choice.target.as_deref().map(|name| self.target(name)).transpose()?;
         let chosen = self.attached_processes().filter(|(_, tracked)| {
             target.is_none_or(|target| tracked.process.target == target)
@@ -63,27 +69,27 @@ impl Driver {
         let mut chosen: Vec<u64> = chosen.map(|(number, _)| number).collect();
         chosen.sort_unstable();
         if choice.pid.is_some() && chosen.is_empty() {
-            return Err(Fault::new("pid", "is no process that is attached for a configured target"));
+            return Err(RequestFault::new("pid", "is no process that is attached for a configured target"));
         }
         Ok(chosen)
     }
 
-    fn switch(&mut self, choice: &Choice, on: bool) -> Result<Response, Fault> {
+    fn switch(&mut self, choice: &Choice, on: bool) -> Result<ControlResponse, RequestFault> {
         let chosen = self.choose(choice)?;
         if chosen.is_empty() {
-            return Ok(Response::said("no process is attached at the moment"));
+            return Ok(ControlResponse::message("no process is attached at the moment"));
         }
-        let mut response = Response { ok: true, ..Response::default() };
+        let mut response = ControlResponse { ok: true, ..ControlResponse::default() };
         for number in chosen {
             let Some(tracked) = self.processes.get_mut(&number) else { continue };
             let outcome = tracked.change(|lifecycle| if on { lifecycle.start() } else { lifecycle.stop() });
             let message = match outcome {
-                Outcome::Started => "the profiler runs now".to_owned(),
-                Outcome::Stopped => "the profiler has stopped".to_owned(),
-                Outcome::Nothing(why) => why.to_string(),
+                LifecycleChange::Started => "the profiler runs now".to_owned(),
+                LifecycleChange::Stopped => "the profiler has stopped".to_owned(),
+                LifecycleChange::Nothing(why) => why.to_string(),
             };
             let (pid, target) = (tracked.process.pid, tracked.process.target);
-            if let Outcome::Nothing(why) = outcome {
+            if let LifecycleChange::Nothing(why) = outcome {
                 // The profiles specification requires a warning in debug mode.
                 let what = if on { "start" } else { "stop" };
                 tracing::debug!("{}: {what} of process {pid} does nothing: {why}", self.parts.id);
@@ -95,7 +101,7 @@ impl Driver {
         Ok(response)
     }
 
-    fn say_status(&self, choice: &Choice) -> Result<Response, Fault> {
+    fn answer_status(&self, choice: &Choice) -> Result<ControlResponse, RequestFault> {
         let chosen = self.choose(choice)?;
         let mut targets = Vec::new();
         for (index, target) in self.settings.targets.iter().enumerate() {
@@ -142,35 +148,37 @@ impl Driver {
         let gone = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
         let all = gone.into_iter().chain(self.parts.telemetry.said_by_processors()).collect::<Vec<_>>();
         let message = (!all.is_empty()).then(|| all.join("\n"));
-        Ok(Response { ok: true, message, targets, ..Response::default() })
+        Ok(ControlResponse { ok: true, message, targets, ..ControlResponse::default() })
     }
 
     /// Answers which profiler samples a process, and the key of one of its threads in chunks.
-    fn say_profiler(&self, peer: Option<u32>, choice: &ThreadChoice) -> Result<Response, Fault> {
+    fn answer_profiler(&self, peer: Option<u32>, choice: &ThreadChoice) -> Result<ControlResponse, RequestFault> {
         let Some(pid) = choice.pid.or(peer) else {
             let rule = "the client's process id is not known here (another PID namespace?): name it";
-            return Err(Fault::new("pid", rule));
+            return Err(RequestFault::new("pid", rule));
         };
         let mut of_process = self.attached_processes().map(|(_, tracked)| tracked).filter(|of| of.process.pid == pid);
         // A process may belong to two targets, of which only one is sampled.
         let first = of_process.next();
         let tracked = first.filter(|tracked| tracked.lifecycle().is_running()).or(of_process.next()).or(first);
         let Some(tracked) = tracked else {
-            return Ok(Response::said(format!("process {pid} is not attached for a configured target (yet)")));
+            return Ok(ControlResponse::message(format!(
+                "process {pid} is not attached for a configured target (yet)"
+            )));
         };
         let thread_id = choice.thread.map(|thread| {
             threads::in_our_namespace(&tracked.process, thread)
                 .map(|thread| thread.to_string())
-                .ok_or_else(|| Fault::new("thread", format!("{thread} is no thread of process {pid}")))
+                .ok_or_else(|| RequestFault::new("thread", format!("{thread} is no thread of process {pid}")))
         });
         let running = tracked.lifecycle().is_running();
         let message = (!running).then(|| "the profiler of the process does not run at the moment".to_owned());
-        Ok(Response {
+        Ok(ControlResponse {
             ok: true,
             message,
             profiler_id: self.profiler_id(tracked),
             thread_id: thread_id.transpose()?,
-            ..Response::default()
+            ..ControlResponse::default()
         })
     }
 
@@ -186,7 +194,7 @@ impl Driver {
         connection: ConnectionId,
         peer: Option<u32>,
         headers: &SpanHeaders,
-    ) -> Result<Response, Fault> {
+    ) -> Result<ControlResponse, RequestFault> {
         let (key, decision) = headers.span()?;
         let target = headers.target.as_deref().map(|name| self.target(name)).transpose()?;
         let scope = match (headers.pid, target, peer) {
@@ -195,18 +203,23 @@ impl Driver {
             (Some(pid), None, _) | (None, None, Some(pid)) => Scope::Process(pid),
             (None, None, None) => {
                 let rule = "the client's process id is not known here (another PID namespace?): name a target";
-                return Err(Fault::new("pid", rule));
+                return Err(RequestFault::new("pid", rule));
             }
         };
         let announced = self
             .spans
             .start(connection, scope, key, decision)
-            .map_err(|refused| Fault::new("request", refused.to_string()))?;
-        self.heard_of(scope);
-        Ok(Response::said(match announced {
+            .map_err(|refused| RequestFault::new("request", refused.to_string()))?;
+        self.spans_announced(scope);
+        Ok(ControlResponse::message(match announced {
             Announced::Counts => {
                 let changed = self.spans_changed(scope);
-                return Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() });
+                return Ok(ControlResponse {
+                    ok: true,
+                    changed,
+                    message: self.why_not(scope),
+                    ..ControlResponse::default()
+                });
             }
             Announced::NotSampled => "the root span is not sampled",
             Announced::Deferred => "the sampling decision is deferred: announce the span again when it is made",
@@ -215,29 +228,29 @@ impl Driver {
     }
 
     /// A scope for a process of a target, which need not be attached yet.
-    fn member(&self, pid: u32, target: TargetId) -> Result<Scope, Fault> {
+    fn member(&self, pid: u32, target: TargetId) -> Result<Scope, RequestFault> {
         let of_process = self.attached_processes().filter(|(_, tracked)| tracked.process.pid == pid);
         let targets: Vec<TargetId> = of_process.map(|(_, tracked)| tracked.process.target).collect();
         if targets.is_empty() || targets.contains(&target) {
             return Ok(Scope::Member(pid, target));
         }
         let names: Vec<&str> = targets.iter().map(|&target| self.name(target)).collect();
-        Err(Fault::new("pid", format!("is a process of {}, and not of {}", names.join(", "), self.name(target))))
+        Err(RequestFault::new("pid", format!("is a process of {}, and not of {}", names.join(", "), self.name(target))))
     }
 
-    fn span_end(&mut self, connection: ConnectionId, headers: &SpanHeaders) -> Result<Response, Fault> {
+    fn span_end(&mut self, connection: ConnectionId, headers: &SpanHeaders) -> Result<ControlResponse, RequestFault> {
         let (key, _) = headers.span()?;
         match self.spans.end(connection, key) {
-            None => Ok(Response::said("this connection has no such span open")),
+            None => Ok(ControlResponse::message("this connection has no such span open")),
             Some(scope) => {
                 let changed = self.spans_changed(scope);
-                Ok(Response { ok: true, changed, ..Response::default() })
+                Ok(ControlResponse { ok: true, changed, ..ControlResponse::default() })
             }
         }
     }
 
     /// Records that a client announces spans for the targets of a scope.
-    fn heard_of(&mut self, scope: Scope) {
+    fn spans_announced(&mut self, scope: Scope) {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
         }
@@ -280,8 +293,8 @@ impl Driver {
             });
         };
         Some(match (first.lifecycle().mode(), first.lifecycle().is_sampled()) {
-            (Mode::Manual, _) => "profile_lifecycle is manual: spans do not start the profiler".to_owned(),
-            (Mode::Trace, _) => crate::lifecycle::Why::NotSampled.to_string(),
+            (LifecycleMode::Manual, _) => "profile_lifecycle is manual: spans do not start the profiler".to_owned(),
+            (LifecycleMode::Trace, _) => crate::lifecycle::Why::NotSampled.to_string(),
         })
     }
 }

@@ -3,18 +3,18 @@
 use profbridge_sampler::message::{Command, Select, Target, TargetId};
 use tokio::time::Instant;
 
-use super::remembered::Left;
+use super::remembered::DetachedProcess;
 use super::{Driver, TargetState, sampled_at_once};
-use crate::link::Link;
+use crate::link::SamplerLink;
 use crate::resource::ENVIRONMENT;
 
 impl Driver {
-    pub(super) fn connect(&mut self, link: Link) {
+    pub(super) fn connect(&mut self, link: SamplerLink) {
         self.link = Some(link);
         self.restarts.started(Instant::now());
         for index in 0..self.settings.targets.len() {
             if let Some(target) = self.watch(index) {
-                self.tell(Command::Watch(target));
+                self.send_command(Command::Watch(target));
             }
         }
     }
@@ -38,7 +38,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn tell(&mut self, command: Command) {
+    pub(super) fn send_command(&mut self, command: Command) {
         let Some(link) = &self.link else { return };
         if link.commands.try_send(command).is_err() {
             // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more
@@ -56,7 +56,7 @@ impl Driver {
         self.parts.intake.note("sampler_restarts", 1);
         for (_, number) in std::mem::take(&mut self.live) {
             if let Some(process) = self.processes.get_mut(&number) {
-                self.remembered.put(process.session.id, Left::behind(process));
+                self.remembered.put(process.session.id, DetachedProcess::behind(process));
                 process.end(now);
             }
             self.count_level(number);

@@ -27,7 +27,7 @@ impl Driver {
             self.parts.intake.refused(Reason::QueueFull, Quantities::observations(lost));
         }
         self.count_level(number);
-        self.say_level(number);
+        self.log_level(number);
     }
 }
 
@@ -37,28 +37,28 @@ const WORTH_SAYING: u64 = 50;
 /// Describes what is unknown about a process's running threads, which right would show it, and the side effects of
 /// sampling on the process. Empty if there is nothing to report.
 pub(super) fn missing(status: &Status, stops: Stops) -> String {
-    let mut said = String::new();
+    let mut text = String::new();
     // Writing into memory never fails.
     if status.not_sampled_nano > 0 {
         let seconds = Duration::from_nanos(status.not_sampled_nano).as_secs_f64();
-        write!(said, "; {seconds:.2} s of its processor time were not sampled").ok();
+        write!(text, "; {seconds:.2} s of its processor time were not sampled").ok();
         if let Some(more) = what_shows_more(status.level, stops) {
-            write!(said, " ({more})").ok();
+            write!(text, " ({more})").ok();
         }
     }
     let all = status.recorded_nano.saturating_add(status.counted_nano);
     if status.counted_nano > all / WORTH_SAYING {
         let seconds = Duration::from_nanos(status.counted_nano).as_secs_f64();
-        write!(said, "; for {seconds:.2} s of its threads only sums tell how long they waited").ok();
+        write!(text, "; for {seconds:.2} s of its threads only sums tell how long they waited").ok();
     }
     if status.not_placed_nano > all / WORTH_SAYING {
         let seconds = Duration::from_nanos(status.not_placed_nano).as_secs_f64();
-        write!(said, "; for {seconds:.2} s it is not known where they waited").ok();
+        write!(text, "; for {seconds:.2} s it is not known where they waited").ok();
     }
     if status.cut_calls > 0 {
-        write!(said, "; {} of its system calls came back early since their thread was stopped", status.cut_calls).ok();
+        write!(text, "; {} of its system calls came back early since their thread was stopped", status.cut_calls).ok();
     }
-    said
+    text
 }
 
 #[cfg(test)]
@@ -74,12 +74,12 @@ mod tests {
     fn what_is_missing() {
         assert_eq!(missing(&Status::default(), Stops::UserBound), "");
         let status = Status { level: Level::None, not_sampled_nano: 1_234_000_000, cut_calls: 2, ..Status::default() };
-        let said = missing(&status, Stops::UserBound);
+        let text = missing(&status, Stops::UserBound);
         assert!(
-            said.starts_with("; 1.23 s of its processor time were not sampled (") && said.contains("CAP_PERFMON"),
-            "{said}"
+            text.starts_with("; 1.23 s of its processor time were not sampled (") && text.contains("CAP_PERFMON"),
+            "{text}"
         );
-        assert!(said.ends_with("; 2 of its system calls came back early since their thread was stopped"), "{said}");
+        assert!(text.ends_with("; 2 of its system calls came back early since their thread was stopped"), "{text}");
         let waits = Status { recorded_nano: 49_000_000_000, counted_nano: 1_000_000_000, ..Status::default() };
         assert_eq!(missing(&waits, Stops::Never), "");
         let waits = Status { counted_nano: 1_100_000_000, not_placed_nano: 2_250_000_000, ..waits };

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::counted::missing;
 use super::tracked::{self, Tracked};
 use super::{Driver, sampled_at_once};
-use crate::lifecycle::{Lifecycle, Mode};
-use crate::record::{Life, ProcessRecord};
+use crate::lifecycle::{LifecycleMode, ProfilerLifecycle};
+use crate::record::{ProcessLife, ProcessRecord};
 use crate::resource;
-use crate::session::Session;
+use crate::session::ProfilerSession;
 use crate::symbols::ProcessNames;
 
 /// The maximum size, in bytes, of the mappings and functions of one process, and of all processes. Locations in later
@@ -24,7 +24,7 @@ pub(super) const MAX_DESCRIPTIONS: (u64, u64) = (16 << 20, 256 << 20);
 const MAX_THREADS: usize = 1 << 18;
 
 /// How much of a message of the sampler process is logged, in characters.
-pub(super) const MAX_SAID: usize = 2048;
+pub(super) const MAX_LOGGED_TEXT: usize = 2048;
 
 impl Driver {
     /// Handles an event.
@@ -32,7 +32,7 @@ impl Driver {
         match event {
             Event::Ready(rights) => {
                 for hint in rights.hints {
-                    if self.said.is_news(("hint", &hint)) {
+                    if self.reported.is_new(("hint", &hint)) {
                         tracing::warn!("{}: {}", self.parts.id, one_line(&hint));
                     }
                 }
@@ -58,29 +58,29 @@ impl Driver {
         let index = process.target.0 as usize;
         let Some(target) = self.settings.targets.get(index) else { return };
         if matches!(target.select, Select::Command(_)) {
-            let is = Life::of(&process);
+            let is = ProcessLife::from_process(&process);
             match self.targets[index].command {
                 // A process started by the command, with `subprocesses`. The command itself is reported first.
                 Some(known) if known.pid != process.pid => {}
                 // The process id of the command was reused before this sampler process found it.
                 Some(known) if !known.is_same(is) => {
                     self.targets[index].ended = true;
-                    return self.tell(Command::Unwatch(process.target));
+                    return self.send_command(Command::Unwatch(process.target));
                 }
                 _ => self.targets[index].command = Some(is),
             }
         }
         let target = &self.settings.targets[index];
-        let session = Session::of(&self.parts.host, &process, target.session_sample_rate);
+        let session = ProfilerSession::of(&self.parts.host, &process, target.session_sample_rate);
         let open = self.spans.sampled(process.target, process.pid);
-        let mut lifecycle = Lifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
+        let mut lifecycle = ProfilerLifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
         let mut gaps = Gaps::default();
-        if let Some(mut left) = self.remembered.take(session.id) {
+        if let Some(mut left) = self.remembered.remove(session.id) {
             // Spans may have started and ended in between.
             left.spans_changed(open);
             (lifecycle, gaps) = (left.lifecycle, left.gaps);
         }
-        if target.lifecycle == Mode::Trace && session.sampled {
+        if target.lifecycle == LifecycleMode::Trace && session.sampled {
             if open > 0 {
                 self.announcers.announced(process.target);
             }
@@ -88,7 +88,7 @@ impl Driver {
         }
         let described = resource::describe(&self.parts.host, &process, &target.names, session, &self.settings.insert);
         if let Some(complaint) = described.complaint
-            && self.said.is_news(("environment", process.target, &complaint))
+            && self.reported.is_new(("environment", process.target, &complaint))
         {
             tracing::warn!("{}: process {} of {}: {complaint}", self.parts.id, process.pid, target.name);
         }
@@ -118,7 +118,7 @@ impl Driver {
         self.live.insert(id, number);
         self.count_level(number);
         if running != at_once {
-            self.tell(Command::Sample { process: id, on: running });
+            self.send_command(Command::Sample { process: id, on: running });
         }
     }
 
@@ -171,7 +171,7 @@ impl Driver {
             return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };
         let Some(process) = self.processes.get_mut(&number) else { return };
-        process.take(batch);
+        process.add_batch(batch);
         // A process with many samples must not use up the space of the others.
         if process.pending_bytes > limit / 4 {
             self.export(number);
@@ -186,7 +186,7 @@ impl Driver {
     }
 
     fn problem(&mut self, problem: &message::Problem) {
-        if !self.said.is_news((problem.target, problem.pid, problem.kind, &problem.message)) {
+        if !self.reported.is_new((problem.target, problem.pid, problem.kind, &problem.message)) {
             return;
         }
         let (id, name) = (&self.parts.id, self.name(problem.target));
@@ -211,7 +211,7 @@ impl Driver {
         };
         let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
         let missing = missing(&tracked.status, stops.unwrap_or_default());
-        let level = tracked.unsaid_level().map(|level| self.describe(target, level));
+        let level = tracked.unlogged_level().map(|level| self.describe(target, level));
         let level = level.map(|level| format!("; its running threads were {level}")).unwrap_or_default();
         tracing::info!("{}: process {pid} of {} {why}{level}{missing}", self.parts.id, self.name(target));
         self.count_level(number);
@@ -220,5 +220,5 @@ impl Driver {
 
 /// Makes text from the sampler process safe for the log: a target may have compromised that process.
 pub(super) fn one_line(text: &str) -> String {
-    text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().take(MAX_LOGGED_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

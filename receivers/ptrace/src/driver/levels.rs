@@ -34,7 +34,7 @@ const GAUGES: [(&str, Level); 5] = [
 
 /// The last log line about a process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct LevelLine {
     pub(super) level: Level,
     at: Instant,
     /// When the line before that one was written.
@@ -52,7 +52,7 @@ pub(super) struct Levels {
 
 impl Levels {
     /// Sets all gauges, so that each exists even if it counts nothing.
-    pub(super) fn tell(&self, intake: &Intake) {
+    pub(super) fn publish(&self, intake: &Intake) {
         for ((name, _), count) in GAUGES.into_iter().zip(self.counts) {
             intake.level(name, count);
         }
@@ -75,7 +75,7 @@ impl Levels {
     }
 
     /// Whether a process with this last line may have another one now. If so, the line is counted.
-    fn may_say(&mut self, last: Option<Line>, now: Instant) -> bool {
+    fn may_log(&mut self, last: Option<LevelLine>, now: Instant) -> bool {
         let since = *self.window.get_or_insert(now);
         let before = last.and_then(|line| line.before);
         let may = self.lines < MOST_LINES && before.is_none_or(|before| before < since);
@@ -86,12 +86,12 @@ impl Levels {
 
 impl Driver {
     /// Logs the level of a process if it has changed.
-    pub(super) fn say_level(&mut self, number: u64) {
+    pub(super) fn log_level(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
-        let Some(level) = process.unsaid_level() else { return };
-        let (last, now) = (process.said_level, Instant::now());
-        if self.levels.may_say(last, now) {
-            process.said_level = Some(Line { level, at: now, before: last.map(|line| line.at) });
+        let Some(level) = process.unlogged_level() else { return };
+        let (last, now) = (process.logged_level, Instant::now());
+        if self.levels.may_log(last, now) {
+            process.logged_level = Some(LevelLine { level, at: now, before: last.map(|line| line.at) });
             let (pid, target) = (process.process.pid, process.process.target);
             let changed = if last.is_some() { "now " } else { "" };
             let described = self.describe(target, level);
@@ -101,31 +101,32 @@ impl Driver {
     }
 
     /// Logs the lines that were left out, and restarts the counting.
-    pub(super) fn say_levels(&mut self) {
-        let unsaid = |number: &u64| self.processes.get(number).is_some_and(|process| process.unsaid_level().is_some());
-        let mut unsaid: Vec<u64> = self.live.values().copied().filter(unsaid).collect();
-        unsaid.sort_unstable();
+    pub(super) fn log_levels(&mut self) {
+        let unlogged =
+            |number: &u64| self.processes.get(number).is_some_and(|process| process.unlogged_level().is_some());
+        let mut unlogged: Vec<u64> = self.live.values().copied().filter(unlogged).collect();
+        unlogged.sort_unstable();
         (self.levels.window, self.levels.lines) = (None, 0);
-        if unsaid.len() <= MOST_LINES {
-            return unsaid.into_iter().for_each(|number| self.say_level(number));
+        if unlogged.len() <= MOST_LINES {
+            return unlogged.into_iter().for_each(|number| self.log_level(number));
         }
-        let (now, all) = (Instant::now(), unsaid.len());
+        let (now, all) = (Instant::now(), unlogged.len());
         self.levels.window = Some(now);
         let mut counts = BTreeMap::<_, u64>::new();
-        for number in unsaid {
+        for number in unlogged {
             let Some(process) = self.processes.get_mut(&number) else { continue };
-            let Some(level) = process.unsaid_level() else { continue };
-            process.said_level = Some(Line { level, at: now, before: process.said_level.map(|line| line.at) });
+            let Some(level) = process.unlogged_level() else { continue };
+            process.logged_level = Some(LevelLine { level, at: now, before: process.logged_level.map(|line| line.at) });
             let target = process.process.target;
             *counts.entry(self.describe(target, level)).or_default() += 1;
         }
-        let mut said = format!("running threads of {all} more processes");
+        let mut text = format!("running threads of {all} more processes");
         for (position, (described, count)) in counts.into_iter().enumerate() {
             let separator = if position == 0 { ':' } else { ';' };
             // Writing into memory does not fail.
-            write!(said, "{separator} those of {count} are {described}").ok();
+            write!(text, "{separator} those of {count} are {described}").ok();
         }
-        tracing::info!("{}: {said}", self.parts.id);
+        tracing::info!("{}: {text}", self.parts.id);
     }
 
     /// Describes a level for processes of a target.

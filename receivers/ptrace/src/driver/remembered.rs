@@ -8,20 +8,20 @@ use profbridge_sampler::owner::Gaps;
 use profbridge_sampler::protocol::MAX_PROCESSES;
 
 use super::tracked::Tracked;
-use crate::lifecycle::{Lifecycle, Outcome};
+use crate::lifecycle::{LifecycleChange, ProfilerLifecycle};
 use crate::spans::Scope;
 
 /// The state with which a session continues when its process is found again.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct DetachedProcess {
     target: TargetId,
     pid: u32,
-    pub(super) lifecycle: Lifecycle,
+    pub(super) lifecycle: ProfilerLifecycle,
     /// The gaps in its samples since then. There are none if its profiler was not running.
     pub(super) gaps: Gaps,
 }
 
-impl Left {
+impl DetachedProcess {
     /// The state of a process whose sampler process has just ended.
     pub(super) fn behind(tracked: &mut Tracked) -> Self {
         let mut gaps = std::mem::take(&mut tracked.gaps);
@@ -34,7 +34,7 @@ impl Left {
 
     /// Sets the number of sampled root spans that are open now.
     pub(super) fn spans_changed(&mut self, open: usize) {
-        if self.lifecycle.spans_changed(open) == Outcome::Stopped {
+        if self.lifecycle.spans_changed(open) == LifecycleChange::Stopped {
             self.gaps.forget();
         }
     }
@@ -44,18 +44,18 @@ impl Left {
 /// before it has found all processes again. There are at most as many as can be attached at once; beyond that the
 /// oldest are dropped.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(VecDeque<(u64, Left)>);
+pub(super) struct Remembered(VecDeque<(u64, DetachedProcess)>);
 
 impl Remembered {
-    pub(super) fn put(&mut self, session: u64, left: Left) {
-        self.take(session);
+    pub(super) fn put(&mut self, session: u64, left: DetachedProcess) {
+        self.remove(session);
         self.0.push_back((session, left));
         if self.0.len() > MAX_PROCESSES {
             self.0.pop_front();
         }
     }
 
-    pub(super) fn take(&mut self, session: u64) -> Option<Left> {
+    pub(super) fn remove(&mut self, session: u64) -> Option<DetachedProcess> {
         let place = self.0.iter().position(|(known, _)| *known == session)?;
         self.0.remove(place).map(|(_, left)| left)
     }
@@ -86,16 +86,21 @@ mod tests {
     use profbridge_sampler::message::{Batch, Sample, Thread};
 
     use super::*;
-    use crate::lifecycle::Mode;
+    use crate::lifecycle::LifecycleMode;
 
-    fn left(running: bool, threads: u32) -> Left {
+    fn left(running: bool, threads: u32) -> DetachedProcess {
         let mut gaps = Gaps::default();
         gaps.fill(&mut Batch {
             threads: (0..threads).map(|id| Thread { id, ..Thread::default() }).collect(),
             samples: (0..threads).map(|thread| Sample { thread, ..Sample::default() }).collect(),
             ..Batch::default()
         });
-        Left { target: TargetId(0), pid: 1, lifecycle: Lifecycle::launch(Mode::Manual, true, running, 0), gaps }
+        DetachedProcess {
+            target: TargetId(0),
+            pid: 1,
+            lifecycle: ProfilerLifecycle::launch(LifecycleMode::Manual, true, running, 0),
+            gaps,
+        }
     }
 
     /// Guarantees: if there are too many threads, the oldest are dropped, and no more than necessary; their sessions
@@ -111,7 +116,7 @@ mod tests {
         remembered.keep_threads(20);
         let threads: Vec<usize> = remembered.0.iter().map(|(_, left)| left.gaps.threads()).collect();
         assert_eq!(threads, [0, 10, 10]);
-        assert!(remembered.take(3).is_some());
+        assert!(remembered.remove(3).is_some());
     }
 
     /// Guarantees: as many sessions as can be attached are remembered, the latest ones and each once; a session that
@@ -125,9 +130,9 @@ mod tests {
         remembered.put(0, left(true, 0));
         remembered.put(u64::MAX, left(false, 0));
         assert_eq!(remembered.0.len(), MAX_PROCESSES);
-        assert!(remembered.take(1).is_none(), "the oldest");
-        assert!(remembered.take(0).is_some_and(|left| left.lifecycle.is_running()));
-        assert!(remembered.take(0).is_none());
+        assert!(remembered.remove(1).is_none(), "the oldest");
+        assert!(remembered.remove(0).is_some_and(|left| left.lifecycle.is_running()));
+        assert!(remembered.remove(0).is_none());
         assert_eq!(remembered.0.len(), MAX_PROCESSES - 1);
     }
 }

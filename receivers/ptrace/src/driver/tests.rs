@@ -19,9 +19,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::log::{keep_log, logged};
-use super::events::{MAX_DESCRIPTIONS, MAX_SAID, one_line};
+use super::events::{MAX_DESCRIPTIONS, MAX_LOGGED_TEXT, one_line};
 use super::*;
-use crate::control::protocol::{Choice, Request, Response, SpanHeaders};
+use crate::control::protocol::{Choice, ControlRequest, ControlResponse, SpanHeaders};
 use crate::spans::ConnectionId;
 
 mod control;
@@ -37,7 +37,19 @@ const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
 /// A sampler process simulated by a test.
 struct Played {
     commands: mpsc::Receiver<Command>,
-    heard: mpsc::Sender<Notice>,
+    notices: mpsc::Sender<Notice>,
+}
+
+/// Starts simulated sampler processes, and hands them over.
+fn simulated() -> (Launch, mpsc::Receiver<Played>) {
+    let (started, samplers) = mpsc::channel(8);
+    let launch: Launch = Box::new(move || {
+        let (commands, waiting) = mpsc::channel(64);
+        let (notice_sender, notices) = mpsc::channel(64);
+        started.try_send(Played { commands: waiting, notices: notice_sender }).map_err(|error| error.to_string())?;
+        Ok(SamplerLink { commands, notices })
+    });
+    (launch, samplers)
 }
 
 /// A driver between a simulated sampler and simulated pipelines.
@@ -62,16 +74,10 @@ impl Rig {
         let transport = telemetry.transport("sampler");
         let limit = delivery_limit(&settings);
         let (delivery, couriers) = Delivery::new(intake.clone(), transport, shutdown.clone(), limit);
-        let (started, mut samplers) = mpsc::channel(8);
-        let mut launch: Launch = Box::new(move || {
-            let (commands, waiting) = mpsc::channel(64);
-            let (heard_sender, heard) = mpsc::channel(64);
-            started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
-            Ok(Link { commands, heard })
-        });
+        let (mut launch, mut samplers) = simulated();
         let link = launch().unwrap();
         let sampler = samplers.try_recv().unwrap();
-        let parts = Parts {
+        let parts = DriverParts {
             id: "ptrace".to_owned(),
             intake,
             host: "node-1".to_owned(),
@@ -81,10 +87,18 @@ impl Rig {
             launch,
             telemetry,
         };
-        let (control, heard) = mpsc::channel(8);
-        let driver = tokio::spawn(Driver::new(settings, parts).run(link, heard, shutdown));
+        let (control, events) = mpsc::channel(8);
+        let driver = tokio::spawn(Driver::new(settings, parts).run(link, events, shutdown));
         let couriers = tokio::spawn(couriers);
         Self { samplers, sampler, control, consumer, trigger, driver, couriers }
+    }
+
+    /// A rig whose only target has been watched, with a process of it (number 1, process id 7).
+    async fn with_process(yaml: &str) -> Self {
+        let mut rig = Self::start(yaml);
+        rig.watched().await;
+        rig.say(attached(1, 7)).await;
+        rig
     }
 
     async fn command(&mut self) -> Command {
@@ -98,7 +112,7 @@ impl Rig {
         }
     }
 
-    /// The log line about how a process is sampled.
+    /// The next command, which switches the sampling of a process: its number, and whether it is on.
     async fn sample(&mut self) -> (u64, bool) {
         match self.command().await {
             Command::Sample { process, on } => (process.0, on),
@@ -108,22 +122,22 @@ impl Rig {
 
     /// Waits until the driver has handled all messages. Returns whether it has sent nothing.
     async fn is_silent(&mut self) -> bool {
-        self.ask(1, None, Request::Status(Choice::default())).await;
+        self.ask(1, None, ControlRequest::Status(Choice::default())).await;
         self.sampler.commands.try_recv().is_err()
     }
 
     async fn say(&self, event: Event) {
-        self.sampler.heard.send(Notice::Event(event)).await.unwrap();
+        self.sampler.notices.send(Notice::Event(event)).await.unwrap();
     }
 
-    async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
+    async fn ask(&self, connection: u64, peer: Option<u32>, request: ControlRequest) -> ControlResponse {
         // What the sampler sent first is received first, since both queues were empty.
-        while self.sampler.heard.capacity() < self.sampler.heard.max_capacity() {
+        while self.sampler.notices.capacity() < self.sampler.notices.max_capacity() {
             tokio::task::yield_now().await;
         }
         let (answer, answered) = oneshot::channel();
-        let heard = ControlEvent::Request { connection: ConnectionId(connection), peer, request, answer };
-        self.control.send(heard).await.unwrap();
+        let event = ControlEvent::Request { connection: ConnectionId(connection), peer, request, answer };
+        self.control.send(event).await.unwrap();
         answered.await.unwrap()
     }
 
@@ -136,9 +150,14 @@ impl Rig {
 
     /// Ends the sampler process after its samples were sent. Another one starts and receives the targets.
     async fn die(&mut self) {
-        self.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
-        self.sampler = self.samplers.recv().await.unwrap();
+        self.replace_sampler().await;
         self.watched().await;
+    }
+
+    /// Ends the sampler process, and waits for another one.
+    async fn replace_sampler(&mut self) {
+        self.sampler.notices.send(Notice::Ended(Ending::Stopped)).await.unwrap();
+        self.sampler = self.samplers.recv().await.unwrap();
     }
 
     /// Shuts the driver down, and checks the last commands to the sampler process.
@@ -151,7 +170,7 @@ impl Rig {
                 other => panic!("{other:?}"),
             }
         }
-        drop(self.sampler.heard);
+        drop(self.sampler.notices);
         self.driver.await.unwrap();
         self.couriers.await.unwrap();
         self.consumer
@@ -168,11 +187,7 @@ fn process(id: u64, pid: u32) -> Process {
         exec_id: u64::from(pid),
         executable: "/usr/bin/app".to_owned(),
         arguments: vec!["app".to_owned()],
-        user: 0,
-        control_group: None,
-        container: None,
-        environment: Vec::new(),
-        root: None,
+        ..Process::default()
     }
 }
 
@@ -199,12 +214,12 @@ fn batch(process: u64, samples: u32) -> Event {
     })
 }
 
-fn start() -> Request {
-    Request::Start(Choice::default())
+fn start() -> ControlRequest {
+    ControlRequest::Start(Choice::default())
 }
 
-fn stop() -> Request {
-    Request::Stop(Choice::default())
+fn stop() -> ControlRequest {
+    ControlRequest::Stop(Choice::default())
 }
 
 fn span(header: &str) -> SpanHeaders {
@@ -241,9 +256,7 @@ async fn watches_its_targets() {
 /// are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_functions() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let rig = Rig::with_process(WEB).await;
     let (each, count) = (1 << 20, 20);
     for first in 0..count {
         let kind = message::FunctionKind::CPython;
@@ -251,7 +264,7 @@ async fn endless_functions() {
             message::Function { kind, name: "x".repeat(each), module: String::new(), file: String::new(), line: first };
         rig.say(Event::Functions { process: ProcessId(1), first, functions: vec![function] }).await;
     }
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     let fitting = MAX_DESCRIPTIONS.0 / (each + size_of::<message::Function>()) as u64;
     assert!(rig.consumer.totals().notes.contains(&("sampler_functions_left_out", u64::from(count) - fitting)));
     rig.stop().await;
@@ -261,9 +274,7 @@ async fn endless_functions() {
 /// are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_paths() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let rig = Rig::with_process(WEB).await;
     let mapping = |index, length| {
         let path = "x".repeat(length);
         Event::Mapping(message::Mapping { process: ProcessId(1), index, path, end: 1, ..message::Mapping::default() })
@@ -275,7 +286,7 @@ async fn endless_paths() {
     }
     // It would fit, but an earlier one was left out, and indices have no gaps.
     rig.say(mapping(fitting + 5, 0)).await;
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     assert!(rig.consumer.totals().notes.contains(&("sampler_mappings_left_out", 6)));
     rig.stop().await;
 }
@@ -284,9 +295,7 @@ async fn endless_paths() {
 /// the process publishes another one.
 #[tokio::test(start_paused = true)]
 async fn shown_resources() {
-    let mut rig = Rig::start("{a: {pid: 7, service: {version: '1'}}}");
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process("{a: {pid: 7, service: {version: '1'}}}").await;
     let name = |profiles: &Profiles| {
         let resource = &profiles.resources()[0].resource;
         let text = |key| match profiles.find(&resource.attributes, key) {
@@ -349,20 +358,14 @@ async fn as_a_receiver() {
         peer_limits: PeerLimits::default(),
         identity: profbridge_identity::Rules::default(),
     };
-    let (started, mut samplers) = mpsc::channel(1);
-    let launch: Launch = Box::new(move || {
-        let (commands, waiting) = mpsc::channel(64);
-        let (heard_sender, heard) = mpsc::channel(64);
-        started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
-        Ok(Link { commands, heard })
-    });
+    let (launch, mut samplers) = simulated();
     let RunningReceiver { stopped, .. } =
         crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
     let running = tokio::spawn(stopped);
     let sampler = samplers.recv().await.unwrap();
     let path = socket.clone();
     let status = tokio::task::spawn_blocking(move || {
-        crate::control::client::request(&path, &Request::Status(Choice::default())).unwrap()
+        crate::control::client::request(&path, &ControlRequest::Status(Choice::default())).unwrap()
     });
     assert_eq!(status.await.unwrap().targets[0].target, "web");
     trigger.trigger();
@@ -375,5 +378,5 @@ async fn as_a_receiver() {
 #[test]
 fn log_lines() {
     assert_eq!(one_line("a\nERROR b\u{1b}[2J"), "a ERROR b [2J");
-    assert_eq!(one_line(&"x".repeat(100_000)).len(), MAX_SAID);
+    assert_eq!(one_line(&"x".repeat(100_000)).len(), MAX_LOGGED_TEXT);
 }

@@ -30,26 +30,10 @@ fn innermost(status: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_sampler::message::{ProcessId, TargetId};
-
     use super::*;
 
     fn process(pid: u32, namespace_pid: u32) -> Process {
-        Process {
-            id: ProcessId(1),
-            target: TargetId(0),
-            pid,
-            namespace_pid,
-            start_unix_nano: 0,
-            exec_id: 0,
-            executable: String::new(),
-            arguments: Vec::new(),
-            user: 0,
-            control_group: None,
-            container: None,
-            environment: Vec::new(),
-            root: None,
-        }
+        Process { pid, namespace_pid, ..Process::default() }
     }
 
     /// Guarantees: a thread of this process is found by its own id, a thread in another namespace by the id that the

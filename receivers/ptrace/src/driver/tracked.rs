@@ -7,19 +7,19 @@ use profbridge_sampler::message::{Batch, Context, Level, Location, Process, Samp
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 
-use super::levels::Line;
-use crate::lifecycle::{Lifecycle, Outcome};
+use super::levels::LevelLine;
+use crate::lifecycle::{LifecycleChange, ProfilerLifecycle};
 use crate::record::ProcessRecord;
-use crate::session::Session;
+use crate::session::ProfilerSession;
 
 /// A process that is or was attached.
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) process: Process,
-    pub(super) session: Session,
+    pub(super) session: ProfilerSession,
     /// The identity in its chunks; `None` if it cannot be derived from its resource.
     pub(super) identity: Option<Identity>,
-    lifecycle: Lifecycle,
+    lifecycle: ProfilerLifecycle,
     /// Whether its profiler has run since it was attached.
     has_run: bool,
     /// The end of its samples, while its profiler runs, and the gaps left by sampler processes that ended.
@@ -28,7 +28,7 @@ pub(super) struct Tracked {
     /// The gauge that it is counted in.
     pub(super) counted: Option<Level>,
     /// The last log line about the level of its running threads.
-    pub(super) said_level: Option<Line>,
+    pub(super) logged_level: Option<LevelLine>,
     pub(super) record: ProcessRecord,
     pending: Vec<Batch>,
     pub(super) pending_bytes: u64,
@@ -43,8 +43,8 @@ pub(super) struct Tracked {
 impl Tracked {
     pub(super) fn new(
         process: Process,
-        session: Session,
-        lifecycle: Lifecycle,
+        session: ProfilerSession,
+        lifecycle: ProfilerLifecycle,
         record: ProcessRecord,
         identity: Option<Identity>,
         gaps: Gaps,
@@ -59,7 +59,7 @@ impl Tracked {
             has_run: lifecycle.is_running(),
             gaps,
             counted: None,
-            said_level: None,
+            logged_level: None,
             record,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -69,21 +69,21 @@ impl Tracked {
         }
     }
 
-    pub(super) fn lifecycle(&self) -> Lifecycle {
+    pub(super) fn lifecycle(&self) -> ProfilerLifecycle {
         self.lifecycle
     }
 
     /// The level of its running threads, if it is known and not logged yet.
-    pub(super) fn unsaid_level(&self) -> Option<Level> {
+    pub(super) fn unlogged_level(&self) -> Option<Level> {
         let level = Some(self.status.level).filter(|level| *level != Level::Undecided);
-        level.filter(|level| self.said_level.is_none_or(|line| line.level != *level))
+        level.filter(|level| self.logged_level.is_none_or(|line| line.level != *level))
     }
 
     /// Applies an event to the lifecycle.
-    pub(super) fn change(&mut self, change: impl FnOnce(&mut Lifecycle) -> Outcome) -> Outcome {
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut ProfilerLifecycle) -> LifecycleChange) -> LifecycleChange {
         let outcome = change(&mut self.lifecycle);
         self.has_run |= self.lifecycle.is_running();
-        if outcome == Outcome::Stopped {
+        if outcome == LifecycleChange::Stopped {
             self.gaps.forget();
         }
         outcome
@@ -95,7 +95,7 @@ impl Tracked {
     }
 
     /// Adds samples, and fills gaps left by sampler processes that ended.
-    pub(super) fn take(&mut self, mut batch: Batch) {
+    pub(super) fn add_batch(&mut self, mut batch: Batch) {
         // Samples that arrive after a stop were taken before it, so the samples after the next start do not continue
         // them.
         if self.lifecycle.is_running() {

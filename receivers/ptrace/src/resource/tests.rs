@@ -1,35 +1,29 @@
-use profbridge_sampler::message::{ProcessId, TargetId};
-
 use super::*;
 
 fn process(environment: &[(&str, &str)]) -> Process {
     let environment = environment.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
     Process {
-        id: ProcessId(1),
-        target: TargetId(0),
         pid: 1234,
         namespace_pid: 7,
         start_unix_nano: 1_767_225_600_000_000_000,
         exec_id: 5,
         executable: "/opt/app/server".to_owned(),
         arguments: vec!["server".to_owned(), "--password=secret".to_owned()],
-        user: 1000,
-        control_group: None,
         container: Some("0123456789abcdef".to_owned()),
         environment,
-        root: None,
+        ..Process::default()
     }
 }
 
-fn described(environment: &[(&str, &str)], names: &ServiceNames) -> Described {
-    describe("node-1", &process(environment), names, Session { id: 0xab, sampled: true }, &[])
+fn described(environment: &[(&str, &str)], names: &ServiceNames) -> DescribedProcess {
+    describe("node-1", &process(environment), names, ProfilerSession { id: 0xab, sampled: true }, &[])
 }
 
-fn find<'a>(described: &'a Described, key: &str) -> Option<&'a str> {
+fn find<'a>(described: &'a DescribedProcess, key: &str) -> Option<&'a str> {
     let found = described.attributes.iter().find(|attribute| attribute.key == key)?;
     match &found.value {
-        Value::Text(text) => Some(text),
-        Value::Int(_) | Value::List(_) => None,
+        ResourceValue::Text(text) => Some(text),
+        ResourceValue::Int(_) | ResourceValue::List(_) => None,
     }
 }
 
@@ -50,9 +44,13 @@ fn process_attributes() {
     for (key, value) in expected {
         assert_eq!(find(&described, key), Some(value), "{key}");
     }
-    let ints: Vec<_> =
-        described.attributes.iter().filter(|a| matches!(a.value, Value::Int(_))).map(|a| (&*a.key, &a.value)).collect();
-    assert_eq!(ints, [("process.pid", &Value::Int(1234)), ("process.vpid", &Value::Int(7))]);
+    let ints: Vec<_> = described
+        .attributes
+        .iter()
+        .filter(|a| matches!(a.value, ResourceValue::Int(_)))
+        .map(|a| (&*a.key, &a.value))
+        .collect();
+    assert_eq!(ints, [("process.pid", &ResourceValue::Int(1234)), ("process.vpid", &ResourceValue::Int(7))]);
     assert_eq!(find(&described, "service.name"), None);
     assert!(!format!("{described:?}").contains("secret"));
     let mut keys: Vec<_> = described.attributes.iter().map(|attribute| &attribute.key).collect();
@@ -65,7 +63,7 @@ fn process_attributes() {
 #[test]
 fn no_second_pid() {
     let process = Process { namespace_pid: 1234, container: None, ..process(&[]) };
-    let described = describe("h", &process, &ServiceNames::default(), Session { id: 1, sampled: true }, &[]);
+    let described = describe("h", &process, &ServiceNames::default(), ProfilerSession { id: 1, sampled: true }, &[]);
     assert!(described.attributes.iter().all(|a| a.key != "process.vpid" && a.key != "container.id"));
 }
 
@@ -167,7 +165,7 @@ fn configured_attributes_are_inserted() {
     let process = process(&[("OTEL_RESOURCE_ATTRIBUTES", "zone=told,team=told,service.name=shop")]);
     let insert = [("host.id", "node-3"), ("host.name", "else"), ("service.name", "else"), ("zone", "b")];
     let insert = insert.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let session = Session { id: 1, sampled: true };
+    let session = ProfilerSession { id: 1, sampled: true };
     let described = describe("node-1", &process, &ServiceNames::default(), session, &insert);
     let said = |key: &str| {
         let mut all = described.attributes.iter().filter(|attribute| attribute.key == key);
@@ -178,7 +176,7 @@ fn configured_attributes_are_inserted() {
     let expected =
         [("host.id", "node-3"), ("host.name", "node-1"), ("service.name", "shop"), ("zone", "b"), ("team", "told")];
     for (key, value) in expected {
-        assert_eq!(said(key), Some(Value::Text(value.to_owned())), "{key}");
+        assert_eq!(said(key), Some(ResourceValue::Text(value.to_owned())), "{key}");
     }
 }
 
@@ -189,7 +187,7 @@ fn claims(pairs: &[(&str, &str)]) -> Vec<(String, AttributeValue)> {
 fn claimed(attributes: &[Attribute]) -> Vec<&str> {
     let found = attributes.iter().find(|attribute| attribute.key == CLAIMED_ATTRIBUTE);
     match found.map(|attribute| &attribute.value) {
-        Some(Value::List(keys)) => keys.iter().map(String::as_str).collect(),
+        Some(ResourceValue::List(keys)) => keys.iter().map(String::as_str).collect(),
         None => Vec::new(),
         other => panic!("{other:?}"),
     }
@@ -212,7 +210,7 @@ fn claims_fill_what_is_unknown() {
     ]);
     shown.push(("shard".to_owned(), AttributeValue::Int(3)));
     let attributes = with_claims(&described.attributes, &shown, &[]);
-    let all = Described { attributes, complaint: None };
+    let all = DescribedProcess { attributes, complaint: None };
     let expected = [
         ("service.name", "shop"),
         ("service.version", "2"),

@@ -40,8 +40,8 @@ fn deferred_waits() {
     assert_eq!(spans.start(A, scope, key(1), Decision::Deferred), Ok(Announced::Deferred));
     assert_eq!(spans.sampled(TARGET, 7), 0);
     assert_eq!(spans.start(A, scope, key(1), Decision::Sampled), Ok(Announced::Counts));
-    assert_eq!(spans.start(A, scope, key(1), Decision::NotSampled), Err(Refused::Decided));
-    assert_eq!(spans.start(A, Scope::Process(8), key(1), Decision::Sampled), Err(Refused::Scope));
+    assert_eq!(spans.start(A, scope, key(1), Decision::NotSampled), Err(SpanRefusal::Decided));
+    assert_eq!(spans.start(A, Scope::Process(8), key(1), Decision::Sampled), Err(SpanRefusal::Scope));
     assert_eq!((spans.sampled(TARGET, 7), spans.count), (1, 1));
 }
 
@@ -58,8 +58,8 @@ fn bounded() {
     let one_more = |spans: &mut OpenSpans, connection| {
         spans.start(ConnectionId(connection), Scope::Process(1), key(u64::MAX), Decision::Sampled)
     };
-    assert_eq!(one_more(&mut spans, 0), Err(Refused::Connection));
-    assert_eq!(one_more(&mut spans, 99), Err(Refused::All));
+    assert_eq!(one_more(&mut spans, 0), Err(SpanRefusal::Connection));
+    assert_eq!(one_more(&mut spans, 99), Err(SpanRefusal::All));
     assert_eq!((spans.count, spans.sampled(TARGET, 1)), (MAX_SPANS, 0));
     spans.close(ConnectionId(0));
     assert_eq!(one_more(&mut spans, 99), Ok(Announced::Counts));

@@ -16,15 +16,15 @@ const MAX_KEPT: usize = 256;
 const MAX_KEPT_WITH_PATH: usize = MAX_KEPT / 2;
 
 /// The kept files of this program.
-pub(super) static KEPT: LazyLock<Kept> = LazyLock::new(Kept::default);
+pub(super) static KEPT: LazyLock<KeptFiles> = LazyLock::new(KeptFiles::default);
 
 /// Open files by their identity, each once. A file is closed when nothing refers to it any more.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct KeptFiles {
     files: Mutex<HashMap<FileIdentity, Weak<File>>>,
 }
 
-impl Kept {
+impl KeptFiles {
     /// Keeps a file open, or returns the same file if it is already kept. `None` if there is no room; the file is then
     /// closed. `root` says whether its path can be opened inside its process's root.
     pub(super) fn keep(&self, identity: FileIdentity, file: File, root: bool) -> Option<Arc<File>> {
@@ -59,7 +59,7 @@ mod tests {
     /// that no longer have a path; a file is kept once, and makes room when nothing refers to it any more.
     #[test]
     fn bounded() {
-        let kept = Kept::default();
+        let kept = KeptFiles::default();
         let folder = tempfile::tempdir().unwrap();
         let named = || File::create(folder.path().join("file")).unwrap();
         let unnamed = || tempfile::tempfile().unwrap();

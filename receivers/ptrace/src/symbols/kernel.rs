@@ -25,15 +25,15 @@ const MOST_KNOWN: usize = 16 << 10;
 
 /// The functions of the kernel.
 #[derive(Debug, Default)]
-pub(super) struct Kernel {
+pub(super) struct KernelSymbols {
     /// The functions that were sampled: end address and name, by start address.
     known: BTreeMap<u64, (u64, Arc<Symbols>)>,
-    table: Option<Table>,
+    table: Option<KernelSymbolTable>,
     /// When the table was last used, or could not be read.
     used: Option<Instant>,
 }
 
-impl Kernel {
+impl KernelSymbols {
     /// The function at an address.
     pub(super) fn symbols(&mut self, address: u64) -> Arc<Symbols> {
         let used = self.used;
@@ -57,10 +57,10 @@ impl Kernel {
         symbols
     }
 
-    fn table(&mut self) -> Option<&Table> {
+    fn table(&mut self) -> Option<&KernelSymbolTable> {
         let empty = self.table.is_none();
         if empty && self.used.is_none_or(|used| used.elapsed() >= KEPT / 2) {
-            self.table = File::open("/proc/kallsyms").ok().map(|file| Table::read(BufReader::new(file)));
+            self.table = File::open("/proc/kallsyms").ok().map(|file| KernelSymbolTable::parse(BufReader::new(file)));
             self.used = Some(Instant::now());
         } else if !empty {
             self.used = Some(Instant::now());
@@ -75,17 +75,17 @@ fn frame(name: Arc<str>) -> Frame {
 
 /// Functions by their addresses.
 #[derive(Debug, Default)]
-struct Table {
+struct KernelSymbolTable {
     /// Where each function starts, and the offset of its name, in ascending order.
     functions: Vec<(u64, u32)>,
     /// The names, each ended by a line feed.
     names: String,
 }
 
-impl Table {
+impl KernelSymbolTable {
     /// Parses lines of address, kind and name, and for modules their name in brackets (kernel/kallsyms.c, `s_show`).
     /// Lines of anything but functions, and malformed ones, are left out.
-    fn read(mut lines: impl BufRead) -> Self {
+    fn parse(mut lines: impl BufRead) -> Self {
         let mut table = Self::default();
         let mut line = Vec::new();
         loop {
@@ -140,7 +140,7 @@ mod tests {
         let text: &[u8] = b"ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_it\n\
                     ffffffff81000180 d data\nffffffffc0001000 t of_module\t[module]\n\
                     0000000000000000 T hidden\nzz T x\n\nffffffff81000190 T\n\xff\n";
-        let table = Table::read(text);
+        let table = KernelSymbolTable::parse(text);
         let name = |address| table.function(address).map(|(_, _, name)| name);
         assert_eq!(name(0xffff_ffff_8100_0000), Some("_stext"));
         assert_eq!(name(0xffff_ffff_8100_00ff), Some("_stext"));
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(name(0xffff_ffff_8100_0190), Some("do_it"));
         assert_eq!(name(0xffff_ffff_c000_1234), Some("of_module"));
         assert_eq!(name(0xffff_ffff_80ff_ffff), None);
-        assert_eq!(Table::read("0000000000000000 T a\n".as_bytes()).function(5), None);
+        assert_eq!(KernelSymbolTable::parse("0000000000000000 T a\n".as_bytes()).function(5), None);
     }
 
     /// Guarantees: with the right to see addresses, a function of this kernel is found by its name.
@@ -163,7 +163,7 @@ mod tests {
             .ok();
             return;
         };
-        let mut kernel = Kernel::default();
+        let mut kernel = KernelSymbols::default();
         for _ in 0..2 {
             assert_eq!(&*kernel.symbols(address + 1).frames[0].function, name);
         }
@@ -175,7 +175,7 @@ mod tests {
         #[test]
         fn like_each_line(mut starts in prop::collection::btree_set(1u64..500, 0..20), address in 0u64..520) {
             let text: String = starts.iter().map(|start| format!("{start:016x} t f{start}\n")).collect();
-            let table = Table::read(text.as_bytes());
+            let table = KernelSymbolTable::parse(text.as_bytes());
             starts.retain(|start| *start <= address);
             let expected = starts.last().map(|start| format!("f{start}"));
             prop_assert_eq!(table.function(address).map(|(_, _, name)| name.to_owned()), expected);

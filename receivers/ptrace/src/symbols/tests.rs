@@ -86,7 +86,7 @@ fn files() {
     text.write_all(b"no program").unwrap();
     names.mapping("/text", Some(text));
     for source in &mut names.sources[..2] {
-        let Origin::File { file, .. } = &mut source.origin else { panic!() };
+        let SymbolOrigin::File { file, .. } = &mut source.origin else { panic!() };
         assert!(file.take().is_some());
     }
     for (index, expected) in [(0, true), (1, true), (2, false), (3, false), (9, false)] {
@@ -128,7 +128,7 @@ fn lost_files() {
     let mut others = process(&symbolizer, other.path(), 2);
     // No file is open, and the first process's path is gone.
     for source in names.sources.iter_mut().chain(&mut others.sources) {
-        let Origin::File { file, .. } = &mut source.origin else { panic!() };
+        let SymbolOrigin::File { file, .. } = &mut source.origin else { panic!() };
         *file = None;
     }
     std::fs::remove_file(folder.path().join("one")).unwrap();

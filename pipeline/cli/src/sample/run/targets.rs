@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profbridge_receiver_ptrace::record::Life;
+use profbridge_receiver_ptrace::record::ProcessLife;
 use profbridge_receiver_ptrace::resource::ENVIRONMENT;
 use profbridge_sampler::message::{Command, Mode, Process, ProcessId, Select, Settings, Stops, Target, TargetId};
 use profbridge_sampler::owner::Ending;
@@ -129,7 +129,7 @@ impl Run<'_> {
 
     /// Whether an attached process is still the one that was found before. If not, the run is over.
     pub(super) fn is_the_same(&mut self, process: &Process) -> bool {
-        let is = Life::of(process);
+        let is = ProcessLife::from_process(process);
         // With a name, any later process is as good as the first one.
         if self.sampling.pids.is_empty() {
             return true;

@@ -6,11 +6,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::perf::attr::STACK_BYTES;
-use profbridge_sampler::perf::record::{Header, Record, parse};
+use profbridge_sampler::perf::record::{RecordHeader, Record, parse};
 
 fuzz_target!(|data: &[u8]| {
     let mut rest = data;
-    while let Some(Ok(header)) = rest.first_chunk().map(|header| Header::read(*header)) {
+    while let Some(Ok(header)) = rest.first_chunk().map(|header| RecordHeader::parse(*header)) {
         let Some((record, behind)) = rest.split_at_checked(header.length) else { break };
         assert!(header.process_at().is_none_or(|place| place < 4096));
         if let Ok(Record::Sample(sample)) = parse(record) {

@@ -7,10 +7,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::message::{Command, Event, Location, ProcessId, Rights, Select, Settings, Target, TargetId};
-use profbridge_sampler::protocol::{Checker, decode_command, decode_event, encode_event, split};
+use profbridge_sampler::protocol::{PacketChecker, decode_command, decode_event, encode_event, split};
 
 fuzz_target!(|data: &[u8]| {
-    let mut checker = Checker::default();
+    let mut checker = PacketChecker::default();
     for id in 0..4 {
         checker.note(&Command::Watch(Target {
             id: TargetId(id),

@@ -35,9 +35,9 @@ use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
 use crate::process_info::Clock;
 use crate::protocol::decode_command;
-use crate::protocol::socket::{Received, receive};
+use crate::protocol::socket::{ReceivedPacket, receive};
 use crate::rights::Powers;
-use crate::sampler::{Output, Sampler, SamplerOptions};
+use crate::sampler::{SamplerOptions, SamplerOutput, SamplingThread};
 
 /// How many outputs of the sampling thread may be queued while the control thread reads a file, before samples are
 /// dropped.
@@ -84,8 +84,8 @@ impl AttachedProcess {
 struct Control {
     socket: OwnedFd,
     wake: Arc<EventFd>,
-    outputs: Receiver<Output>,
-    sampler: Sampler,
+    outputs: Receiver<SamplerOutput>,
+    sampler: SamplingThread,
     outbox: outbox::Outbox,
     inherited: Inherited,
     powers: Powers,
@@ -112,7 +112,7 @@ struct Control {
 pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inherited) -> io::Result<()> {
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     let (sender, outputs) = sync_channel(WAITING_OUTPUTS);
-    let sampler = Sampler::start(SamplerOptions { realtime }, sender, {
+    let sampler = SamplingThread::start(SamplerOptions { realtime }, sender, {
         let wake = Arc::clone(&wake);
         // Writing fails only if the counter is full because it was not read for very long; then it is readable anyway.
         move || {
@@ -239,9 +239,9 @@ impl Control {
     fn hear_owner(&mut self) -> Option<End> {
         loop {
             let bytes = match receive(self.socket.as_fd()) {
-                Ok(Received::Packet { bytes, .. }) => bytes,
-                Ok(Received::Again) => return None,
-                Ok(Received::End) | Err(_) => return Some(End::OwnerGone),
+                Ok(ReceivedPacket::Packet { bytes, .. }) => bytes,
+                Ok(ReceivedPacket::Again) => return None,
+                Ok(ReceivedPacket::End) | Err(_) => return Some(End::OwnerGone),
             };
             match decode_command(&bytes) {
                 Ok(Command::Watch(target)) => self.watch(target),

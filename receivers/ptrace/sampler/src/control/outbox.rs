@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::message::{AttributeValue, Sample, Stack, Thread};
     use crate::protocol::decode_event;
-    use crate::protocol::socket::{Received, pair, receive};
+    use crate::protocol::socket::{ReceivedPacket, pair, receive};
 
     fn batch(samples: usize) -> Event {
         Event::Batch(Batch {
@@ -179,7 +179,7 @@ mod tests {
         let (mut arrived, mut lost, mut detached) = (0, 0, false);
         while !outbox.is_empty() || !detached {
             outbox.flush(sampler.as_fd()).unwrap();
-            while let Ok(Received::Packet { bytes, file, .. }) = receive(owner.as_fd()) {
+            while let Ok(ReceivedPacket::Packet { bytes, file, .. }) = receive(owner.as_fd()) {
                 match decode_event(&bytes, file).unwrap() {
                     Event::Batch(batch) => {
                         arrived += batch.samples.iter().map(|sample| u64::from(sample.observations)).sum::<u64>();
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(outbox.waiting.len(), 2);
         outbox.flush(sampler.as_fd()).unwrap();
         for expected in [1, 2] {
-            let Ok(Received::Packet { bytes, file, .. }) = receive(owner.as_fd()) else { panic!() };
+            let Ok(ReceivedPacket::Packet { bytes, file, .. }) = receive(owner.as_fd()) else { panic!() };
             let Ok(Event::Resource { process, attributes }) = decode_event(&bytes, file) else { panic!() };
             assert_eq!((process, attributes), (ProcessId(expected), value(9_999)));
         }

@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{AttachedProcess, Control, End, WAITING_OUTPUTS, attach};
 use crate::message::{Detached, Event, Function, FunctionKind, ProcessId, STOP_TIMEOUT};
 use crate::runtime::{MAX_FILE, MAX_FOLDERS};
-use crate::sampler::Output;
+use crate::sampler::SamplerOutput;
 
 /// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
 const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
@@ -35,29 +35,29 @@ impl Control {
         self.wake.write(1).ok();
     }
 
-    fn pass_on(&mut self, output: Output) {
+    fn pass_on(&mut self, output: SamplerOutput) {
         match output {
-            Output::Batch(batch) if self.attached.contains_key(&batch.process) => {
+            SamplerOutput::Batch(batch) if self.attached.contains_key(&batch.process) => {
                 self.outbox.push(Event::Batch(batch));
             }
-            Output::Status(status) if self.attached.contains_key(&status.process) => {
+            SamplerOutput::Status(status) if self.attached.contains_key(&status.process) => {
                 self.outbox.push(Event::Status(status));
             }
-            Output::Functions { process, first, functions } => {
+            SamplerOutput::Functions { process, first, functions } => {
                 if let Some(event) = functions_event(&mut self.attached, process, first, functions) {
                     self.outbox.push(event);
                 }
             }
-            Output::Batch(_) | Output::Status(_) => {}
-            Output::Reload { process, mapped } => {
+            SamplerOutput::Batch(_) | SamplerOutput::Status(_) => {}
+            SamplerOutput::Reload { process, mapped } => {
                 if let Some(attached) = self.attached.get_mut(&process) {
                     let room = MOST_MAPPED.saturating_sub(attached.mapped.len());
                     attached.mapped.extend(mapped.into_iter().take(room));
                     attached.reload.want(Instant::now());
                 }
             }
-            Output::Gone { process, why } => self.forget(process, why),
-            Output::Problem { process, kind, message } => {
+            SamplerOutput::Gone { process, why } => self.forget(process, why),
+            SamplerOutput::Problem { process, kind, message } => {
                 if let Some(attached) = self.attached.get(&process) {
                     let (target, pid) = (attached.target, attached.pid);
                     self.report(target, Some(pid), kind, format!("process {pid}: {message}"));
@@ -100,13 +100,15 @@ impl Control {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let event = match self.outputs.recv_timeout(left) {
-                Ok(Output::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
-                Ok(Output::Functions { process, first, functions }) => {
+                Ok(SamplerOutput::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
+                Ok(SamplerOutput::Functions { process, first, functions }) => {
                     let Some(event) = functions_event(&mut self.attached, process, first, functions) else { continue };
                     event
                 }
-                Ok(Output::Status(status)) if self.attached.contains_key(&status.process) => Event::Status(status),
-                Ok(Output::Gone { process, why }) => {
+                Ok(SamplerOutput::Status(status)) if self.attached.contains_key(&status.process) => {
+                    Event::Status(status)
+                }
+                Ok(SamplerOutput::Gone { process, why }) => {
                     let Some(attached) = self.attached.remove(&process) else { continue };
                     Event::Detached { process, why: attached.why_gone(why) }
                 }

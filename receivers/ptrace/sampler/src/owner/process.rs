@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::sys::socket::{Shutdown, shutdown};
 
 use crate::message::Command;
-use crate::owner::receive::{self, Shared};
+use crate::owner::receive::{self, ReceiverState};
 use crate::owner::{Events, Notice, SendError, StartError, StartOptions};
 use crate::protocol::{self, MAX_PACKET};
 
@@ -16,7 +16,7 @@ use crate::protocol::{self, MAX_PACKET};
 pub struct SamplerProcess {
     socket: OwnedFd,
     pid: u32,
-    shared: Arc<Shared>,
+    shared: Arc<ReceiverState>,
     /// Locked for each command, so that commands are recorded in the order of their packets.
     sending: Mutex<()>,
 }
@@ -35,18 +35,18 @@ impl SamplerProcess {
         Ok((process, Events { receiver }))
     }
 
-    /// Starts the sampler process and calls `hear` with each notice, on a thread made for that. While `hear` blocks,
+    /// Starts the sampler process and calls `deliver` with each notice, on a thread made for that. While `deliver` blocks,
     /// the sampler's events wait; if that takes long, the sampler drops its oldest samples and counts them. The thread
     /// drops the capability to trace other users' processes.
     ///
     /// # Errors
     ///
     /// If sampling is not possible on this machine, or the process cannot be started.
-    pub fn start_with(options: StartOptions, hear: impl FnMut(Notice) + Send + 'static) -> Result<Self, StartError> {
+    pub fn start_with(options: StartOptions, deliver: impl FnMut(Notice) + Send + 'static) -> Result<Self, StartError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(StartError::Architecture(std::env::consts::ARCH));
         }
-        let started = receive::start(&options, Box::new(hear)).map_err(StartError::Start)?;
+        let started = receive::start(&options, Box::new(deliver)).map_err(StartError::Start)?;
         Ok(Self { socket: started.socket, pid: started.pid, shared: started.shared, sending: Mutex::new(()) })
     }
 

@@ -23,8 +23,8 @@ use crate::capability;
 use crate::message;
 use crate::owner::{Ending, Notice, StartOptions};
 use crate::pidfd::{ChildStatus, PidFd};
-use crate::protocol::socket::{self, Received};
-use crate::protocol::{Checker, Violation, decode_event};
+use crate::protocol::socket::{self, ReceivedPacket};
+use crate::protocol::{PacketChecker, Violation, decode_event};
 use crate::separation::{self, Arguments};
 
 /// How long the sampler may take to accept a command before the owner gives up on it.
@@ -32,8 +32,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The state shared by the handle and the receiving thread.
 #[derive(Debug)]
-pub(super) struct Shared {
-    checker: Mutex<Checker>,
+pub(super) struct ReceiverState {
+    checker: Mutex<PacketChecker>,
     deadline: Mutex<Option<Instant>>,
     stop_timeout: Duration,
     wake: EventFd,
@@ -42,7 +42,7 @@ pub(super) struct Shared {
 /// Longer timeouts are treated as this long: for practical purposes endless, and safe to add to a time.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400);
 
-impl Shared {
+impl ReceiverState {
     /// Records a command before it is sent.
     pub(super) fn note(&self, command: &message::Command) {
         lock(&self.checker).note(command);
@@ -64,24 +64,24 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The result of the start.
-pub(super) struct Started {
+pub(super) struct StartedSampler {
     pub(super) socket: OwnedFd,
     pub(super) pid: u32,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ReceiverState>,
 }
 
 /// Starts the thread, and the process from that thread.
-pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
+pub(super) fn start(options: &StartOptions, deliver: Box<dyn FnMut(Notice) + Send>) -> io::Result<StartedSampler> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let StartOptions { realtime, commands, stop_timeout, .. } = *options;
     let stop_timeout = stop_timeout.min(LONGEST_STOP);
-    let (checker, deadline) = (Mutex::new(Checker::default()), Mutex::new(None));
-    let shared = Arc::new(Shared { checker, deadline, stop_timeout, wake });
+    let (checker, deadline) = (Mutex::new(PacketChecker::default()), Mutex::new(None));
+    let shared = Arc::new(ReceiverState { checker, deadline, stop_timeout, wake });
     let (sender, receiver) = sync_channel(1);
     std::thread::Builder::new().name("sampler-events".to_owned()).spawn({
         let shared = Arc::clone(&shared);
         move || {
-            let mut hear = hear;
+            let mut deliver = deliver;
             let spawned = spawn(realtime, commands);
             // A host that drops this capability drops it for its own thread; this thread does not need it any more
             // either. This fails only if the thread never had the capability.
@@ -89,15 +89,15 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
             match spawned {
                 Ok((socket, own_socket, pid, process)) => {
                     drop(sender.send(Ok((own_socket, pid))));
-                    let ending = Receiving { socket, process, shared }.run(&mut hear);
-                    hear(Notice::Ended(ending));
+                    let ending = Receiving { socket, process, shared }.run(&mut deliver);
+                    deliver(Notice::Ended(ending));
                 }
                 Err(error) => drop(sender.send(Err(error))),
             }
         }
     })?;
     let (socket, pid) = receiver.recv().map_err(|_| io::Error::other("the thread that starts it ended"))??;
-    Ok(Started { socket, pid, shared })
+    Ok(StartedSampler { socket, pid, shared })
 }
 
 /// Executes this program again, with one end of a socket pair.
@@ -148,17 +148,17 @@ fn hand_on_only(number: i32) -> io::Result<()> {
 struct Receiving {
     socket: OwnedFd,
     process: PidFd,
-    shared: Arc<Shared>,
+    shared: Arc<ReceiverState>,
 }
 
 impl Receiving {
-    fn run(&self, hear: &mut dyn FnMut(Notice)) -> Ending {
-        let heard = self.hear_all(hear);
+    fn run(&self, deliver: &mut dyn FnMut(Notice)) -> Ending {
+        let received = self.receive_events(deliver);
         let asked = lock(&self.shared.deadline).is_some();
-        let forced = match heard {
-            Heard::Everything => None,
-            Heard::TooLong => Some(Ending::TimedOut),
-            Heard::Nonsense(what) => Some(Ending::Misbehaved(what)),
+        let forced = match received {
+            EventsEnd::Everything => None,
+            EventsEnd::TooLong => Some(Ending::TimedOut),
+            EventsEnd::Nonsense(what) => Some(Ending::Misbehaved(what)),
         };
         if forced.is_some() || !self.process.ended_within(self.shared.stop_timeout) {
             // Fails only if the process has just ended by itself.
@@ -175,34 +175,34 @@ impl Receiving {
         }
     }
 
-    fn hear_all(&self, hear: &mut dyn FnMut(Notice)) -> Heard {
+    fn receive_events(&self, deliver: &mut dyn FnMut(Notice)) -> EventsEnd {
         loop {
             match self.wait() {
                 Wait::Readable => {}
                 Wait::Again => continue,
-                Wait::TooLong => return Heard::TooLong,
+                Wait::TooLong => return EventsEnd::TooLong,
             }
             let event = match socket::receive(self.socket.as_fd()) {
-                Ok(Received::Packet { bytes, file, lost_file }) => match decode_event(&bytes, file) {
+                Ok(ReceivedPacket::Packet { bytes, file, lost_file }) => match decode_event(&bytes, file) {
                     // This is not the sampler's fault: a descriptor was lost. It sends the file again when the file is
                     // replaced.
                     Err(Violation::File { .. }) if lost_file => continue,
                     event => event,
                 },
-                Ok(Received::End) => return Heard::Everything,
-                Ok(Received::Again) => continue,
+                Ok(ReceivedPacket::End) => return EventsEnd::Everything,
+                Ok(ReceivedPacket::Again) => continue,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    return Heard::Nonsense(error.to_string());
+                    return EventsEnd::Nonsense(error.to_string());
                 }
-                Err(_) => return Heard::Everything,
+                Err(_) => return EventsEnd::Everything,
             };
             let checked = event.and_then(|event| {
                 lock(&self.shared.checker).check(&event)?;
                 Ok(event)
             });
             match checked {
-                Ok(event) => hear(Notice::Event(event)),
-                Err(error) => return Heard::Nonsense(error.to_string()),
+                Ok(event) => deliver(Notice::Event(event)),
+                Err(error) => return EventsEnd::Nonsense(error.to_string()),
             }
         }
     }
@@ -236,7 +236,7 @@ impl Receiving {
     }
 }
 
-enum Heard {
+enum EventsEnd {
     Everything,
     TooLong,
     Nonsense(String),

@@ -132,7 +132,7 @@ const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 impl EventAttr {
     /// An event for one thread or processor. It counts from when it is opened, and does not include threads that the
     /// thread starts.
-    pub fn of(wanted: Wanted) -> Self {
+    pub fn new(wanted: Wanted) -> Self {
         let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
         Self {
             kind: TYPE_SOFTWARE,
@@ -178,7 +178,7 @@ impl EventAttr {
     /// will continue and the innermost part of its stack. Its samples have a period of 1, and never wake the reader. It
     /// requires the right to see the kernel.
     pub fn of_switches() -> Self {
-        let sampling = Self::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::None });
+        let sampling = Self::new(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::None });
         Self {
             config: CONTEXT_SWITCHES,
             flags: sampling.flags | bit::EXCLUDE_CALLCHAIN_KERNEL,
@@ -191,13 +191,13 @@ impl EventAttr {
     /// thread is switched in. Its samples never wake the reader.
     pub fn of_resumption() -> Self {
         let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, records: Records::None };
-        let sampling = Self::of(wanted);
+        let sampling = Self::new(wanted);
         Self { flags: sampling.flags & !(bit::MMAP | bit::MMAP2) | bit::DISABLED, ..sampling }
     }
 
     /// An event that counts nothing. Other events write into its ring.
     pub fn of_ring() -> Self {
-        let sampling = Self::of(Wanted { period_nano: 1, kernel: false, seldom_woken: true, records: Records::None });
+        let sampling = Self::new(Wanted { period_nano: 1, kernel: false, seldom_woken: true, records: Records::None });
         Self { config: DUMMY, sample_period: 0, ..sampling }
     }
 
@@ -216,7 +216,7 @@ mod tests {
     /// never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
-        let attr = EventAttr::of(Wanted {
+        let attr = EventAttr::new(Wanted {
             period_nano: 9_900_990,
             kernel: false,
             seldom_woken: false,
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!((attr.flags & bit::USE_CLOCKID, attr.clock), (1 << 25, 1));
         assert!(!attr.sees_kernel());
         assert!(
-            EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::Switches })
+            EventAttr::new(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::Switches })
                 .sees_kernel()
         );
         assert_eq!(REGISTERS.count_ones(), 17);

@@ -106,12 +106,7 @@ fn path(name: &str, mounts: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
-    use crate::perf::open::{Kernel, Switches, online_processors, open_processors};
-    use crate::perf::record::{Record, parse};
-    use crate::perf::ring::Ring;
 
     impl Membership {
         /// A membership of a group in a folder of a test's choice.
@@ -173,79 +168,5 @@ mod tests {
             assert!(!membership.refresh_in(process.as_fd(), || panic!("it was not moved")), "{line}");
         }
         std::fs::remove_dir_all(&place).unwrap();
-    }
-
-    /// A process that computes until it is dropped.
-    struct Busy(std::process::Child);
-
-    impl Busy {
-        fn start(in_group: Option<&Path>) -> Self {
-            let enter =
-                in_group.map_or(String::new(), |group| format!("echo $$ > '{}/cgroup.procs' && ", group.display()));
-            let script = format!("{enter} while :; do :; done");
-            Self(std::process::Command::new("/bin/sh").args(["-c", &script]).spawn().unwrap())
-        }
-    }
-
-    impl Drop for Busy {
-        fn drop(&mut self) {
-            self.0.kill().ok();
-            self.0.wait().ok();
-        }
-    }
-
-    /// Guarantees: the events of a process's group sample only processes in the group, and the group's processor time
-    /// is the time of these processes.
-    #[test]
-    fn events_of_a_group() {
-        let folder = ControlGroup::path_of(&format!("profbridge-{}", std::process::id()));
-        let Some(folder) = folder.filter(|folder| std::fs::create_dir(folder).is_ok()) else {
-            std::io::Write::write_fmt(
-                &mut std::io::stderr(),
-                format_args!("untested here: no control group can be made\n"),
-            )
-            .ok();
-            return;
-        };
-        let (inside, _outside) = (Busy::start(Some(&folder)), Busy::start(None));
-        let process = File::open(format!("/proc/{}", inside.0.id())).unwrap();
-        let mut membership = Membership::default();
-        let group = loop {
-            membership.refresh(process.as_fd());
-            match membership.group() {
-                Some(group) if group.path == folder => break group,
-                _ => std::thread::yield_now(),
-            }
-        };
-        let opened =
-            open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000, Switches::Hidden);
-        let mut seen = 0;
-        if let Ok(events) = &opened {
-            let mut rings: Vec<_> =
-                events.iter().map(|event| Ring::map(event.samples.as_fd(), 256 << 10).unwrap()).collect();
-            // A sample may include time for which the machine had lost its processor; the group's time does not include
-            // it.
-            let (enough, deadline) = (Duration::from_millis(20) / 2, Instant::now() + Duration::from_secs(120));
-            while seen < 20 || group.cpu().unwrap() < enough {
-                assert!(Instant::now() < deadline, "{seen} samples, {:?}", group.cpu());
-                for ring in &mut rings {
-                    ring.drain(
-                        |_| true,
-                        &mut Vec::new(),
-                        |bytes| {
-                            if let Ok(Record::Sample(sample)) = parse(bytes) {
-                                assert_eq!(sample.process, inside.0.id());
-                                seen += 1;
-                            }
-                        },
-                    );
-                }
-                std::thread::yield_now();
-            }
-        }
-        drop((opened, inside));
-        while std::fs::remove_dir(&folder).is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy) {
-            std::thread::yield_now();
-        }
     }
 }

@@ -19,7 +19,7 @@ const PID_CGROUP: libc::c_ulong = 1 << 2;
 
 /// What an event observes.
 #[derive(Debug, Clone, Copy)]
-pub enum Subject<'a> {
+pub enum EventSubject<'a> {
     /// A thread.
     Thread {
         /// Its id.
@@ -44,23 +44,23 @@ pub trait Opener: fmt::Debug {
     /// # Errors
     ///
     /// The error of the system call.
-    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno>;
+    fn open(&self, attr: &EventAttr, subject: EventSubject<'_>) -> Result<OwnedFd, Errno>;
 }
 
 /// The kernel.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Kernel;
+pub struct KernelOpener;
 
-impl Opener for Kernel {
+impl Opener for KernelOpener {
     #[allow(unsafe_code, reason = "neither nix nor libc has perf_event_open")]
-    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+    fn open(&self, attr: &EventAttr, subject: EventSubject<'_>) -> Result<OwnedFd, Errno> {
         let (process, processor, flags) = match subject {
-            Subject::Thread { thread, processor } => {
+            EventSubject::Thread { thread, processor } => {
                 let thread = libc::pid_t::try_from(thread).map_err(|_| Errno::ESRCH)?;
                 let processor = processor.map_or(Ok(-1), libc::c_int::try_from).map_err(|_| Errno::ENODEV)?;
                 (thread, processor, CLOEXEC)
             }
-            Subject::Processor { number, group } => {
+            EventSubject::Processor { number, group } => {
                 let number = libc::c_int::try_from(number).map_err(|_| Errno::ENODEV)?;
                 match group {
                     None => (-1, number, CLOEXEC),
@@ -94,7 +94,7 @@ pub struct Opened {
 
 /// The reason why no event was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum OpenFailure {
     /// The thread ended.
     Ended,
     /// A resource is exhausted. It is worth trying again later, at the same level.
@@ -117,11 +117,11 @@ pub enum Lack {
 impl Lack {
     /// The lack for an error in opening something other than a thread's event.
     pub(crate) fn of_other(error: Errno) -> Self {
-        Self::of(error).unwrap_or(Self::Other(error))
+        Self::from_error(error).unwrap_or(Self::Other(error))
     }
 
     /// The exhausted resource that an error means; `None` if the error is a refusal.
-    fn of(error: Errno) -> Option<Self> {
+    fn from_error(error: Errno) -> Option<Self> {
         match error {
             Errno::EMFILE | Errno::ENFILE => Some(Self::Descriptors),
             Errno::ENOMEM => Some(Self::Other(error)),
@@ -187,27 +187,27 @@ pub fn arm(event: BorrowedFd<'_>) {
 ///
 /// # Errors
 ///
-/// See [`Failure`].
+/// See [`OpenFailure`].
 pub fn open(
     opener: &dyn Opener,
     (thread, processor): (u32, Option<u32>),
     period_nano: u64,
     from: Level,
     seldom_woken: bool,
-) -> Result<Opened, Failure> {
+) -> Result<Opened, OpenFailure> {
     let mut refused = Vec::new();
     for level in [Level::Kernel, Level::User].into_iter().filter(|&level| level <= from) {
         let wanted = Wanted { period_nano, kernel: level == Level::Kernel, seldom_woken, records: Records::Switches };
-        match opener.open(&EventAttr::of(wanted), Subject::Thread { thread, processor }) {
+        match opener.open(&EventAttr::new(wanted), EventSubject::Thread { thread, processor }) {
             Ok(event) => return Ok(Opened { event, level, refused }),
-            Err(Errno::ESRCH) => return Err(Failure::Ended),
-            Err(error) => match Lack::of(error) {
-                Some(lack) => return Err(Failure::Exhausted(lack)),
+            Err(Errno::ESRCH) => return Err(OpenFailure::Ended),
+            Err(error) => match Lack::from_error(error) {
+                Some(lack) => return Err(OpenFailure::Exhausted(lack)),
                 None => refused.push((level, error)),
             },
         }
     }
-    Err(Failure::Refused(refused))
+    Err(OpenFailure::Refused(refused))
 }
 
 /// What events of processors report about switches between threads.
@@ -237,23 +237,23 @@ pub struct ProcessorEvents {
 ///
 /// # Errors
 ///
-/// See [`Failure`]. No event stays open then.
+/// See [`OpenFailure`]. No event stays open then.
 pub fn open_processors(
     opener: &dyn Opener,
     processors: &[u32],
     group: Option<BorrowedFd<'_>>,
     period_nano: u64,
     switches: Switches,
-) -> Result<Vec<ProcessorEvents>, Failure> {
+) -> Result<Vec<ProcessorEvents>, OpenFailure> {
     let records = match switches {
         Switches::Hidden => Records::None,
         Switches::Sampled => Records::Lives,
         Switches::Recorded => Records::Switches,
     };
-    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true, records });
+    let attr = EventAttr::new(Wanted { period_nano, kernel: true, seldom_woken: true, records });
     let mut events = Vec::new();
     for &number in processors {
-        let subject = Subject::Processor { number, group };
+        let subject = EventSubject::Processor { number, group };
         match opener.open(&attr, subject) {
             Ok(samples) => {
                 let switches = match switches {
@@ -264,12 +264,12 @@ pub fn open_processors(
             }
             Err(Errno::ENODEV) => {}
             Err(error) => {
-                let refused = Failure::Refused(vec![(Level::Processors, error)]);
-                return Err(Lack::of(error).map_or(refused, Failure::Exhausted));
+                let refused = OpenFailure::Refused(vec![(Level::Processors, error)]);
+                return Err(Lack::from_error(error).map_or(refused, OpenFailure::Exhausted));
             }
         }
     }
-    if events.is_empty() { Err(Failure::Refused(vec![(Level::Processors, Errno::ENODEV)])) } else { Ok(events) }
+    if events.is_empty() { Err(OpenFailure::Refused(vec![(Level::Processors, Errno::ENODEV)])) } else { Ok(events) }
 }
 
 /// The processors that are online.

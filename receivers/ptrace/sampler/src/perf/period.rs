@@ -89,7 +89,7 @@ impl Varying {
     }
 
     /// Counts samples that were taken. Returns the next period if the present one is over and `may_change`.
-    pub fn took(&mut self, samples: u64, may_change: bool) -> Option<u64> {
+    pub fn count_samples(&mut self, samples: u64, may_change: bool) -> Option<u64> {
         self.left = self.left.saturating_sub(samples);
         if self.left > 0 || !may_change {
             return None;
@@ -139,33 +139,33 @@ pub struct Skipped {
     /// The event's count when the present period began, and the period, in nanoseconds.
     since: u64,
     period_nano: u64,
-    /// Since the present period began: how many samples were taken, and how many firings without a sample `tell` has
+    /// Since the present period began: how many samples were taken, and how many firings without a sample `unreported` has
     /// returned.
     samples: u64,
-    told: u64,
-    /// Time without samples in earlier periods that `tell` has not returned yet, in nanoseconds.
-    untold: u64,
+    reported: u64,
+    /// Time without samples in earlier periods that `unreported` has not returned yet, in nanoseconds.
+    unreported: u64,
 }
 
 impl Skipped {
     /// An event that has counted nothing yet.
     pub fn new(period_nano: u64) -> Self {
-        Self { since: 0, period_nano: period_nano.max(1), samples: 0, told: 0, untold: 0 }
+        Self { since: 0, period_nano: period_nano.max(1), samples: 0, reported: 0, unreported: 0 }
     }
 
     /// Counts samples that were taken, or were lost.
-    pub fn took(&mut self, samples: u64) {
+    pub fn count_samples(&mut self, samples: u64) {
         self.samples = self.samples.saturating_add(samples);
     }
 
     /// The time for which the event took no sample and that was not returned yet, in nanoseconds. `count` is its
     /// present count.
-    pub fn tell(&mut self, count: u64) -> u64 {
+    pub fn unreported(&mut self, count: u64) -> u64 {
         let fired = count.saturating_sub(self.since) / self.period_nano;
         // A sample may still be on its way. The next call corrects that.
-        let more = fired.saturating_sub(self.samples).saturating_sub(self.told);
-        self.told += more;
-        std::mem::take(&mut self.untold).saturating_add(more.saturating_mul(self.period_nano))
+        let more = fired.saturating_sub(self.samples).saturating_sub(self.reported);
+        self.reported += more;
+        std::mem::take(&mut self.unreported).saturating_add(more.saturating_mul(self.period_nano))
     }
 
     /// The event's count at its last sample, if it took one each time that it fired.
@@ -174,13 +174,13 @@ impl Skipped {
     }
 
     /// The elapsed part of the period since the event last fired, in nanoseconds.
-    pub fn begun(&self, count: u64) -> u64 {
+    pub fn elapsed_in_period(&self, count: u64) -> u64 {
         count.saturating_sub(self.since) % self.period_nano
     }
 
     /// A new period begins with this count.
     pub fn begin(&mut self, count: u64, period_nano: u64) {
-        *self = Self { since: count, untold: self.tell(count), ..Self::new(period_nano) };
+        *self = Self { since: count, unreported: self.unreported(count), ..Self::new(period_nano) };
     }
 }
 
@@ -198,15 +198,15 @@ mod tests {
         let mut varying = Varying::new(PERIOD, 42);
         let mut periods = Vec::new();
         for _ in 0..10_000 {
-            assert_eq!(varying.took(SAMPLES - 1, true), None);
-            periods.push(varying.took(1, true).unwrap());
+            assert_eq!(varying.count_samples(SAMPLES - 1, true), None);
+            periods.push(varying.count_samples(1, true).unwrap());
         }
         let (least, most) = (*periods.iter().min().unwrap(), *periods.iter().max().unwrap());
         assert!(least >= PERIOD - PERIOD / PARTS && most <= PERIOD + PERIOD / PARTS, "{least} {most}");
         assert!(least < PERIOD - PERIOD / 4 && most > PERIOD + PERIOD / 4, "{least} {most}");
         assert!(periods.chunks(2).all(|pair| pair[0] + pair[1] == 2 * PERIOD));
         let mut often = Varying::new(1_000_000, 42);
-        assert!(often.took(99, true).is_none() && often.took(1, true).is_some());
+        assert!(often.count_samples(99, true).is_none() && often.count_samples(1, true).is_some());
     }
 
     /// Guarantees: a period that may not be changed when it is over is changed as soon as that is allowed, and the next
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn later() {
         let mut varying = Varying::new(PERIOD, 42);
-        assert_eq!([(SAMPLES, false), (1, false)].map(|(samples, may)| varying.took(samples, may)), [None; 2]);
-        assert!(varying.took(0, true).is_some());
-        assert!(varying.took(SAMPLES - 1, true).is_none() && varying.took(1, true).is_some());
+        assert_eq!([(SAMPLES, false), (1, false)].map(|(samples, may)| varying.count_samples(samples, may)), [None; 2]);
+        assert!(varying.count_samples(0, true).is_some());
+        assert!(varying.count_samples(SAMPLES - 1, true).is_none() && varying.count_samples(1, true).is_some());
     }
 
     /// Guarantees: changing an event's period takes at most one part in 1000 of the time, and is never put off by more
@@ -250,9 +250,9 @@ mod tests {
     fn another_first() {
         let mut varying = Varying::behind_another(PERIOD, 42);
         assert!(
-            varying.took(1, true).is_some()
-                && varying.took(SAMPLES - 1, true).is_none()
-                && varying.took(1, true).is_some()
+            varying.count_samples(1, true).is_some()
+                && varying.count_samples(SAMPLES - 1, true).is_none()
+                && varying.count_samples(1, true).is_some()
         );
     }
 
@@ -268,7 +268,7 @@ mod tests {
         for _ in 0..100 {
             let mut met = 0;
             for _ in 0..3 {
-                let period = varying.took(SAMPLES, true).unwrap();
+                let period = varying.count_samples(SAMPLES, true).unwrap();
                 met += (0..SAMPLES).filter(|sample| (at + sample * period) % CYCLE < CYCLE / 3).count();
                 at += SAMPLES * period;
             }
@@ -303,14 +303,14 @@ mod tests {
     #[test]
     fn skipped() {
         let mut skipped = Skipped::new(10);
-        assert_eq!((skipped.tell(9), skipped.tell(10), skipped.tell(19)), (0, 10, 0));
-        skipped.took(1);
-        assert_eq!((skipped.tell(29), skipped.begun(29)), (0, 9));
+        assert_eq!((skipped.unreported(9), skipped.unreported(10), skipped.unreported(19)), (0, 10, 0));
+        skipped.count_samples(1);
+        assert_eq!((skipped.unreported(29), skipped.elapsed_in_period(29)), (0, 9));
         // This sample was counted as missing before it was seen.
-        assert_eq!(skipped.tell(30), 10);
-        skipped.took(1);
-        assert_eq!((skipped.tell(40), skipped.tell(50)), (0, 10));
+        assert_eq!(skipped.unreported(30), 10);
+        skipped.count_samples(1);
+        assert_eq!((skipped.unreported(40), skipped.unreported(50)), (0, 10));
         skipped.begin(55, 7);
-        assert_eq!((skipped.tell(61), skipped.tell(62), skipped.begun(64)), (0, 7, 2));
+        assert_eq!((skipped.unreported(61), skipped.unreported(62), skipped.elapsed_in_period(64)), (0, 7, 2));
     }
 }

@@ -215,7 +215,7 @@ pub struct Switched {
 
 /// Why a record is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedRecord {
     /// The record is shorter than its fields.
     #[error("it ends too early")]
     Short,
@@ -241,24 +241,24 @@ pub struct SampleHead {
 
 /// A record's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct RecordHeader {
     kind: u32,
     misc: u16,
     /// The length of the record with its header, in bytes.
     pub length: usize,
 }
 
-impl Header {
+impl RecordHeader {
     /// Reads a header.
     ///
     /// # Errors
     ///
     /// A length that no record can have.
-    pub fn read(bytes: [u8; HEADER]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: [u8; HEADER]) -> Result<Self, MalformedRecord> {
         let [k0, k1, k2, k3, m0, m1, l0, l1] = bytes;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
         if length < HEADER || !length.is_multiple_of(8) {
-            return Err(Malformed::Length);
+            return Err(MalformedRecord::Length);
         }
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
@@ -277,7 +277,7 @@ impl Header {
 
     /// Parses the first fields of a sample.
     pub fn sample_head(&self, bytes: [u8; SAMPLE_HEAD]) -> Option<SampleHead> {
-        let mut rest = Rest(bytes.get(HEADER + 8..)?);
+        let mut rest = RecordFields(bytes.get(HEADER + 8..)?);
         let (process, _thread) = rest.pair().ok()?;
         let time_nano = rest.word().ok()?;
         rest.word().ok()?;
@@ -296,13 +296,13 @@ impl Header {
 /// # Errors
 ///
 /// If the record is malformed. The caller can skip it and parse the next one.
-pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
-    let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(Malformed::Short)?;
-    let header = Header::read(*header)?;
+pub fn parse(bytes: &[u8]) -> Result<Record<'_>, MalformedRecord> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(MalformedRecord::Short)?;
+    let header = RecordHeader::parse(*header)?;
     if header.length != bytes.len() {
-        return Err(Malformed::Length);
+        return Err(MalformedRecord::Length);
     }
-    let mut rest = Rest(rest);
+    let mut rest = RecordFields(rest);
     Ok(match header.kind {
         kind::SAMPLE => match sample(header, &mut rest)? {
             sample if sample.period_nano == ONE_SWITCH => Record::Leaving(sample),
@@ -310,9 +310,9 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
             sample => Record::Sample(sample),
         },
         kind::SWITCH | kind::SWITCH_CPU_WIDE => {
-            let mut id = Rest(bytes.get(bytes.len().saturating_sub(SAMPLE_ID)..).unwrap_or_default());
+            let mut id = RecordFields(bytes.get(bytes.len().saturating_sub(SAMPLE_ID)..).unwrap_or_default());
             if rest.0.len() < SAMPLE_ID {
-                return Err(Malformed::Short);
+                return Err(MalformedRecord::Short);
             }
             let (process, thread) = id.pair()?;
             let time_nano = id.word()?;
@@ -347,7 +347,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     })
 }
 
-fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Malformed> {
+fn sample<'a>(header: RecordHeader, rest: &mut RecordFields<'a>) -> Result<OnCpuSample<'a>, MalformedRecord> {
     let _instruction = rest.word()?;
     let (process, thread) = rest.pair()?;
     let time_nano = rest.word()?;
@@ -356,7 +356,8 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     let period_nano = rest.word()?;
     let _count = rest.word()?;
     let ran_nano = rest.word()?;
-    let calls = usize::try_from(rest.word()?).ok().and_then(|calls| calls.checked_mul(8)).ok_or(Malformed::Short)?;
+    let calls =
+        usize::try_from(rest.word()?).ok().and_then(|calls| calls.checked_mul(8)).ok_or(MalformedRecord::Short)?;
     let kernel = KernelChain(rest.bytes(calls)?);
     let user = match rest.word()? {
         ABI_NONE => User::None,
@@ -368,7 +369,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
             match abi {
                 ABI_64 => User::Registers(registers),
                 ABI_32 => User::OtherArchitecture,
-                _ => return Err(Malformed::Registers),
+                _ => return Err(MalformedRecord::Registers),
             }
         }
     };
@@ -377,24 +378,25 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
         &[]
     } else {
         // The kernel shortens the stack if the record would get too long, and omits it if the thread has no user stack.
-        let size = usize::try_from(size).ok().filter(|&size| size <= STACK_BYTES as usize).ok_or(Malformed::Stack)?;
+        let size =
+            usize::try_from(size).ok().filter(|&size| size <= STACK_BYTES as usize).ok_or(MalformedRecord::Stack)?;
         let bytes = rest.bytes(size)?;
         let valid = usize::try_from(rest.word()?).unwrap_or(usize::MAX);
-        bytes.get(..valid).ok_or(Malformed::Stack)?
+        bytes.get(..valid).ok_or(MalformedRecord::Stack)?
     };
     // Time in a hypervisor or a guest counts as kernel: it is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
     Ok(OnCpuSample { process, thread, time_nano, period_nano, ran_nano, processor, mode, kernel, user, stack })
 }
 
-fn mapped<'a>(rest: &mut Rest<'a>) -> Result<Mapped<'a>, Malformed> {
+fn mapped<'a>(rest: &mut RecordFields<'a>) -> Result<Mapped<'a>, MalformedRecord> {
     let (process, thread) = rest.pair()?;
     let (start, length, offset) = (rest.word()?, rest.word()?, rest.word()?);
     let device = rest.pair()?;
     let (inode, _generation) = (rest.word()?, rest.word()?);
     let (protection, _flags) = rest.pair()?;
     // The path is padded with zeros to a multiple of 8 bytes.
-    let path = rest.bytes(rest.0.len().checked_sub(SAMPLE_ID).ok_or(Malformed::Short)?)?;
+    let path = rest.bytes(rest.0.len().checked_sub(SAMPLE_ID).ok_or(MalformedRecord::Short)?)?;
     let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
     rest.word()?;
     let time_nano = rest.word()?;
@@ -402,23 +404,23 @@ fn mapped<'a>(rest: &mut Rest<'a>) -> Result<Mapped<'a>, Malformed> {
 }
 
 /// The rest of a record that is not parsed yet.
-struct Rest<'a>(&'a [u8]);
+struct RecordFields<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
-    fn word(&mut self) -> Result<u64, Malformed> {
-        let (word, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+impl<'a> RecordFields<'a> {
+    fn word(&mut self) -> Result<u64, MalformedRecord> {
+        let (word, rest) = self.0.split_first_chunk().ok_or(MalformedRecord::Short)?;
         self.0 = rest;
         Ok(u64::from_ne_bytes(*word))
     }
 
-    fn pair(&mut self) -> Result<(u32, u32), Malformed> {
-        let (&[a, b, c, d, e, f, g, h], rest) = self.0.split_first_chunk::<8>().ok_or(Malformed::Short)?;
+    fn pair(&mut self) -> Result<(u32, u32), MalformedRecord> {
+        let (&[a, b, c, d, e, f, g, h], rest) = self.0.split_first_chunk::<8>().ok_or(MalformedRecord::Short)?;
         self.0 = rest;
         Ok((u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])))
     }
 
-    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], MalformedRecord> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(MalformedRecord::Short)?;
         self.0 = rest;
         Ok(bytes)
     }

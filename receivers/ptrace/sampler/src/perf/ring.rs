@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::record::{HEADER, Header, SAMPLE_HEAD, SampleHead};
+use super::record::{HEADER, RecordHeader, SAMPLE_HEAD, SampleHead};
 
 /// Offsets in the first page (`struct perf_event_mmap_page`): how far the kernel has written, and how far this program
 /// has read.
@@ -138,17 +138,17 @@ impl Ring {
 
     /// The header of the record at position `at`, if the ring holds a whole header and record; `there` is the number of
     /// unread bytes.
-    fn header(&self, at: u64, there: u64) -> Option<Header> {
+    fn header(&self, at: u64, there: u64) -> Option<RecordHeader> {
         if there > self.size as u64 || there < HEADER as u64 {
             return None;
         }
         let mut bytes = [0; HEADER];
         self.copy(at, &mut bytes);
-        Header::read(bytes).ok().filter(|header| header.length as u64 <= there)
+        RecordHeader::parse(bytes).ok().filter(|header| header.length as u64 <= there)
     }
 
     /// The process of a record, and whether it is the sample of a switch; `None` if the record is wanted in any case.
-    fn head(&self, header: Header, at: u64) -> Option<SampleHead> {
+    fn head(&self, header: RecordHeader, at: u64) -> Option<SampleHead> {
         if header.is_sample() && header.length >= SAMPLE_HEAD {
             let mut bytes = [0; SAMPLE_HEAD];
             self.copy(at, &mut bytes);

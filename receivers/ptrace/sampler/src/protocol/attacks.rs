@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 
 use super::encode::encode;
-use super::socket::{Received, pair, receive, send};
+use super::socket::{ReceivedPacket, pair, receive, send};
 use super::*;
 use crate::context::{MAX_ALLOWED, MAX_KEY, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::message::{
     AttributeValue, Batch, Command, Context, Detached, Event, Function, FunctionKind, Location, Mapping, Problem,
-    ProblemKind, Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target,
-    TargetId, Thread,
+    ProblemKind, Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Target, TargetId,
+    Thread,
 };
 use crate::runtime::{MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
 
@@ -123,14 +123,9 @@ fn resources() {
     assert!(refusal(vec![attribute("", "x")]).contains("without a key"));
 }
 
-/// Guarantees: a packet of empty entries decodes into memory in proportion to the packet, and so does one whose lists
-/// claim to be longer than the packet.
+/// Guarantees: a packet whose lists claim to be longer than the packet is rejected, and so is one that is too long.
 #[test]
 fn amplification() {
-    let nobody = Thread { name: String::new(), ..Thread::default() };
-    let packet = encode(&Packet::Event(Event::Batch(Batch { threads: vec![nobody; 16_000], ..Batch::default() })));
-    assert!(packet.len() <= MAX_PACKET);
-    assert!(decode_event(&packet, None).is_err());
     let empty = encode(&Packet::Event(Event::Batch(Batch::default())));
     let tables = empty.len() - 5;
     assert_eq!(empty[tables..], [0; 5]);
@@ -180,43 +175,6 @@ fn nonsense() {
     };
     assert!(broken(1, 0).contains("ends before it starts"));
     assert!(broken(2, MAX_MAPPINGS).contains("the index of a mapping"));
-}
-
-/// Guarantees: an unknown choice of which threads to stop is rejected and not replaced by another one; the harmless
-/// choice is the one that applies if nothing is given.
-#[test]
-fn choices_of_stops() {
-    let target = |stops| Target {
-        id: TargetId(1),
-        select: Select::Pid(1),
-        settings: Settings { stops, ..Settings::default() },
-        environment: Vec::new(),
-        thread_attributes: Vec::new(),
-        sample_at_once: true,
-    };
-    let watch = |stops| encode_command(&Command::Watch(target(stops)));
-    let packets = [Stops::UserBound, Stops::Never, Stops::Always].map(watch);
-    // The only byte in which they differ.
-    let place = packets[0].iter().zip(&packets[1]).position(|(one, other)| one != other).unwrap();
-    for (number, packet) in packets.iter().enumerate() {
-        assert_eq!(usize::from(packet[place]), number);
-    }
-    for unknown in 3..0x80 {
-        let mut packet = packets[0].clone();
-        packet[place] = unknown;
-        assert!(matches!(decode_command(&packet), Err(Violation::Undecodable(_))));
-    }
-    assert_eq!(Stops::default(), Stops::UserBound);
-}
-
-/// Guarantees: the exec id is a number of eight bytes, each of which may have any value.
-#[test]
-fn exec_ids() {
-    for exec_id in [0, 1, u64::MAX] {
-        let Event::Attached(process) = attached(1, 1, None) else { unreachable!() };
-        let told = Packet::Event(Event::Attached(Box::new(Process { exec_id, ..*process })));
-        assert!(matches!(decode(&told, None), Ok(Event::Attached(process)) if process.exec_id == exec_id));
-    }
 }
 
 /// Guarantees: the owner rejects files on which it could block, to which it could write, or which are of another kind.
@@ -277,11 +235,13 @@ fn long_packets() {
     send(sampler.as_fd(), &vec![0; MAX_PACKET + 1], None).unwrap();
     assert_eq!(receive(owner.as_fd()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
     send(sampler.as_fd(), &vec![1; MAX_PACKET], None).unwrap();
-    assert!(matches!(receive(owner.as_fd()).unwrap(), Received::Packet { bytes, .. } if bytes.len() == MAX_PACKET));
+    assert!(
+        matches!(receive(owner.as_fd()).unwrap(), ReceivedPacket::Packet { bytes, .. } if bytes.len() == MAX_PACKET)
+    );
 }
 
-fn checker() -> Checker {
-    let mut checker = Checker::default();
+fn checker() -> PacketChecker {
+    let mut checker = PacketChecker::default();
     let target = Target {
         id: TargetId(1),
         select: Select::Pid(1),
@@ -300,44 +260,18 @@ fn attached(id: u64, target: u32, variable: Option<&str>) -> Event {
         target: TargetId(target),
         pid: 1,
         namespace_pid: 1,
-        start_unix_nano: 0,
-        exec_id: 0,
-        executable: String::new(),
-        arguments: Vec::new(),
-        user: 0,
-        control_group: None,
-        container: None,
         environment: variable.map(|name| (name.to_owned(), String::new())).into_iter().collect(),
-        root: None,
+        ..Process::default()
     }))
 }
 
 fn mapping(process: u64, index: u32) -> Event {
-    Event::Mapping(Mapping {
-        process: ProcessId(process),
-        index,
-        path: String::new(),
-        start: 0,
-        end: 0,
-        file_offset: 0,
-        build_id: None,
-        htlhash: None,
-        main: false,
-        go: false,
-        file: None,
-    })
+    Event::Mapping(Mapping { process: ProcessId(process), index, ..Mapping::default() })
 }
 
 fn samples(process: u64, mapping: Option<u32>) -> Event {
-    Event::Batch(Batch {
-        process: ProcessId(process),
-        period_nano: 1,
-        threads: vec![Thread::default()],
-        locations: vec![Location::Native { mapping, address: 1 }],
-        stacks: vec![Stack { locations: vec![0], ..Stack::default() }],
-        samples: vec![Sample::default()],
-        ..Batch::default()
-    })
+    let locations = vec![Location::Native { mapping, address: 1 }];
+    Event::Batch(Batch { process: ProcessId(process), locations, ..batch() })
 }
 
 /// Guarantees: events are rejected before the sampler is ready, about processes that are not attached or unknown

@@ -10,9 +10,9 @@ use crate::runtime::{MAX_FOLDERS, MAX_FUNCTIONS, MAX_TEXT};
 
 /// The state, from messages sent and received so far, that decides which events are allowed next.
 #[derive(Debug, Default)]
-pub struct Checker {
+pub struct PacketChecker {
     /// What was requested, by target. A removed target stays here, since events about it may still arrive.
-    targets: HashMap<TargetId, Asked>,
+    targets: HashMap<TargetId, RequestedData>,
     attached: HashMap<ProcessId, Announced>,
     /// The smallest id that the next process may have.
     next: u64,
@@ -21,7 +21,7 @@ pub struct Checker {
 
 /// What was requested for the processes of a target.
 #[derive(Debug)]
-struct Asked {
+struct RequestedData {
     /// The names of environment variables.
     environment: Vec<String>,
     /// The number of thread attributes.
@@ -39,12 +39,13 @@ struct Announced {
     text: usize,
 }
 
-impl Checker {
+impl PacketChecker {
     /// Records a command, before it is sent.
     pub fn note(&mut self, command: &Command) {
         if let Command::Watch(target) = command {
             let thread_attributes = u32::try_from(target.thread_attributes.len()).unwrap_or(u32::MAX);
-            self.targets.insert(target.id, Asked { environment: target.environment.clone(), thread_attributes });
+            self.targets
+                .insert(target.id, RequestedData { environment: target.environment.clone(), thread_attributes });
         }
     }
 
@@ -139,7 +140,7 @@ impl Checker {
         self.attached.get_mut(&process).ok_or(Violation::UnknownProcess(process.0))
     }
 
-    fn target(&self, target: TargetId) -> Result<&Asked, Violation> {
+    fn target(&self, target: TargetId) -> Result<&RequestedData, Violation> {
         self.targets.get(&target).ok_or(Violation::UnknownTarget(target.0))
     }
 }

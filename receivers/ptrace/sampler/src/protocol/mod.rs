@@ -6,7 +6,7 @@
 //! * A packet has at most [`MAX_PACKET`] bytes and at most one file. Longer batches are split into packets that are
 //!   each complete ([`split()`]), so the owner never has to keep a part of a message until the rest arrives.
 //! * The owner trusts no packet. The sampler reads files and memory that targets wrote, and a target may have taken it
-//!   over. [`decode_event`] checks each packet by itself (lengths, counts, indices, kinds of files), [`Checker`]
+//!   over. [`decode_event`] checks each packet by itself (lengths, counts, indices, kinds of files), [`PacketChecker`]
 //!   checks it against the packets before. If a packet breaks a rule, the sampler process is killed.
 //! * Decoding a packet costs the owner at most 50 times the packet's length, and an accepted event takes about a MiB
 //!   at most.
@@ -20,7 +20,7 @@ pub mod socket;
 mod split;
 mod texts;
 
-pub use check::Checker;
+pub use check::PacketChecker;
 pub use decode::{decode_command, decode_event};
 pub use encode::{Outgoing, encode_command, encode_event};
 pub use split::{split, split_functions};

@@ -19,7 +19,7 @@ const MOST_FILES: usize = 253;
 
 /// The result of receiving.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReceivedPacket {
     /// A packet.
     Packet {
         /// Its bytes.
@@ -97,7 +97,7 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>,
 /// # Errors
 ///
 /// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and the errors of the system call.
-pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<ReceivedPacket> {
     let mut bytes = vec![0; MAX_PACKET];
     // Room for the maximum number of descriptors in a packet: all that arrive have to be visible here so that they can
     // be closed.
@@ -106,8 +106,8 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
     let message = match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
         Ok(message) => message,
-        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Again),
-        Err(Errno::ECONNRESET) => return Ok(Received::End),
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(ReceivedPacket::Again),
+        Err(Errno::ECONNRESET) => return Ok(ReceivedPacket::End),
         Err(error) => return Err(error.into()),
     };
     let mut files = Vec::new();
@@ -128,11 +128,11 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
         return Err(invalid("a packet comes with more than one file"));
     }
     if length == 0 {
-        return Ok(Received::End);
+        return Ok(ReceivedPacket::End);
     }
     bytes.truncate(length);
     bytes.shrink_to_fit();
-    Ok(Received::Packet { bytes, file: files.pop().map(File::from), lost_file })
+    Ok(ReceivedPacket::Packet { bytes, file: files.pop().map(File::from), lost_file })
 }
 
 fn adopt(number: RawFd) -> OwnedFd {

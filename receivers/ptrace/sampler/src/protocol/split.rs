@@ -36,7 +36,7 @@ fn size(batch: &Batch) -> usize {
 fn part(whole: &Batch, samples: &[Sample]) -> Batch {
     let mut part = whole.emptied();
     let lengths = [whole.threads.len(), whole.locations.len(), whole.stacks.len(), whole.contexts.len()];
-    let [mut threads, mut locations, mut stacks, mut contexts] = lengths.map(|length| Moved(vec![0; length]));
+    let [mut threads, mut locations, mut stacks, mut contexts] = lengths.map(|length| NewIndices(vec![0; length]));
     for sample in samples {
         let thread = threads.place(sample.thread, &whole.threads, &mut part.threads, Thread::clone);
         let stack = stacks.place(sample.stack, &whole.stacks, &mut part.stacks, |stack| {
@@ -62,9 +62,9 @@ fn shortened(stack: &Stack, place: impl FnMut(u32) -> Option<u32>) -> Stack {
 }
 
 /// For each entry in a table of the whole batch: its index in the part's table plus 1, or 0 if it is not there.
-struct Moved(Vec<u32>);
+struct NewIndices(Vec<u32>);
 
-impl Moved {
+impl NewIndices {
     /// The index of an entry in the part's table; adds the entry if it is not there yet.
     fn place<T>(&mut self, index: u32, whole: &[T], part: &mut Vec<T>, copy: impl FnOnce(&T) -> T) -> Option<u32> {
         let (entry, place) = (whole.get(index as usize)?, self.0.get_mut(index as usize)?);

@@ -8,7 +8,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use super::socket::{Received, pair, receive, send};
+use super::socket::{ReceivedPacket, pair, receive, send};
 use super::*;
 use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_VALUE};
 use crate::message::{
@@ -25,7 +25,7 @@ fn travel(event: Event) -> Event {
     assert!(packet.bytes.len() <= MAX_PACKET);
     send(sampler.as_fd(), &packet.bytes, packet.descriptor()).unwrap();
     match receive(owner.as_fd()).unwrap() {
-        Received::Packet { bytes, file, .. } => decode_event(&bytes, file).unwrap(),
+        ReceivedPacket::Packet { bytes, file, .. } => decode_event(&bytes, file).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -159,9 +159,8 @@ fn process() -> Process {
         arguments: vec!["x".into(), String::new()],
         user: 1000,
         control_group: Some("/a".into()),
-        container: None,
         environment: vec![("A".into(), "b".into())],
-        root: None,
+        ..Process::default()
     }
 }
 
@@ -466,8 +465,8 @@ fn the_end_comes_last() {
     let (owner, sampler) = pair().unwrap();
     send(sampler.as_fd(), b"last", None).unwrap();
     drop(sampler);
-    assert!(matches!(receive(owner.as_fd()).unwrap(), Received::Packet { bytes, .. } if bytes == b"last"));
-    assert!(matches!(receive(owner.as_fd()).unwrap(), Received::End));
+    assert!(matches!(receive(owner.as_fd()).unwrap(), ReceivedPacket::Packet { bytes, .. } if bytes == b"last"));
+    assert!(matches!(receive(owner.as_fd()).unwrap(), ReceivedPacket::End));
     assert!(send(owner.as_fd(), b"x", None).is_err());
 }
 

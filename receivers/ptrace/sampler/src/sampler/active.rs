@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-pub(super) use self::account::Found;
+pub(super) use self::account::FoundStack;
 pub(super) use self::look::{BlockedAt, Look, Passive};
 use self::pooled::Pool;
 pub(super) use self::tick::TickStart;
 use self::waits::Waits;
-pub(super) use self::waits::{ByRecords, PreemptedWait, Recording, Standing};
+pub(super) use self::waits::{PreemptedWait, RecordedState, Recording, WaitStack};
 use super::attached::Attached;
-use super::batch::Builder;
-use super::budget::Budget;
-use super::contexts::{Contexts, Worked};
+use super::batch::BatchBuilder;
+use super::budget::SamplingBudget;
+use super::contexts::{ProcessContexts, Worked};
 use super::coverage::{THREADS, Usage};
 use super::events::ASKED_AGAIN;
 use super::interpreters::Interpreted;
-use super::processors::{Machine, Review};
-use super::rings::{Board, ReadProcess, Subject};
+use super::processors::{MachineUsage, Review};
+use super::rings::{Board, ReadProcess, ReadThread};
 use super::states::{Concern, Watch};
 use super::stop_rules::StopRules;
 use super::thread_event::DutyCycle;
@@ -82,7 +82,7 @@ pub(super) struct Active {
     /// The slot of the last tick. Slots are the periods of the schedule.
     slot: u64,
     thread_lister: ThreadLister,
-    budget: Budget,
+    budget: SamplingBudget,
     /// Until this slot the budget is not charged, because many threads were found at once.
     free_until: u64,
     /// Until this slot that exception is not granted again.
@@ -101,7 +101,7 @@ pub(super) struct Active {
     goes_on_until: u64,
     /// The description of the process for readers, and the generation of its address space.
     read_process: Option<(u64, Arc<ReadProcess>)>,
-    batch: Builder,
+    batch: BatchBuilder,
     waits: Waits,
     pool: Pool,
     /// The same moment on both clocks. Times within a batch are computed from it, so they never go backwards, even if
@@ -130,7 +130,7 @@ impl Active {
             began: now,
             slot: 0,
             thread_lister: ThreadLister::new(now),
-            budget: Budget::new(&settings, now),
+            budget: SamplingBudget::new(&settings, now),
             free_until: 0,
             no_more_free_until: 0,
             unseen: None,
@@ -142,7 +142,7 @@ impl Active {
             pool: Pool::default(),
             goes_on_until: 0,
             read_process: None,
-            batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
+            batch: BatchBuilder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
             epoch: report::epoch(),
             flush_due: now + report::FLUSH,
@@ -272,7 +272,7 @@ impl Active {
         if before && !self.attached.interpreters.is_empty() {
             // Events of processors wake no readers, so the coverage has to be reviewed; and the known stacks of waiting
             // threads have no frames of the new interpreters.
-            self.review.hasten();
+            self.review.make_due();
             for thread in &mut self.threads {
                 thread.blocked.unwound = None;
                 thread.recording.iter_mut().for_each(|recording| recording.look_again());
@@ -301,7 +301,7 @@ impl Active {
         self.threads[index].goes_on_until = self.goes_on_until;
         // Events of processors wake no readers.
         if matches!(self.watch, Watch::Group | Watch::Machine) {
-            self.review.hasten();
+            self.review.make_due();
         }
     }
 
@@ -334,7 +334,7 @@ impl Active {
         let Some((_, process)) = &self.read_process else { return };
         let (Attached { files, contexts, .. }, slot) = (&self.attached, self.slot);
         let contexts = contexts.is_read().then_some(contexts);
-        let generation = contexts.map(Contexts::generation);
+        let generation = contexts.map(ProcessContexts::generation);
         let thread = &mut self.threads[index];
         let (key, goes_on) = (thread.key(files, slot), thread.goes_on(slot));
         let is_known = thread.subject.as_ref().is_some_and(|subject| {
@@ -344,7 +344,7 @@ impl Active {
         });
         if !is_known && let Some(event) = &thread.event {
             let contexts = contexts.map(|contexts| (contexts.clone(), Mutex::default()));
-            let subject = Subject { process: Arc::clone(process), key, events: event.files(), goes_on, contexts };
+            let subject = ReadThread { process: Arc::clone(process), key, events: event.files(), goes_on, contexts };
             let subject = Arc::new(subject);
             board.show(thread.id(), &subject);
             thread.subject = Some(subject);
@@ -454,7 +454,7 @@ impl Active {
     }
 
     /// The use of the processors since the last call.
-    pub(super) fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
+    pub(super) fn usage(&mut self, machine: &MachineUsage, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
         self.review.usage(self.attached.files.pid(), self.threads.len(), switches, machine, now)

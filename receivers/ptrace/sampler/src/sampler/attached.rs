@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::contexts::Contexts;
+use super::contexts::ProcessContexts;
 use super::interpreters::SharedInterpreters;
 use crate::address_space::{AddressSpace, History, MapsEntry};
 use crate::message::{ProblemKind, ProcessId, Settings, Status};
@@ -27,7 +27,7 @@ pub(super) struct Attached {
     pub(super) space_generation: u64,
     pub(super) perf_map: Option<Growth>,
     pub(super) interpreters: SharedInterpreters,
-    pub(super) contexts: Contexts,
+    pub(super) contexts: ProcessContexts,
     pub(super) settings: Settings,
     pub(super) status: Status,
     pub(super) reload: ReloadRequest,
@@ -49,7 +49,7 @@ impl Attached {
         if settings.interpreters {
             interpreters.set(space.runtimes());
         }
-        let mut contexts = Contexts::default();
+        let mut contexts = ProcessContexts::default();
         contexts.set_variables(space.variables());
         Self {
             id,
@@ -134,7 +134,7 @@ impl ReloadRequest {
     }
 
     /// Whether the maps have to be read again now. Returns `true` once per request, and not too often.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
         if !self.wanted || now < self.due {
             return false;
         }

@@ -14,7 +14,7 @@ const MOST_ATTRIBUTES: usize = 2 << 20;
 
 /// The batch of a process that is being filled.
 #[derive(Debug)]
-pub(super) struct Builder {
+pub(super) struct BatchBuilder {
     batch: Batch,
     locations: Map<Location>,
     stacks: Map<Stack>,
@@ -32,7 +32,7 @@ pub(super) struct BatchEntry {
     index: u32,
 }
 
-impl Builder {
+impl BatchBuilder {
     pub(super) fn new(process: ProcessId, period_nano: u64, mode: Mode) -> Self {
         Self {
             batch: Batch { process, period_nano, mode, ..Batch::default() },
@@ -101,7 +101,7 @@ impl Builder {
         })
     }
 
-    /// Adds a sample. Returns its index, for [`Builder::extend`].
+    /// Adds a sample. Returns its index, for [`BatchBuilder::extend`].
     pub(super) fn add_sample(&mut self, sample: Sample) -> u32 {
         self.batch.samples.push(sample);
         index(self.batch.samples.len() - 1)
@@ -162,7 +162,7 @@ mod tests {
     /// the next batch starts empty.
     #[test]
     fn interning() {
-        let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);
+        let mut builder = BatchBuilder::new(ProcessId(3), 10, Mode::Wall);
         let location = |address| Location::Native { mapping: Some(1), address };
         let first = builder.add_stack(Trust::Complete, &[location(1), location(2)]);
         let second = builder.add_stack(Trust::Complete, &[location(2)]);

@@ -20,7 +20,7 @@ const HELPING: f64 = 0.25;
 
 /// The budgets of one process.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct SamplingBudget {
     max_cpu: f64,
     max_stopped: f64,
     since: Instant,
@@ -32,7 +32,7 @@ pub(super) struct Budget {
     calm: u32,
 }
 
-impl Budget {
+impl SamplingBudget {
     pub(super) fn new(settings: &Settings, now: Instant) -> Self {
         Self {
             max_cpu: settings.max_cpu,
@@ -152,8 +152,8 @@ mod tests {
         let mut now = Instant::now();
         let window = Duration::from_millis(500);
         let settings = Settings { max_cpu: 0.1, max_stopped: 0.02, ..Settings::default() };
-        let mut budget = Budget::new(&settings, now);
-        let mut review = |budget: &mut Budget, cpu: u64, stopped: u64| {
+        let mut budget = SamplingBudget::new(&settings, now);
+        let mut review = |budget: &mut SamplingBudget, cpu: u64, stopped: u64| {
             now += window;
             assert!(budget.is_due(now, window));
             budget.spend(Duration::from_millis(cpu));

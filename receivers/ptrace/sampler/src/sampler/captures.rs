@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::active::{Active, Found, PreemptedWait, Standing};
+use super::active::{Active, FoundStack, PreemptedWait, WaitStack};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
 use super::evidence::Proof;
-use super::interpreters::{AtSample, Interpreted, Named, UNSTOPPED, WHILE_STOPPED};
+use super::interpreters::{AtSample, Interpreted, NamedFrames, UNSTOPPED, WHILE_STOPPED};
 use super::pending_stops::PendingStop;
-use super::rings::{Reading, Sampled};
+use super::rings::{MemoryReading, RunningSample};
 use super::stack_unwinder::StackUnwinder;
 use crate::arch::{self, RawRegisters};
 use crate::message::{Location, ProcessId, Trust, read_class};
@@ -73,7 +73,7 @@ enum CapturedStack {
 ///
 /// This happens when a program starts or loads a library: it runs code that was mapped a moment ago.
 #[derive(Debug)]
-pub(super) struct Unknown {
+pub(super) struct UnknownCodeStack {
     process: ProcessId,
     sample: BatchEntry,
     trust: Trust,
@@ -82,7 +82,7 @@ pub(super) struct Unknown {
     pieces: StackPieces,
     interpreted: Interpreted,
     /// The result of naming the unwound part.
-    named: Named,
+    named: NamedFrames,
     copied: Option<Instant>,
     ran_on_since: Option<Instant>,
 }
@@ -91,12 +91,12 @@ pub(super) struct Unknown {
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     pub(super) waiting: VecDeque<Captured>,
-    unknown: Vec<Unknown>,
+    unknown: Vec<UnknownCodeStack>,
     pub(super) spare: Vec<StackPieces>,
 }
 
 /// The result of taking registers and stack from a stopped thread.
-pub(super) enum Taken {
+pub(super) enum StopCapture {
     /// Its stack is unwound, or waits to be.
     Stack,
     /// It is a 32-bit thread.
@@ -108,14 +108,14 @@ pub(super) enum Taken {
 impl Captures {
     /// Takes registers and stack from a stopped thread and releases it. The length of the stop is counted from `since`,
     /// a moment before the stop was noticed.
-    pub(super) fn take(
+    pub(super) fn capture_stopped(
         &mut self,
         process: &mut Active,
         stopped: StoppedThread,
         stop: PendingStop,
         since: Instant,
         unwinder: &mut StackUnwinder,
-    ) -> Taken {
+    ) -> StopCapture {
         let thread = stopped.thread();
         let raw = stopped.registers();
         let captured = match &raw {
@@ -127,9 +127,9 @@ impl Captures {
         process.count_stop(thread, end.saturating_duration_since(since));
         self.waiting.extend(captured);
         match raw {
-            _ if !lives => Taken::Killed,
-            Ok(None) => Taken::Architecture,
-            _ => Taken::Stack,
+            _ if !lives => StopCapture::Killed,
+            Ok(None) => StopCapture::Architecture,
+            _ => StopCapture::Stack,
         }
     }
 
@@ -219,13 +219,13 @@ impl Captures {
     pub(super) fn take_sample(
         &mut self,
         (process, space_generation): (ProcessId, u64),
-        sample: Sampled,
+        sample: RunningSample,
         period_nano: u64,
         preempted: Option<PreemptedWait>,
     ) {
         let User::Registers(registers) = sample.user else { return self.spare.push(sample.pieces) };
         let (interpreted, worked, proof, read) = match sample.read {
-            Some(Reading { interpreted, worked, proof, behind, held }) => {
+            Some(MemoryReading { interpreted, worked, proof, behind, held }) => {
                 (Some(interpreted), worked.filter(|_| proof.holds()), proof, Some((behind, held)))
             }
             None => (None, None, Proof::None, None),
@@ -311,7 +311,7 @@ impl Captures {
         let mut memory = pieces.as_mut().map(StackPieces::copied);
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, copied, ran_on_since });
         let named = name(process, &mut outcome, &interpreted, at_sample, unwinder, locations);
-        let standing = || Standing::new(outcome.trust, locations, named, None);
+        let standing = || WaitStack::new(outcome.trust, locations, named, None);
         if let Some(preempted) = captured.preempted {
             if let Some(index) = index.filter(|_| outcome.unknown_code.is_none()) {
                 process.place_preempted_wait(index, &preempted, &unwinder.frames, standing);
@@ -319,7 +319,7 @@ impl Captures {
             return self.spare.extend(pieces);
         }
         if let Some(index) = index.filter(|_| !captured.stopped) {
-            process.saw_calls(index, &unwinder.frames, standing);
+            process.keep_calls(index, &unwinder.frames, standing);
         }
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
@@ -331,7 +331,7 @@ impl Captures {
         if let Some(index) = index {
             // The stored stack of the blocked thread was unwound with fewer registers than this one.
             process.threads[index].blocked.unwound = None;
-            let found = Found { trust: outcome.trust, locations, worked: &worked, at: captured.at };
+            let found = FoundStack { trust: outcome.trust, locations, worked: &worked, at: captured.at };
             sample = if captured.blocked {
                 process.account_met_blocked(index, found)
             } else {
@@ -341,7 +341,7 @@ impl Captures {
         match (sample, pieces) {
             (Some(sample), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
                 let Captured { registers, kernel, .. } = captured;
-                self.unknown.push(Unknown {
+                self.unknown.push(UnknownCodeStack {
                     process: process.attached.id,
                     sample,
                     trust: outcome.trust,
@@ -367,7 +367,7 @@ impl Captures {
     pub(super) fn retry(
         &mut self,
         process: &mut Active,
-        mut unknown: Unknown,
+        mut unknown: UnknownCodeStack,
         unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
     ) {
@@ -377,7 +377,7 @@ impl Captures {
             self.unknown.push(unknown);
             return;
         }
-        let Unknown { copied, ran_on_since, .. } = unknown;
+        let UnknownCodeStack { copied, ran_on_since, .. } = unknown;
         let at_sample = AtSample { memory: &mut unknown.pieces.copied(), copied, ran_on_since };
         let named = name(process, &mut outcome, &unknown.interpreted, Some(at_sample), unwinder, locations);
         locations.splice(..0, unknown.kernel.iter().copied());
@@ -417,7 +417,7 @@ impl Captures {
     }
 
     /// Takes the stacks of a process that ended in unknown code.
-    pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
+    pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<UnknownCodeStack> {
         self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
 }
@@ -430,7 +430,7 @@ fn name(
     at_sample: Option<AtSample<'_>>,
     unwinder: &StackUnwinder,
     locations: &mut Vec<Location>,
-) -> Named {
+) -> NamedFrames {
     let is_copied = at_sample.as_ref().is_some_and(|at| at.copied.is_some());
     let mut named = unwinder.name(process, outcome, interpreted, false, at_sample, locations);
     if is_copied && outcome.needs_memory.is_some() {

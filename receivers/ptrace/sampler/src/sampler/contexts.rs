@@ -30,7 +30,7 @@ const PLACES_ALLOWANCE: Allowance = Allowance { reads: 128, bytes: 1024 };
 
 /// The variables through which one process publishes contexts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Contexts {
+pub(super) struct ProcessContexts {
     variables: Vec<Variable>,
     places: Vec<Place>,
     /// The schema of the records; `None` until the process publishes one.
@@ -95,7 +95,7 @@ impl ContextHistory {
     }
 }
 
-impl Contexts {
+impl ProcessContexts {
     pub(super) fn set_variables(&mut self, variables: &[Variable]) {
         if self.variables != variables {
             self.variables = variables.iter().take(PLACES).cloned().collect();

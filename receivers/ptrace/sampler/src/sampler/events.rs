@@ -13,18 +13,18 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::active::Active;
 use super::captures::MOST_CAPTURED;
 use super::ledger::Next;
-use super::processors::{Machine, Processors};
-use super::reader::Reader;
-use super::rings::{Board, Happened, Item, Sampled, SharedRing, What};
+use super::processors::{MachineUsage, Processors};
+use super::reader::SampleReader;
+use super::rings::{Board, RingItem, RunningSample, SharedRing, ThreadChange, ThreadChangeKind};
 use super::run::Engine;
 use super::states::{Concern, Watch};
-use super::thread_event::{Files, ThreadEvent};
+use super::thread_event::{EventFiles, ThreadEvent};
 use crate::message::{Level, ProblemKind, Stops};
 use crate::os::signal::Waker;
 use crate::os::time;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::{
-    Failure, Kernel, Lack, Opened, Opener, Subject, next_right, online_processors, open, write_into,
+    EventSubject, KernelOpener, Lack, OpenFailure, Opened, Opener, next_right, online_processors, open, write_into,
 };
 use crate::perf::record::User;
 use crate::threads::is_for_an_event;
@@ -40,7 +40,7 @@ type Answer = (Level, Vec<(Level, Errno)>);
 
 /// How a thread's event samples.
 #[derive(Debug, Clone, Copy)]
-struct Sampling {
+struct EventSampling {
     /// Nanoseconds before the first sample, and on average between the others.
     first: u64,
     others: u64,
@@ -59,7 +59,7 @@ pub(super) struct Events {
     epoll: Epoll,
     /// The rings into which events of threads write, one for each processor.
     rings: Vec<Arc<SharedRing>>,
-    readers: Vec<Reader>,
+    readers: Vec<SampleReader>,
     /// Until when readers are kept although they have nothing to read.
     readers_until: Option<Instant>,
     pub(super) board: Arc<Board>,
@@ -67,14 +67,14 @@ pub(super) struct Events {
     /// For each ring with records left for its reader in the last tick: how often the reader had emptied it by then.
     waited: Vec<Option<u64>>,
     pub(super) processors: Vec<Processors>,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineUsage,
     pub(super) buffer: Vec<u8>,
 }
 
 impl Events {
     /// `waker` wakes the sampling thread.
     pub(super) fn new(waker: Option<Waker>) -> Result<Self, Errno> {
-        Self::with(Box::new(Kernel), waker)
+        Self::with(Box::new(KernelOpener), waker)
     }
 
     fn with(opener: Box<dyn Opener>, waker: Option<Waker>) -> Result<Self, Errno> {
@@ -88,7 +88,7 @@ impl Events {
             waker,
             waited: Vec::new(),
             processors: Vec::new(),
-            machine: Machine::default(),
+            machine: MachineUsage::default(),
             buffer: Vec::new(),
         })
     }
@@ -105,16 +105,16 @@ impl Events {
     }
 
     /// The ring of a processor; opened if it is not open yet.
-    fn ring(&mut self, processor: u32) -> Result<&SharedRing, Failure> {
+    fn ring(&mut self, processor: u32) -> Result<&SharedRing, OpenFailure> {
         let known = self.rings.iter().position(|ring| ring.processor == processor);
         let index = match known {
             Some(index) => index,
             None => {
                 let ring = SharedRing::open(&*self.opener, processor)?;
                 if !is_for_an_event(ring.event().as_raw_fd()) {
-                    return Err(Failure::Exhausted(Lack::Descriptors));
+                    return Err(OpenFailure::Exhausted(Lack::Descriptors));
                 }
-                self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::of_other(error)))?;
+                self.wait_for(ring.event()).map_err(|error| OpenFailure::Exhausted(Lack::of_other(error)))?;
                 self.rings.push(Arc::new(ring));
                 self.rings.len() - 1
             }
@@ -123,23 +123,23 @@ impl Events {
     }
 
     /// Opens an event for a thread.
-    fn open(&mut self, thread: u32, sampling: Sampling) -> Result<(ThreadEvent, Answer), Failure> {
-        let Sampling { first, others, from, given, wakes } = sampling;
-        let (mut files, mut level, mut reasons) = (Files::default(), from, Vec::new());
+    fn open(&mut self, thread: u32, sampling: EventSampling) -> Result<(ThreadEvent, Answer), OpenFailure> {
+        let EventSampling { first, others, from, given, wakes } = sampling;
+        let (mut files, mut level, mut reasons) = (EventFiles::default(), from, Vec::new());
         for processor in online_processors().unwrap_or_else(|_| vec![0]) {
             let Opened { event, level: opened, refused } =
                 open(&*self.opener, (thread, Some(processor)), first, level, !wakes)?;
             level = opened;
             reasons.extend(refused);
-            let subject = Subject::Thread { thread, processor: Some(processor) };
+            let subject = EventSubject::Thread { thread, processor: Some(processor) };
             let switches =
                 if level < Level::Kernel { None } else { self.opener.open(&EventAttr::of_switches(), subject).ok() };
             let ring = self.ring(processor)?;
             let into = |event: BorrowedFd<'_>| {
                 if !is_for_an_event(event.as_raw_fd()) {
-                    return Err(Failure::Exhausted(Lack::Descriptors));
+                    return Err(OpenFailure::Exhausted(Lack::Descriptors));
                 }
-                write_into(event, ring.event()).map_err(|error| Failure::Exhausted(Lack::of_other(error)))
+                write_into(event, ring.event()).map_err(|error| OpenFailure::Exhausted(Lack::of_other(error)))
             };
             into(event.as_fd())?;
             files.samples.push((processor, event));
@@ -158,7 +158,7 @@ impl Events {
         self.readers_until = Some(now + READERS_IDLE);
         let Some(ring) = self.rings.iter().find(|ring| ring.processor == processor && !ring.is_read()) else { return };
         // A record wakes either the reader or the sampling thread, not both.
-        if let Ok(reader) = Reader::start(Arc::clone(ring), Arc::clone(&self.board), self.waker) {
+        if let Ok(reader) = SampleReader::start(Arc::clone(ring), Arc::clone(&self.board), self.waker) {
             self.epoll.delete(ring.event()).ok();
             self.readers.push(reader);
         }
@@ -178,12 +178,12 @@ impl Events {
     }
 
     /// Takes the items that readers have passed on, and those in the other rings.
-    fn take_items(&mut self, spare: &mut Vec<crate::stack_copy::StackPieces>, items: &mut Vec<Item>, all: bool) {
+    fn take_items(&mut self, spare: &mut Vec<crate::stack_copy::StackPieces>, items: &mut Vec<RingItem>, all: bool) {
         self.waited.resize(self.rings.len(), None);
         for (ring, waited) in self.rings.iter().zip(&mut self.waited) {
             // A reader empties its ring as soon as it gets a processor. If that takes longer than a tick, the sampling
             // thread does it.
-            *waited = ring.take(&self.board, (*waited, all), spare, &mut self.buffer, items);
+            *waited = ring.drain_for_tick(&self.board, (*waited, all), spare, &mut self.buffer, items);
         }
         self.board.exchange(spare);
     }
@@ -208,22 +208,22 @@ impl Engine<'_> {
         process.asked_again = now + ASKED_AGAIN;
         let (level, refused) = match answer {
             Ok(answer) => answer,
-            Err(Failure::Refused(refused)) => (Level::None, refused),
+            Err(OpenFailure::Refused(refused)) => (Level::None, refused),
             // It is still unknown what the kernel permits, and that is no reason to stop threads.
-            Err(Failure::Exhausted(lack)) => {
+            Err(OpenFailure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
                     process.watch = Watch::Not;
                 }
                 return self.lack(index, lack);
             }
-            Err(Failure::Ended) => return,
+            Err(OpenFailure::Ended) => return,
         };
         let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
         // The second condition: earlier the question failed for lack of descriptors or the like, and now the kernel has
         // answered that it permits nothing.
         if is_new
             || (level == process.attached.status.level
-                && process.watch != Watch::of(level, process.attached.settings.stops))
+                && process.watch != Watch::for_level(level, process.attached.settings.stops))
         {
             self.change_watch(index, level, now);
         }
@@ -242,13 +242,13 @@ impl Engine<'_> {
 
     /// Opens an event for the first thread that has not ended, and closes it again. Returns the result; `None` if there
     /// is no such thread.
-    fn ask_for_events(&mut self, index: usize) -> Option<Result<Answer, Failure>> {
+    fn ask_for_events(&mut self, index: usize) -> Option<Result<Answer, OpenFailure>> {
         let process = &self.processes[index];
-        let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
+        let Some(events) = &mut self.events else { return Some(Err(OpenFailure::Refused(Vec::new()))) };
         let period = process.event_period();
-        let sampling = Sampling { first: period, others: period, from: Level::Kernel, given: 0, wakes: false };
+        let sampling = EventSampling { first: period, others: period, from: Level::Kernel, given: 0, wakes: false };
         let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), sampling));
-        answers.find(|answer| !matches!(answer, Err(Failure::Ended))).map(|answer| answer.map(|(_, answer)| answer))
+        answers.find(|answer| !matches!(answer, Err(OpenFailure::Ended))).map(|answer| answer.map(|(_, answer)| answer))
     }
 
     /// Switches to sampling running threads at this level.
@@ -258,7 +258,7 @@ impl Engine<'_> {
         }
         let process = &mut self.processes[index];
         process.attached.status.level = level;
-        process.watch = Watch::of(level, process.attached.settings.stops);
+        process.watch = Watch::for_level(level, process.attached.settings.stops);
     }
 
     /// Reports that some threads have no event although the kernel permits it, so that only the amount of their running
@@ -297,7 +297,7 @@ impl Engine<'_> {
         if state.event.is_some() || state.duty_cycle.is_away(now) {
             return false;
         }
-        let sampling = Sampling {
+        let sampling = EventSampling {
             first: state.duty_cycle.first(others),
             others,
             from: watch.level(),
@@ -310,9 +310,9 @@ impl Engine<'_> {
                 process.begin_recording(thread, now);
                 process.show(thread, &events.board);
             }
-            Err(Failure::Ended) => {}
-            Err(Failure::Refused(_)) => self.permitted_less(index, now),
-            Err(Failure::Exhausted(lack)) => {
+            Err(OpenFailure::Ended) => {}
+            Err(OpenFailure::Refused(_)) => self.permitted_less(index, now),
+            Err(OpenFailure::Exhausted(lack)) => {
                 self.lack(index, lack);
                 return true;
             }
@@ -346,7 +346,9 @@ impl Engine<'_> {
         let mut items = std::mem::take(&mut self.items);
         let began = time::thread_cpu();
         events.take_items(&mut self.captures.spare, &mut items, all);
-        let switches = items.iter().filter(|item| matches!(item, Item::Happened(Happened { what: What::In, .. })));
+        let switches = items
+            .iter()
+            .filter(|item| matches!(item, RingItem::Changed(ThreadChange { what: ThreadChangeKind::In, .. })));
         let (switches, now) = (switches.count(), Instant::now());
         for item in items.drain(..) {
             self.take_item(item, now);
@@ -356,29 +358,29 @@ impl Engine<'_> {
         self.drain_processors();
     }
 
-    fn take_item(&mut self, item: Item, now: Instant) {
+    fn take_item(&mut self, item: RingItem, now: Instant) {
         let sample = match item {
-            Item::Sample(sample) => sample,
-            Item::Resumed(sample) => return self.resumed(sample),
-            Item::Leaving(left) => {
+            RingItem::Sample(sample) => sample,
+            RingItem::Resumed(sample) => return self.resumed(sample),
+            RingItem::Leaving(left) => {
                 if let Some(process) = self.with_pid(left.process) {
-                    process.leaves(left.thread, left.at, left.registers, &left.stack);
+                    process.note_leaving(left.thread, left.at, left.registers, &left.stack);
                 }
                 return;
             }
-            Item::Happened(happened) => {
+            RingItem::Changed(happened) => {
                 if let Some(process) = self.with_pid(happened.process) {
-                    process.happened(happened);
+                    process.note_switch(happened);
                 }
                 return;
             }
-            Item::Mapped { process, at, entry } => {
+            RingItem::Mapped { process, at, entry } => {
                 if let Some(process) = self.with_pid(process) {
                     process.attached.mapped(at, entry);
                 }
                 return;
             }
-            Item::Missing(shortfall) => {
+            RingItem::Missing(shortfall) => {
                 // It is not known whose records were lost, so they are counted for each process with events of threads.
                 let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
                 let processes = self.processes.iter_mut().filter(of_threads);
@@ -392,7 +394,7 @@ impl Engine<'_> {
         let thread = process.find(sample.thread);
         let event = thread.and_then(|thread| process.threads[thread].event.as_mut());
         let period_nano = event.map(|event| {
-            event.took(sample.processor);
+            event.count_sample(sample.processor);
             event.period()
         });
         let period_nano = period_nano.unwrap_or_else(|| process.event_period());
@@ -410,7 +412,7 @@ impl Engine<'_> {
     }
 
     /// Takes the sample of a thread that has resumed after being preempted.
-    fn resumed(&mut self, sample: Sampled) {
+    fn resumed(&mut self, sample: RunningSample) {
         let process = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process);
         let preempted = process.and_then(|process| {
             let thread = process.find(sample.thread)?;
@@ -435,7 +437,7 @@ impl Engine<'_> {
         let Some(event) = &mut thread.event else { return };
         event.arm(|processor| {
             let ring = events.rings.iter().find(|ring| ring.processor == processor)?;
-            let subject = Subject::Thread { thread: id, processor: Some(processor) };
+            let subject = EventSubject::Thread { thread: id, processor: Some(processor) };
             let event = events.opener.open(&EventAttr::of_resumption(), subject).ok()?;
             let fits = is_for_an_event(event.as_raw_fd()) && write_into(event.as_fd(), ring.event()).is_ok();
             fits.then_some(event)

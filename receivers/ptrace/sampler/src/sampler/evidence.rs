@@ -25,7 +25,7 @@ const CHANGED_BY_CALLS: [u8; 3] = [0, 2, 11];
 
 /// The data about the time between a sample and the end of the reading.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Evidence {
+pub(super) struct StillEvidence {
     /// How long the thread had run according to its event, in nanoseconds: at the sample, before its memory was read,
     /// and after that.
     pub(super) ran: [u64; 3],
@@ -61,7 +61,7 @@ impl Proof {
     }
 }
 
-impl Evidence {
+impl StillEvidence {
     /// What the evidence proves.
     pub(super) fn judge(&self) -> Proof {
         let [sampled, before, after] = self.ran;
@@ -135,8 +135,8 @@ mod tests {
     }
 
     /// A thread that was sampled in its own code, left its processor 20 us later, and ran for 5 us more by its counter.
-    fn stood() -> Evidence {
-        Evidence {
+    fn stood() -> StillEvidence {
+        StillEvidence {
             ran: [1_000, 26_000, 26_000],
             mode: CpuMode::User,
             registers: registers(),
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn proven() {
         assert_eq!(stood().judge(), Proof::Proven);
-        assert_eq!(Evidence { reader: Some(0), ..stood() }.judge(), Proof::Proven);
-        let kernel = Evidence { mode: CpuMode::Kernel, left: Some((20_000_000, registers())), ..stood() };
+        assert_eq!(StillEvidence { reader: Some(0), ..stood() }.judge(), Proof::Proven);
+        let kernel = StillEvidence { mode: CpuMode::Kernel, left: Some((20_000_000, registers())), ..stood() };
         assert_eq!(kernel.judge(), Proof::Proven);
     }
 
@@ -165,7 +165,7 @@ mod tests {
             for bit in 0..64 {
                 let mut left = registers();
                 left.set(number, left.get(number).unwrap() ^ 1 << bit);
-                let at = |mode| Evidence { mode, left: Some((20_000, left)), ..stood() }.judge().holds();
+                let at = |mode| StillEvidence { mode, left: Some((20_000, left)), ..stood() }.judge().holds();
                 assert!(!at(CpuMode::User), "{number} {bit}");
                 assert_eq!(at(CpuMode::Kernel), CHANGED_BY_CALLS.contains(&number), "{number} {bit}");
             }
@@ -176,13 +176,13 @@ mod tests {
     /// registers are the same.
     #[test]
     fn ran_again() {
-        let counted = |sampled, before, after| Evidence { ran: [sampled, before, after], ..stood() }.judge();
+        let counted = |sampled, before, after| StillEvidence { ran: [sampled, before, after], ..stood() }.judge();
         assert_eq!(counted(1_000, 26_000, 26_001), Proof::None);
         assert_eq!(counted(1_000, 33_000, 33_000), Proof::Proven);
         assert_eq!(counted(1_000, 33_001, 33_001), Proof::None);
         // A counter must not go back.
         assert_eq!(counted(27_000, 26_000, 26_000), Proof::None);
-        let late = Evidence { left: Some((LONGEST_STAY + 1, registers())), ..stood() };
+        let late = StillEvidence { left: Some((LONGEST_STAY + 1, registers())), ..stood() };
         assert_eq!(late.judge(), Proof::None);
     }
 
@@ -190,14 +190,14 @@ mod tests {
     /// ran hardly longer than usual, and was read on its processor.
     #[test]
     fn without_registers() {
-        let without = Evidence { left: None, usual: Some(5_000), ..stood() };
+        let without = StillEvidence { left: None, usual: Some(5_000), ..stood() };
         assert_eq!(without.judge(), Proof::Counted);
         for other in [
-            Evidence { usual: None, ..without },
-            Evidence { usual: Some(4_999), ..without },
-            Evidence { mode: CpuMode::Kernel, ..without },
-            Evidence { reader: Some(0), ..without },
-            Evidence { reader: None, ..without },
+            StillEvidence { usual: None, ..without },
+            StillEvidence { usual: Some(4_999), ..without },
+            StillEvidence { mode: CpuMode::Kernel, ..without },
+            StillEvidence { reader: Some(0), ..without },
+            StillEvidence { reader: None, ..without },
         ] {
             assert_eq!(other.judge(), Proof::None, "{other:?}");
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use super::captures::Taken;
+use super::captures::StopCapture;
 use super::run::Engine;
 use super::states::Concern;
 use crate::process_info;
@@ -40,17 +40,17 @@ impl Engine<'_> {
             let process = &mut self.processes[index];
             let thread = stopped.thread();
             process.stop_ended(thread);
-            let taken = self.captures.take(process, stopped, stop, self.noticed, &mut self.unwinder);
+            let taken = self.captures.capture_stopped(process, stopped, stop, self.noticed, &mut self.unwinder);
             self.noticed = Instant::now();
             match taken {
-                Taken::Stack => {}
-                Taken::Killed => {
+                StopCapture::Stack => {}
+                StopCapture::Killed => {
                     process.concern.may_be_gone();
                     self.pending_stops.insert(thread, stop);
                 }
-                Taken::Architecture => process.concern = Concern::OtherArchitecture,
+                StopCapture::Architecture => process.concern = Concern::OtherArchitecture,
             }
-            self.say_cut(index);
+            self.report_cut_call(index);
             self.current = current;
             self.make_room();
             if self.pending_stops.is_empty() {

@@ -156,7 +156,7 @@ impl Interpreters {
         copy: Option<&StackPieces>,
         interpreted: &mut Interpreted,
     ) {
-        let mut target = Memory { pieces: copy, files };
+        let mut target = CopiedOrLiveMemory { pieces: copy, files };
         // If no attempt is consistent, the one with the most frames is used.
         let mut most = Interpreted::default();
         for _ in 0..if copy.is_some() || limit < UNSTOPPED { 1 } else { ATTEMPTS } {
@@ -182,7 +182,7 @@ impl Interpreters {
 
     /// The name that an interpreter gives a thread. `is_first` if it is the first thread of its process.
     pub(super) fn thread_name(&mut self, thread: ThreadKey, is_first: bool, files: &ProcessFiles) -> Option<String> {
-        let mut target = Memory { pieces: None, files };
+        let mut target = CopiedOrLiveMemory { pieces: None, files };
         let mut instances = self.instances.iter_mut();
         instances.find_map(|(_, instance)| instance.thread_name(thread, is_first, Instant::now(), &mut target))
     }
@@ -198,19 +198,19 @@ impl Interpreters {
         stack: Stack<'_>,
         mut at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
-    ) -> Named {
+    ) -> NamedFrames {
         let (space, files) = memory;
         // A process may have both kinds: an interpreter with frames on the native stack, and one with frames elsewhere.
         self.name_native(space, files, stack.frames, at_sample.as_mut());
         let Self { instances, functions, natively, resolved, fetches, generation, .. } = self;
         let stack = Stack { named: &natively.locations, ..stack };
-        let native = Named {
+        let native = NamedFrames {
             any: !natively.locations.is_empty(),
             merged: Merged { unknown: u32::try_from(natively.unknown).unwrap_or(u32::MAX), ..Merged::default() },
             positioned: natively.positioned,
             named: natively.named,
             inlined: natively.inlined,
-            ..Named::default()
+            ..NamedFrames::default()
         };
         let Interpreted { of, captured } = interpreted;
         let mut of = of.filter(|(_, known)| known == generation).map(|(index, _)| index);
@@ -224,14 +224,14 @@ impl Interpreters {
             return native;
         };
         // Names are read from memory and not from the copy of the stack, which may be older.
-        let mut target = Memory { pieces: None, files };
+        let mut target = CopiedOrLiveMemory { pieces: None, files };
         instance.sampled(at_sample.as_ref().and_then(|at| at.ran_on_since), Instant::now());
         instance.resolve(captured, stands, &mut target, functions, resolved);
         let (evaluation, held) = (instance.evaluation(), instance.held());
         if fetches.ways.len() >= MAX_FETCHES {
             fetches.ways.clear();
         }
-        let mut lookup = Live { instance: &mut **instance, target, functions, space, fetches };
+        let mut lookup = LiveMemory { instance: &mut **instance, target, functions, space, fetches };
         let words =
             at_sample.filter(|at| at.ran_on_since.is_some()).map(|at| Words { memory: at.memory, lookup: &mut lookup });
         let mut merged = match held {
@@ -244,7 +244,7 @@ impl Interpreters {
         // Everything read for this sample is known when later samples are taken.
         instance.sampled(None, Instant::now());
         merged.unknown = merged.unknown.saturating_add(native.merged.unknown);
-        Named { any: native.any || merged.named > 0, cut: captured.cut, merged, ..native }
+        NamedFrames { any: native.any || merged.named > 0, cut: captured.cut, merged, ..native }
     }
 
     /// Names the native frames that belong to an interpreter with frames on the native stack.
@@ -260,7 +260,7 @@ impl Interpreters {
         let native = instances.iter_mut().find(|(_, instance)| instance.is_native());
         if let (Some((_, instance)), Some(at_sample)) = (native, at_sample) {
             let stack = NativeStack { frames, place: &|address| place(space, address) };
-            let mut target = Memory { pieces: None, files };
+            let mut target = CopiedOrLiveMemory { pieces: None, files };
             instance.name_native(stack, at_sample.memory, &mut target, functions, natively);
         }
     }
@@ -273,7 +273,7 @@ impl Interpreters {
 
 /// The result of naming a stack.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Named {
+pub(super) struct NamedFrames {
     /// Whether it has interpreter frames.
     pub(super) any: bool,
     /// Whether outer interpreter frames are missing.
@@ -296,15 +296,15 @@ fn place(space: &AddressSpace, address: u64) -> CodePlace {
 }
 
 /// The present memory of a process.
-struct Live<'a> {
+struct LiveMemory<'a> {
     instance: &'a mut dyn Instance,
-    target: Memory<'a>,
+    target: CopiedOrLiveMemory<'a>,
     functions: &'a mut Functions,
     space: &'a AddressSpace,
     fetches: &'a mut Fetches,
 }
 
-impl Lookup for Live<'_> {
+impl Lookup for LiveMemory<'_> {
     fn executed(&mut self, address: u64) -> Option<Executed> {
         self.instance.executed(address, &mut self.target, self.functions)
     }
@@ -351,12 +351,12 @@ impl Lookup for Live<'_> {
 }
 
 /// The memory of a process. Bytes that the copy of a stack contains are taken from there.
-struct Memory<'a> {
+struct CopiedOrLiveMemory<'a> {
     pieces: Option<&'a StackPieces>,
     files: &'a ProcessFiles,
 }
 
-impl Target for Memory<'_> {
+impl Target for CopiedOrLiveMemory<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.pieces.is_some_and(|pieces| pieces.copied_bytes(address, bytes))
             || self.files.read_memory(address, bytes) == bytes.len()

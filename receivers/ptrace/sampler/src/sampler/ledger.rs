@@ -12,7 +12,7 @@ mod placing;
 
 use std::time::{Duration, Instant};
 
-use self::placing::{Observed, Placed, Placing};
+use self::placing::{PlacedSpans, Placing, WeightedSample};
 use crate::probe::SchedStat;
 
 /// A sample may stand for up to this many times its own period, since timers come late and time slices are short.
@@ -34,7 +34,7 @@ const MOST_LATE: u64 = 1;
 
 /// A sample that has no weight yet.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct PendingSample {
     /// The sample's index in the batch.
     sample: u32,
     /// For a sample of the running thread: the running time for which it was taken, in nanoseconds. `None` if the
@@ -51,7 +51,7 @@ struct Entry {
 
 /// The parameters of settling.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct SettleRules {
     /// The time between two samples, in nanoseconds.
     pub(super) period_nano: u64,
     /// Running time, in nanoseconds, that has no samples because the thread was in the kernel, where no samples may be
@@ -101,7 +101,7 @@ pub(super) enum Next {
 
 /// What a thread did in time without a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum Unsampled {
     /// It ran, but no sample shows where.
     NotSampled,
     /// It ran in the kernel, where no samples may be taken.
@@ -127,7 +127,7 @@ pub(super) struct Settled {
     /// taken.
     pub(super) samples: Vec<(u32, Stretch)>,
     /// The time without samples.
-    pub(super) rests: Vec<(Rest, Stretch)>,
+    pub(super) rests: Vec<(Unsampled, Stretch)>,
     /// Samples of the running thread that stand for less than their period, and how much less, in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,
     /// How long the thread ran, in nanoseconds.
@@ -136,7 +136,7 @@ pub(super) struct Settled {
 
 /// The unsettled time of one thread.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct ThreadLedger {
     /// All time before this is settled.
     since: Instant,
     /// The running time and the waiting time of the kernel's counters that are settled; `None` until the counters were
@@ -154,7 +154,7 @@ pub(super) struct Ledger {
     /// When the thread was last found blocked, with its counters then, which are exact; `None` if it may have run
     /// since.
     last_blocked: Option<(Instant, SchedStat)>,
-    entries: Vec<Entry>,
+    entries: Vec<PendingSample>,
 }
 
 impl Basis {
@@ -162,7 +162,7 @@ impl Basis {
     pub(super) const COUNTERS: Self = Self::Counters { preempted_nano: 0 };
 }
 
-impl Ledger {
+impl ThreadLedger {
     /// A ledger that begins at this moment.
     pub(super) fn new(since: Instant) -> Self {
         Self {
@@ -186,11 +186,11 @@ impl Ledger {
     pub(super) fn begins(&mut self, now: Instant, sched: Option<SchedStat>) {
         self.since = now;
         self.counted = None;
-        sched.into_iter().for_each(|sched| self.saw(sched));
+        sched.into_iter().for_each(|sched| self.note_counters(sched));
     }
 
     /// Notes a reading of the counters. The first reading is the beginning of the ledger.
-    pub(super) fn saw(&mut self, sched: SchedStat) {
+    pub(super) fn note_counters(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
         self.ran = sched.run_nano;
     }
@@ -219,20 +219,26 @@ impl Ledger {
     /// A sample of the running thread was added to the batch.
     pub(super) fn on_cpu(&mut self, sample: u32, at: Instant, period_nano: u64) {
         self.last_blocked = None;
-        self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0, at: (at, at), unchanged: false });
+        self.entries.push(PendingSample {
+            sample,
+            period_nano: Some(period_nano),
+            looks: 0,
+            at: (at, at),
+            unchanged: false,
+        });
     }
 
     /// A sample of the blocked thread was added to the batch, but the thread has gone on since.
     pub(super) fn was_blocked(&mut self, sample: u32, at: Instant) {
         self.last_blocked = None;
-        self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
+        self.entries.push(PendingSample { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
     }
 
     /// A sample was added for one wait, or for several, with this total length in nanoseconds.
     pub(super) fn waited(&mut self, sample: u32, at: Instant, nano: u64) {
         self.last_blocked = None;
         let last = at.checked_add(Duration::from_nanos(nano)).unwrap_or(at);
-        self.entries.push(Entry { sample, period_nano: None, looks: nano, at: (at, last), unchanged: false });
+        self.entries.push(PendingSample { sample, period_nano: None, looks: nano, at: (at, last), unchanged: false });
     }
 
     /// The unsettled running time according to these counters, in nanoseconds. Negative if the counters are late.
@@ -258,7 +264,7 @@ impl Ledger {
                 entry.looks += 1;
                 entry.at.1 = at;
             }
-            _ => self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged }),
+            _ => self.entries.push(PendingSample { sample, period_nano: None, looks: 1, at: (at, at), unchanged }),
         }
     }
 
@@ -266,7 +272,7 @@ impl Ledger {
     /// and its counters are lost. It ended between its last observation and `now`: half of that span is counted as its
     /// life, which is right on average. If it was never found blocked, the rest of its time is left out, since it may
     /// have been anything.
-    pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
+    pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: SettleRules) -> Settled {
         let entries = std::mem::take(&mut self.entries);
         let mut is_recorded = false;
         if let Basis::Records { began, .. } = rules.basis {
@@ -293,9 +299,9 @@ impl Ledger {
             // At least the running time at the last reading of the counters.
             None => (periods.max(self.ran.saturating_sub(self.counted.map_or(self.ran, |(ran, _)| ran))), 0),
         };
-        let said_ahead = queued.min(self.ahead);
-        self.ahead -= said_ahead;
-        let queued = queued - said_ahead;
+        let reported_ahead = queued.min(self.ahead);
+        self.ahead -= reported_ahead;
+        let queued = queued - reported_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
         // The samples prove that the thread ran, even if the counters do not show it yet.
         let late = if is_recorded || rules.pooled {
@@ -310,8 +316,8 @@ impl Ledger {
         let sampled = known - in_kernel;
         let mut rest = ran.saturating_sub(known).min(wall - known);
         let mut waits = 0;
-        let said = rules.pooled || rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
-        if !said && rules.next == Next::Same {
+        let is_significant = rules.pooled || rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
+        if !is_significant && rules.next == Next::Same {
             waits = std::mem::take(&mut rest);
         }
         let (mut queue, mut blocked, mut unseen) = (0, 0, 0);
@@ -351,13 +357,13 @@ impl Ledger {
                 }
                 None => of_blocked.next(entry.looks),
             };
-            Observed { sample: entry.sample, at: entry.at, unchanged: entry.unchanged, nano }
+            WeightedSample { sample: entry.sample, at: entry.at, unchanged: entry.unchanged, nano }
         });
         let rests = [
-            (Rest::WaitingForProcessor, queue),
-            (Rest::NotSeen, unseen),
-            (Rest::InTheKernel, in_kernel),
-            (Rest::NotSampled, rest),
+            (Unsampled::WaitingForProcessor, queue),
+            (Unsampled::NotSeen, unseen),
+            (Unsampled::InTheKernel, in_kernel),
+            (Unsampled::NotSampled, rest),
         ];
         self.ended = match rules.basis {
             Basis::Counters { .. } => sched.is_none(),
@@ -371,7 +377,7 @@ impl Ledger {
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
         let observed = observed.collect();
-        let Placed { samples, rests } = placing.place(observed, &rests);
+        let PlacedSpans { samples, rests } = placing.place(observed, &rests);
         self.carried = is_recorded.then_some(waits);
         let mut settled = Settled { samples, rests, left: unused, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {

@@ -9,7 +9,7 @@ use super::ledger::Next;
 use super::run::Engine;
 use super::stack_unwinder::StackUnwinder;
 use super::states::LastSeen;
-use super::{Command, Output};
+use super::{SamplerOutput, ThreadCommand};
 use crate::message::{Detached, ProblemKind, ProcessId};
 use crate::perf_map::Growth;
 
@@ -35,14 +35,14 @@ impl Engine<'_> {
     }
 
     /// Executes a command from the handle.
-    pub(super) fn obey(&mut self, command: Command) {
+    pub(super) fn obey(&mut self, command: ThreadCommand) {
         let now = Instant::now();
         match command {
-            Command::Attach { process, files, space, settings } => {
+            ThreadCommand::Attach { process, files, space, settings } => {
                 self.current = Some(process);
                 self.attached.push(Attached::new(process, files, space, settings, now));
             }
-            Command::SetSpace(process, at, space) => {
+            ThreadCommand::SetSpace(process, at, space) => {
                 if let Some(index) = self.find(process) {
                     self.charge(process);
                     self.current = Some(process);
@@ -56,27 +56,27 @@ impl Engine<'_> {
                     self.attached[index].set_space(at, space);
                 }
             }
-            Command::SetPerfMap(process, file) => {
+            ThreadCommand::SetPerfMap(process, file) => {
                 if let Some(attached) = self.attached_mut(process) {
                     attached.perf_map = Some(Growth::new(file));
                 }
             }
-            Command::SetSchema(process, schema) => {
+            ThreadCommand::SetSchema(process, schema) => {
                 if let Some(attached) = self.attached_mut(process) {
                     attached.contexts.set_schema(schema);
                 }
             }
-            Command::Sample(process, true) => {
+            ThreadCommand::Sample(process, true) => {
                 self.switch_on(process, false, now);
             }
-            Command::Sample(process, false) => {
+            ThreadCommand::Sample(process, false) => {
                 if let Some(index) = self.find(process) {
                     self.current = Some(process);
                     let attached = self.switch_off(index);
                     self.attached.push(attached);
                 }
             }
-            Command::SampleFromStart(process, ready) => {
+            ThreadCommand::SampleFromStart(process, ready) => {
                 if let Some(index) = self.switch_on(process, true, now) {
                     self.prepare_events(index, now);
                     // The process has one thread, and its first moments must not be missed.
@@ -84,27 +84,27 @@ impl Engine<'_> {
                         self.watch_thread(index, thread);
                     }
                     let status = self.processes[index].attached.status();
-                    self.sender.send(Output::Status(status));
+                    self.sender.send(SamplerOutput::Status(status));
                 }
                 // Sending fails only if the handle has stopped waiting.
                 ready.try_send(()).ok();
             }
-            Command::Detach(process) => {
+            ThreadCommand::Detach(process) => {
                 self.current = Some(process);
                 if let Some(index) = self.find(process) {
                     self.let_go(index, Detached::Asked);
                 } else if let Some(index) = self.find_attached(process) {
                     self.attached.swap_remove(index);
-                    self.sender.send(Output::Gone { process, why: Detached::Asked });
+                    self.sender.send(SamplerOutput::Gone { process, why: Detached::Asked });
                 }
             }
-            Command::Stop => {
+            ThreadCommand::Stop => {
                 while let Some(process) = self.processes.first() {
                     self.current = Some(process.attached.id);
                     self.let_go(0, Detached::Asked);
                 }
                 for process in self.attached.drain(..) {
-                    self.sender.send(Output::Gone { process: process.id, why: Detached::Asked });
+                    self.sender.send(SamplerOutput::Gone { process: process.id, why: Detached::Asked });
                 }
                 self.stopping.get_or_insert(now + DRAIN);
             }
@@ -137,7 +137,7 @@ impl Engine<'_> {
         self.forget_noted();
         self.send_batch(index, Next::Nothing);
         let mut attached = self.processes.swap_remove(index).attached;
-        self.sender.send(Output::Status(attached.status()));
+        self.sender.send(SamplerOutput::Status(attached.status()));
         attached
     }
 
@@ -149,9 +149,9 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
         if let Some((first, functions)) = process.attached.interpreters.lock().take_fresh() {
-            self.sender.send(Output::Functions { process: process.attached.id, first, functions });
+            self.sender.send(SamplerOutput::Functions { process: process.attached.id, first, functions });
         }
-        process.prove_places();
+        process.confirm_places();
         if let Some(batch) = process.flush(now, next) {
             process.attached.status.lost_observations += self.sender.send_batch(batch);
         }
@@ -169,7 +169,7 @@ impl Engine<'_> {
     pub(super) fn let_go(&mut self, index: usize, why: Detached) {
         self.serve();
         let process = self.switch_off(index).id;
-        self.sender.send(Output::Gone { process, why });
+        self.sender.send(SamplerOutput::Gone { process, why });
     }
 
     pub(super) fn fail(&mut self, index: usize, kind: ProblemKind, message: String) {
@@ -180,7 +180,7 @@ impl Engine<'_> {
     pub(super) fn problem(&mut self, index: usize, kind: ProblemKind, message: String) {
         let attached = &mut self.processes[index].attached;
         if attached.is_new(kind) {
-            self.sender.send(Output::Problem { process: attached.id, kind, message });
+            self.sender.send(SamplerOutput::Problem { process: attached.id, kind, message });
         }
     }
 
@@ -195,12 +195,12 @@ impl Engine<'_> {
         let sampled = self.find(process).map(|index| self.processes.swap_remove(index).attached);
         let attached = self.find_attached(process).map(|index| self.attached.swap_remove(index));
         if sampled.or(attached).is_some() {
-            self.sender.send(Output::Problem {
+            self.sender.send(SamplerOutput::Problem {
                 process,
                 kind: ProblemKind::Internal,
                 message: "sampling it failed; please report this as a defect".to_owned(),
             });
-            self.sender.send(Output::Gone { process, why: Detached::Failed });
+            self.sender.send(SamplerOutput::Gone { process, why: Detached::Failed });
         }
     }
 }

@@ -59,7 +59,7 @@ mod user_bound;
 /// What the sampling thread sends.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "few are alive at a time")]
-pub enum Output {
+pub enum SamplerOutput {
     /// Samples of a process.
     Batch(Batch),
     /// Functions of a program that an interpreter of the process runs, numbered from `first` on. They are sent before
@@ -111,11 +111,11 @@ pub struct SamplerOptions {
     pub realtime: bool,
 }
 
-/// The handle of the sampling thread. Dropping it without [`Sampler::stop`] stops the thread as well, but does not wait
+/// The handle of the sampling thread. Dropping it without [`SamplingThread::stop`] stops the thread as well, but does not wait
 /// for it.
 #[derive(Debug)]
-pub struct Sampler {
-    shared: Arc<Shared>,
+pub struct SamplingThread {
+    shared: Arc<CommandQueue>,
     thread: Option<JoinHandle<()>>,
     waker: Waker,
     raised_priority: bool,
@@ -123,19 +123,19 @@ pub struct Sampler {
 
 /// The data that the handle and the thread share.
 #[derive(Debug, Default)]
-struct Shared {
-    commands: Mutex<VecDeque<Command>>,
+struct CommandQueue {
+    commands: Mutex<VecDeque<ThreadCommand>>,
     /// Set together with a command, so that the thread finds the queue empty without taking the lock.
     pending: AtomicBool,
 }
 
-impl Shared {
-    fn push(&self, command: Command) {
+impl CommandQueue {
+    fn push(&self, command: ThreadCommand) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
         self.pending.store(true, Ordering::Release);
     }
 
-    fn pop(&self) -> Option<Command> {
+    fn pop(&self) -> Option<ThreadCommand> {
         if !self.pending.load(Ordering::Acquire) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Shared {
 
 /// A command from the handle to the sampling thread.
 #[derive(Debug)]
-enum Command {
+enum ThreadCommand {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
     SampleFromStart(ProcessId, SyncSender<()>),
     SetSpace(ProcessId, Instant, Arc<AddressSpace>),
@@ -159,7 +159,7 @@ enum Command {
     Stop,
 }
 
-impl Sampler {
+impl SamplingThread {
     /// Starts the sampling thread. Its outputs are sent to `out`, and `wake` is called after each of them. If the
     /// channel is full, batches are dropped and counted ([`Status::lost_observations`]); other outputs are kept and
     /// sent later.
@@ -173,10 +173,10 @@ impl Sampler {
     /// The kernel's error if no thread can be started.
     pub fn start(
         options: SamplerOptions,
-        out: SyncSender<Output>,
+        out: SyncSender<SamplerOutput>,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(CommandQueue::default());
         let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("sampling".to_owned()).spawn({
             let shared = Arc::clone(&shared);
@@ -191,66 +191,66 @@ impl Sampler {
         self.raised_priority
     }
 
-    /// Adds a process. It is not sampled before [`Sampler::sample`].
+    /// Adds a process. It is not sampled before [`SamplingThread::sample`].
     pub fn attach(&self, process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings) {
-        self.send(Command::Attach { process, files, space, settings });
+        self.send(ThreadCommand::Attach { process, files, space, settings });
     }
 
-    /// Sets the address space of a process as of a moment, in answer to [`Output::Reload`].
+    /// Sets the address space of a process as of a moment, in answer to [`SamplerOutput::Reload`].
     pub fn set_space(&self, process: ProcessId, at: Instant, space: Arc<AddressSpace>) {
-        self.send(Command::SetSpace(process, at, space));
+        self.send(ThreadCommand::SetSpace(process, at, space));
     }
 
     /// Sets the perf map of a process: its growth shows that the process has compiled code.
     pub fn set_perf_map(&self, process: ProcessId, file: Arc<File>) {
-        self.send(Command::SetPerfMap(process, file));
+        self.send(ThreadCommand::SetPerfMap(process, file));
     }
 
     /// Sets the schema of the records in which a process publishes what its threads work on; `None` if they are not
     /// read.
     pub fn set_schema(&self, process: ProcessId, schema: Option<Arc<Schema>>) {
-        self.send(Command::SetSchema(process, schema));
+        self.send(ThreadCommand::SetSchema(process, schema));
     }
 
     /// Starts sampling a process, or stops it and sends the samples taken so far.
     pub fn sample(&self, process: ProcessId, on: bool) {
-        self.send(Command::Sample(process, on));
+        self.send(ThreadCommand::Sample(process, on));
     }
 
     /// Samples a process that has not executed anything yet, and returns when the process may run. If the kernel
     /// permits events, it is sampled from its first instruction on.
     pub fn sample_from_start(&self, process: ProcessId) {
         let (sender, ready) = std::sync::mpsc::sync_channel(1);
-        self.send(Command::SampleFromStart(process, sender));
+        self.send(ThreadCommand::SampleFromStart(process, sender));
         // If the sampling thread gets no processor, the process starts unsampled instead of waiting longer.
         ready.recv_timeout(START).ok();
     }
 
-    /// Detaches a process: its samples are sent, then [`Output::Gone`].
+    /// Detaches a process: its samples are sent, then [`SamplerOutput::Gone`].
     pub fn detach(&self, process: ProcessId) {
-        self.send(Command::Detach(process));
+        self.send(ThreadCommand::Detach(process));
     }
 
     /// Detaches every process, and waits for the thread to end. The remaining samples are sent to the channel, so the
     /// receiver has to be read meanwhile; after a second, samples that find no room are dropped.
     pub fn stop(mut self) {
-        self.send(Command::Stop);
+        self.send(ThreadCommand::Stop);
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, it has already sent a problem, and nothing is left to do.
             drop(thread.join());
         }
     }
 
-    fn send(&self, command: Command) {
+    fn send(&self, command: ThreadCommand) {
         self.shared.push(command);
         self.waker.wake();
     }
 }
 
-impl Drop for Sampler {
+impl Drop for SamplingThread {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.send(Command::Stop);
+            self.send(ThreadCommand::Stop);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use super::Output;
+use super::SamplerOutput;
 use crate::message::Batch;
 
 /// How long the sampling thread waits at its end for room in the channel.
@@ -13,16 +13,16 @@ const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 /// How often it retries to send outputs that found no room.
 pub(super) const RETRY: Duration = Duration::from_millis(20);
 
-/// Sends [`Output`]s, and keeps those that found no room in the channel. Only few are kept: batches are dropped
+/// Sends [`SamplerOutput`]s, and keeps those that found no room in the channel. Only few are kept: batches are dropped
 /// instead, and of a process's counters only the latest are kept.
 pub(super) struct OutputSender<'a> {
-    out: SyncSender<Output>,
+    out: SyncSender<SamplerOutput>,
     wake: &'a dyn Fn(),
-    unsent: VecDeque<Output>,
+    unsent: VecDeque<SamplerOutput>,
 }
 
 impl<'a> OutputSender<'a> {
-    pub(super) fn new(out: SyncSender<Output>, wake: &'a dyn Fn()) -> Self {
+    pub(super) fn new(out: SyncSender<SamplerOutput>, wake: &'a dyn Fn()) -> Self {
         Self { out, wake, unsent: VecDeque::new() }
     }
 
@@ -37,23 +37,24 @@ impl<'a> OutputSender<'a> {
             // A batch must not overtake outputs that wait.
             return observations(&batch);
         }
-        match self.out.try_send(Output::Batch(batch)) {
+        match self.out.try_send(SamplerOutput::Batch(batch)) {
             Ok(()) => {
                 (self.wake)();
                 0
             }
-            Err(TrySendError::Full(Output::Batch(batch)) | TrySendError::Disconnected(Output::Batch(batch))) => {
-                observations(&batch)
-            }
+            Err(
+                TrySendError::Full(SamplerOutput::Batch(batch))
+                | TrySendError::Disconnected(SamplerOutput::Batch(batch)),
+            ) => observations(&batch),
             Err(_) => 0,
         }
     }
 
     /// Sends an output other than a batch, now or as soon as there is room.
-    pub(super) fn send(&mut self, output: Output) {
-        if let Output::Status(status) = &output {
+    pub(super) fn send(&mut self, output: SamplerOutput) {
+        if let SamplerOutput::Status(status) = &output {
             let process = status.process;
-            self.unsent.retain(|before| !matches!(before, Output::Status(before) if before.process == process));
+            self.unsent.retain(|before| !matches!(before, SamplerOutput::Status(before) if before.process == process));
         }
         self.unsent.push_back(output);
         self.send_unsent();
@@ -113,20 +114,20 @@ mod tests {
         assert_eq!(sender.send_batch(batch(3)), 0);
         assert_eq!(sender.send_batch(batch(3)), 6);
         for ticks in 1..=100 {
-            sender.send(Output::Status(Status { ticks, ..Status::default() }));
+            sender.send(SamplerOutput::Status(Status { ticks, ..Status::default() }));
         }
-        sender.send(Output::Gone { process: ProcessId(1), why: Detached::Asked });
+        sender.send(SamplerOutput::Gone { process: ProcessId(1), why: Detached::Asked });
         assert_eq!(sender.unsent.len(), 2);
-        assert!(matches!(outputs.try_recv(), Ok(Output::Batch(_))));
+        assert!(matches!(outputs.try_recv(), Ok(SamplerOutput::Batch(_))));
         assert_eq!(sender.send_batch(batch(1)), 2);
-        assert!(matches!(outputs.try_recv(), Ok(Output::Status(Status { ticks: 100, .. }))));
+        assert!(matches!(outputs.try_recv(), Ok(SamplerOutput::Status(Status { ticks: 100, .. }))));
         sender.send_unsent();
-        assert!(matches!(outputs.try_recv(), Ok(Output::Gone { .. })));
+        assert!(matches!(outputs.try_recv(), Ok(SamplerOutput::Gone { .. })));
         assert!(!sender.has_unsent());
         assert_eq!(woken.get(), 3);
         drop(outputs);
         assert_eq!(sender.send_batch(batch(1)), 2);
-        sender.send(Output::Reload { process: ProcessId(1), mapped: Vec::new() });
+        sender.send(SamplerOutput::Reload { process: ProcessId(1), mapped: Vec::new() });
         assert!(!sender.has_unsent());
     }
 }

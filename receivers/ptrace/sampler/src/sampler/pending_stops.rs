@@ -19,18 +19,18 @@ pub(super) struct PendingStop {
     /// How many sampling periods the stop stands for: more than one if the thread had to wait for its turn.
     pub(super) periods: u64,
     /// Its state when it was asked to stop; `None` if the kernel keeps no such counters.
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<StopRequest>,
 }
 
 /// The state of a thread when it was asked to stop.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct StopRequest {
     pub(super) sched: SchedStat,
     /// When the sampling thread woke up to examine the thread.
     pub(super) woken: Instant,
 }
 
-impl Asked {
+impl StopRequest {
     /// Whether the counters at the stop prove that the thread was waiting for a processor, not running, when it was
     /// asked to stop. It is no proof that it was given a processor since then, because the sampling thread itself
     /// displaces other threads: the wait must have begun before the sampling thread woke up.
@@ -54,7 +54,7 @@ mod tests {
     fn queued_threads() {
         let woken = Instant::now();
         let sched = |wait_micros: u64, timeslices| SchedStat { run_nano: 1, wait_nano: wait_micros * 1000, timeslices };
-        let asked = Asked { sched: sched(1_000, 7), woken };
+        let asked = StopRequest { sched: sched(1_000, 7), woken };
         let stopped = woken + Duration::from_micros(200);
         for (now, queued) in [
             (sched(1_000, 7), false),

@@ -11,14 +11,14 @@ use hashbrown::HashMap;
 
 /// A place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct WaitPlace {
     ip: u64,
     sp: u64,
     /// A hash of the words that point into code, with their positions.
     code: u64,
 }
 
-impl Place {
+impl WaitPlace {
     /// The place of a thread with these registers; `stack` begins at the stack pointer.
     pub(super) fn new(ip: u64, sp: u64, stack: &[u8], code: &mut CodeRanges) -> Self {
         let mut hasher = foldhash::fast::FixedState::with_seed(0).build_hasher();
@@ -76,11 +76,11 @@ impl CodeRanges {
 /// Known places with their stacks. If there are too many, those that were not found recently are forgotten.
 #[derive(Debug)]
 pub(super) struct Places<S> {
-    known: HashMap<Place, Known<S>, foldhash::fast::FixedState>,
+    known: HashMap<WaitPlace, KnownPlace<S>, foldhash::fast::FixedState>,
 }
 
 #[derive(Debug)]
-struct Known<S> {
+struct KnownPlace<S> {
     stack: S,
     /// Whether the place was found again since places were last forgotten.
     met: bool,
@@ -94,14 +94,14 @@ impl<S> Default for Places<S> {
 
 impl<S> Places<S> {
     /// The stack of a place that was found, if known.
-    pub(super) fn get(&mut self, place: &Place) -> Option<&S> {
+    pub(super) fn get(&mut self, place: &WaitPlace) -> Option<&S> {
         let known = self.known.get_mut(place)?;
         known.met = true;
         Some(&known.stack)
     }
 
     /// Remembers a place, or replaces its stack. At most `most` places are kept, and at least this one.
-    pub(super) fn insert(&mut self, place: Place, stack: S, most: usize) {
+    pub(super) fn insert(&mut self, place: WaitPlace, stack: S, most: usize) {
         if self.known.len() >= most && !self.known.contains_key(&place) {
             self.known.retain(|_, known| std::mem::take(&mut known.met));
             if self.known.len() >= most {
@@ -113,7 +113,7 @@ impl<S> Places<S> {
                 });
             }
         }
-        self.known.insert(place, Known { stack, met: false });
+        self.known.insert(place, KnownPlace { stack, met: false });
     }
 
     /// Forgets all places, because code is mapped elsewhere now.

@@ -9,7 +9,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use super::active::Active;
 use super::coverage::{Coverage, Permitted, THREADS, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
-use super::rings::{Happened, Sampled, What};
+use super::rings::{RunningSample, ThreadChange, ThreadChangeKind};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
@@ -133,7 +133,7 @@ struct ProcessorEvent {
 
 /// The use and the processors of the machine, read once for all processes.
 #[derive(Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct MachineUsage {
     read: Option<Instant>,
     /// The processor time used on the whole machine.
     cpu: Option<Duration>,
@@ -143,7 +143,7 @@ pub(super) struct Machine {
     visible: bool,
 }
 
-impl Machine {
+impl MachineUsage {
     /// Reads the values again if they are older than half a review interval.
     fn refresh(&mut self, now: Instant) {
         if self.read.is_some_and(|read| now < read + REVIEW / 2) {
@@ -222,7 +222,7 @@ impl Review {
     }
 
     /// Makes the review due in the next tick.
-    pub(super) fn hasten(&mut self) {
+    pub(super) fn make_due(&mut self) {
         self.due = self.begun;
     }
 
@@ -233,7 +233,7 @@ impl Review {
         pid: u32,
         threads: usize,
         switches: u64,
-        machine: &Machine,
+        machine: &MachineUsage,
         now: Instant,
     ) -> Option<Usage> {
         let marks = Marks {
@@ -408,13 +408,13 @@ impl Engine<'_> {
     /// Takes the samples of one processor. Returns how many switches were recorded.
     fn drain_processor(&mut self, set: usize, ring: usize) -> usize {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return 0 };
-        let Processors { group, rings, processes, switches: told, .. } = &mut events.processors[set];
+        let Processors { group, rings, processes, switches: reported, .. } = &mut events.processors[set];
         let ProcessorEvent { event, ring, varying, pace, sampled: processor, last_switch, .. } = &mut rings[ring];
         if ring.is_empty() {
             return 0;
         }
         let mut switches = 0;
-        let are_sampled = *told == Switches::Sampled;
+        let are_sampled = *reported == Switches::Sampled;
         // When the processor was given to the present thread, and to the thread before.
         let (since, before) = (Cell::new(*last_switch), Cell::new(None));
         let wanted = |head: SampleHead| {
@@ -433,9 +433,9 @@ impl Engine<'_> {
                     if are_sampled {
                         switches += 1;
                         let since = before.get().map(|nano| clock.instant_of(nano));
-                        process.had_turn(since, at, &sample);
+                        process.note_sampled_turn(since, at, &sample);
                     } else if let User::Registers(registers) = sample.user {
-                        process.leaves(sample.thread, at, registers, sample.stack);
+                        process.note_leaving(sample.thread, at, registers, sample.stack);
                     }
                     return;
                 }
@@ -448,11 +448,11 @@ impl Engine<'_> {
                     return;
                 }
                 record => {
-                    if let Some(happened) = Happened::of(&record, clock)
+                    if let Some(happened) = ThreadChange::from_record(&record, clock)
                         && let Some(process) = with_pid(sampled, processes, happened.process)
                     {
-                        switches += usize::from(matches!(happened.what, What::In));
-                        process.happened(happened);
+                        switches += usize::from(matches!(happened.what, ThreadChangeKind::In));
+                        process.note_switch(happened);
                     }
                     return;
                 }
@@ -462,19 +462,19 @@ impl Engine<'_> {
             if are_sampled && let Some(since) = since.get() {
                 let (process_id, thread) = (sample.process, sample.thread);
                 let at = clock.instant_of(since);
-                process.happened(Happened { process: process_id, thread, at, what: What::Runs });
+                process.note_switch(ThreadChange { process: process_id, thread, at, what: ThreadChangeKind::Runs });
             }
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;
             }
             let pieces = captures.spare.pop().unwrap_or_default();
             let of = (process.attached.id, process.attached.space_generation);
-            captures.take_sample(of, Sampled::of(&sample, pieces, clock), sample.period_nano, None);
+            captures.take_sample(of, RunningSample::from_sample(&sample, pieces, clock), sample.period_nano, None);
         });
         *last_switch = since.get();
         if group.is_some()
             && let now = Instant::now()
-            && let Some(period_nano) = varying.took(samples, pace.may_change(now))
+            && let Some(period_nano) = varying.count_samples(samples, pace.may_change(now))
         {
             period::set(event.as_fd(), period_nano);
             pace.changed(now, Instant::now());

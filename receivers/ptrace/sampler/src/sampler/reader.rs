@@ -3,7 +3,7 @@
 //! Frames that an interpreter keeps in its own memory, and parts of a stack that are missing in its copy, change while
 //! their thread runs on. A reader is a thread that is bound to a processor and woken by the samples that are taken
 //! there. The sampled thread has to leave the processor for the reader to run, and stays away while its memory is read.
-//! Each reading proves by itself that this was so ([`Evidence`]).
+//! Each reading proves by itself that this was so ([`StillEvidence`]).
 //!
 //! A reader only copies a limited amount of data: it names nothing. Only the thread that it keeps off its processor
 //! waits for it.
@@ -19,9 +19,9 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::evidence::{Evidence, Proof, WayOut};
+use super::evidence::{Proof, StillEvidence, WayOut};
 use super::interpreters::{Interpreted, UNSTOPPED};
-use super::rings::{Board, Item, Reading, Sampled, SharedRing, Subject};
+use super::rings::{Board, MemoryReading, ReadThread, RingItem, RunningSample, SharedRing};
 use crate::os::signal::Waker;
 use crate::os::{affinity, priority, time};
 use crate::perf::open::count;
@@ -34,14 +34,14 @@ const PATIENCE: Duration = Duration::from_micros(300);
 
 /// A reader.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct SampleReader {
     pub(super) ring: Arc<SharedRing>,
     stopped: Arc<AtomicBool>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Reader {
+impl SampleReader {
     /// Starts the reader of a processor. `waker` wakes the sampling thread.
     pub(super) fn start(ring: Arc<SharedRing>, board: Arc<Board>, waker: Option<Waker>) -> Result<Self, Errno> {
         let stopped = Arc::new(AtomicBool::new(false));
@@ -72,7 +72,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for SampleReader {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
         self.wake.write(1).ok();
@@ -93,7 +93,7 @@ struct Copier {
     frames: Vec<Frame>,
     spare: Vec<StackPieces>,
     buffer: Vec<u8>,
-    items: Vec<Item>,
+    items: Vec<RingItem>,
 }
 
 impl Copier {
@@ -123,7 +123,7 @@ impl Copier {
         let mut seen: Vec<u32> = Vec::new();
         // Only the newest sample of each thread: the present memory belongs to no earlier one.
         for index in (0..self.items.len()).rev() {
-            let Item::Sample(sample) = &self.items[index] else { continue };
+            let RingItem::Sample(sample) = &self.items[index] else { continue };
             if seen.contains(&sample.thread) {
                 continue;
             }
@@ -145,9 +145,9 @@ impl Copier {
     }
 
     /// Reads the memory of a sampled thread.
-    fn read(&mut self, index: usize, subject: &Subject) {
+    fn read(&mut self, index: usize, subject: &ReadThread) {
         let left = self.left(index);
-        let Some(Item::Sample(sample)) = self.items.get_mut(index) else { return };
+        let Some(RingItem::Sample(sample)) = self.items.get_mut(index) else { return };
         let User::Registers(registers) = sample.user else { return };
         let event = subject.events.iter().find(|(processor, _)| *processor == sample.processor);
         let ran = || event.map_or(0, |(_, event)| count(event.as_fd()).1);
@@ -172,7 +172,7 @@ impl Copier {
             Some(contexts.of_standing(subject.key.pointer, &mut blocks, &subject.process.files, began))
         });
         let after = ran();
-        let evidence = Evidence {
+        let evidence = StillEvidence {
             ran: [sample.ran_nano, before, after],
             mode: sample.mode,
             registers,
@@ -190,16 +190,19 @@ impl Copier {
         if !proof.holds() {
             sample.pieces.forget_further();
         }
-        sample.read = Some(Reading { interpreted, worked, proof, behind: sample.at.elapsed(), held: began.elapsed() });
+        sample.read =
+            Some(MemoryReading { interpreted, worked, proof, behind: sample.at.elapsed(), held: began.elapsed() });
     }
 
     /// How long after a sample its thread left the processor, in nanoseconds, and its registers at that moment.
     fn left(&self, index: usize) -> Option<(u64, Registers)> {
-        let (Item::Sample(Sampled { thread, time_nano, .. }), later) = self.items.get(index..)?.split_first()? else {
+        let (RingItem::Sample(RunningSample { thread, time_nano, .. }), later) =
+            self.items.get(index..)?.split_first()?
+        else {
             return None;
         };
         later.iter().find_map(|item| match item {
-            Item::Leaving(left) if left.thread == *thread => {
+            RingItem::Leaving(left) if left.thread == *thread => {
                 Some((left.time_nano.checked_sub(*time_nano)?, left.registers))
             }
             _ => None,

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::unistd::gettid;
 
 use super::captures::MOST_CAPTURED;
-use super::contexts::{Blocks, Contexts, Worked};
+use super::contexts::{Blocks, ProcessContexts, Worked};
 use super::evidence::Proof;
 use super::interpreters::{Interpreted, Interpreters};
 use super::shortfall::Shortfall;
@@ -24,7 +24,7 @@ use crate::address_space::{AddressSpace, MapsEntry, recorded};
 use crate::message::Location;
 use crate::os::time::Clock;
 use crate::perf::attr::EventAttr;
-use crate::perf::open::{Failure, Lack, Opener, Subject as Opened};
+use crate::perf::open::{EventSubject as Opened, Lack, OpenFailure, Opener};
 use crate::perf::record::{Change, CpuMode, OnCpuSample, Record, Switched, User};
 use crate::perf::ring::Ring;
 use crate::process_files::ProcessFiles;
@@ -58,12 +58,13 @@ pub(super) struct SharedRing {
 
 impl SharedRing {
     /// Opens the ring of a processor.
-    pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, Failure> {
+    pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, OpenFailure> {
         let subject = Opened::Thread { thread: gettid().as_raw().unsigned_abs(), processor: Some(processor) };
-        let event =
-            opener.open(&EventAttr::of_ring(), subject).map_err(|error| Failure::Exhausted(Lack::of_other(error)))?;
+        let event = opener
+            .open(&EventAttr::of_ring(), subject)
+            .map_err(|error| OpenFailure::Exhausted(Lack::of_other(error)))?;
         let ring = Ring::map(event.as_fd(), RING).map_err(|error| {
-            Failure::Exhausted(match error.raw_os_error() {
+            OpenFailure::Exhausted(match error.raw_os_error() {
                 Some(libc::EPERM) => Lack::LockedMemory,
                 error => Lack::of_other(Errno::from_raw(error.unwrap_or(libc::EIO))),
             })
@@ -94,7 +95,7 @@ impl SharedRing {
 
     /// Takes all records, so that a reader can read the memory of the sampled threads. Until [`SharedRing::passed_on`]
     /// is called, nobody else takes later records.
-    pub(super) fn take_to_read(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<Item>) {
+    pub(super) fn take_to_read(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<RingItem>) {
         let mut ring = lock(&self.ring);
         self.emptied.fetch_add(1, Ordering::Relaxed);
         self.in_hand.store(true, Ordering::Relaxed);
@@ -110,19 +111,19 @@ impl SharedRing {
     /// the first sample are taken: the sample is left to the reader, unless the reader has not come since the last call
     /// returned `before`, or `all` is set. Returns how often the reader has emptied the ring, if something is left for
     /// it.
-    pub(super) fn take(
+    pub(super) fn drain_for_tick(
         &self,
         board: &Board,
         (before, all): (Option<u64>, bool),
         spare: &mut Vec<StackPieces>,
         buffer: &mut Vec<u8>,
-        items: &mut Vec<Item>,
+        items: &mut Vec<RingItem>,
     ) -> Option<u64> {
         let mut ring = lock(&self.ring);
         let emptied = self.emptied.load(Ordering::Relaxed);
         let in_hand = self.in_hand.load(Ordering::Acquire);
         // The records of a ring have to stay in order.
-        board.take(items);
+        board.drain(items);
         let with_samples = all || !self.is_read() || before == Some(emptied);
         if with_samples || !in_hand {
             empty(&mut ring, with_samples, spare, buffer, items);
@@ -137,7 +138,7 @@ fn empty(
     with_samples: bool,
     spare: &mut Vec<StackPieces>,
     buffer: &mut Vec<u8>,
-    items: &mut Vec<Item>,
+    items: &mut Vec<RingItem>,
 ) {
     if ring.is_empty() {
         return;
@@ -151,27 +152,27 @@ fn empty(
             if !with_samples && matches!(record, Record::Sample(_)) {
                 return ControlFlow::Break(());
             }
-            items.extend(Item::of(&record, spare, clock));
+            items.extend(RingItem::from_record(&record, spare, clock));
             ControlFlow::Continue(())
         },
     );
     if shortfall != Shortfall::default() {
-        items.push(Item::Missing(shortfall));
+        items.push(RingItem::Missing(shortfall));
     }
 }
 
 /// An item taken out of a ring.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "most are samples")]
-pub(super) enum Item {
+pub(super) enum RingItem {
     /// A thread ran.
-    Sample(Sampled),
+    Sample(RunningSample),
     /// A thread is about to leave its processor.
-    Leaving(Left),
+    Leaving(LeavingSample),
     /// A thread that waited for a processor has resumed.
-    Resumed(Sampled),
+    Resumed(RunningSample),
     /// Another event in the life of a thread.
-    Happened(Happened),
+    Changed(ThreadChange),
     /// A process has mapped executable memory.
     Mapped {
         /// The process id.
@@ -187,7 +188,7 @@ pub(super) enum Item {
 
 /// A sample of a thread that ran.
 #[derive(Debug)]
-pub(super) struct Sampled {
+pub(super) struct RunningSample {
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) processor: u32,
@@ -199,12 +200,12 @@ pub(super) struct Sampled {
     pub(super) kernel: Vec<Location>,
     pub(super) user: User,
     pub(super) pieces: StackPieces,
-    pub(super) read: Option<Reading>,
+    pub(super) read: Option<MemoryReading>,
 }
 
 /// What was read from a thread's memory after its sample.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct MemoryReading {
     /// Its interpreter frames.
     pub(super) interpreted: Interpreted,
     /// What the thread works on, if its process publishes that.
@@ -219,7 +220,7 @@ pub(super) struct Reading {
 
 /// The registers and the innermost part of the stack of a thread that leaves its processor.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct LeavingSample {
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) time_nano: u64,
@@ -230,16 +231,16 @@ pub(super) struct Left {
 
 /// A switch, start or end of a thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Happened {
+pub(super) struct ThreadChange {
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) at: Instant,
-    pub(super) what: What,
+    pub(super) what: ThreadChangeKind,
 }
 
 /// The kind of event.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What {
+pub(super) enum ThreadChangeKind {
     /// It was given a processor.
     In,
     /// It left the processor.
@@ -254,9 +255,9 @@ pub(super) enum What {
     Ended,
 }
 
-impl Left {
+impl LeavingSample {
     /// From the sample of a thread that leaves its processor; `None` if it has no registers.
-    pub(super) fn of(sample: &OnCpuSample<'_>, clock: Clock) -> Option<Self> {
+    pub(super) fn from_sample(sample: &OnCpuSample<'_>, clock: Clock) -> Option<Self> {
         let User::Registers(registers) = sample.user else { return None };
         let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
         let at = clock.instant_of(time_nano);
@@ -264,44 +265,48 @@ impl Left {
     }
 }
 
-impl Happened {
+impl ThreadChange {
     /// From a record that is no sample; `None` for other records.
-    pub(super) fn of(record: &Record<'_>, clock: Clock) -> Option<Self> {
+    pub(super) fn from_record(record: &Record<'_>, clock: Clock) -> Option<Self> {
         let (process, thread, time_nano, what) = match *record {
             Record::Switched(Switched { process, thread, time_nano, change, .. }) => {
                 let what = match change {
-                    Change::In => What::In,
-                    Change::Out { preempted: true } => What::Out(Cause::Preempted),
-                    Change::Out { preempted: false } => What::Out(Cause::Blocked),
+                    Change::In => ThreadChangeKind::In,
+                    Change::Out { preempted: true } => ThreadChangeKind::Out(Cause::Preempted),
+                    Change::Out { preempted: false } => ThreadChangeKind::Out(Cause::Blocked),
                 };
                 (process, thread, time_nano, what)
             }
-            Record::Started { process, thread, time_nano } => (process, thread, time_nano, What::Started),
-            Record::Ended { process, thread, time_nano } => (process, thread, time_nano, What::Ended),
+            Record::Started { process, thread, time_nano } => (process, thread, time_nano, ThreadChangeKind::Started),
+            Record::Ended { process, thread, time_nano } => (process, thread, time_nano, ThreadChangeKind::Ended),
             _ => return None,
         };
         Some(Self { process, thread, at: clock.instant_of(time_nano), what })
     }
 }
 
-impl Item {
-    fn of(record: &Record<'_>, spare: &mut Vec<StackPieces>, clock: Clock) -> Option<Self> {
+impl RingItem {
+    fn from_record(record: &Record<'_>, spare: &mut Vec<StackPieces>, clock: Clock) -> Option<Self> {
         match record {
-            Record::Sample(sample) => Some(Self::Sample(Sampled::of(sample, spare.pop().unwrap_or_default(), clock))),
-            Record::Leaving(sample) => Left::of(sample, clock).map(Self::Leaving),
-            Record::Resumed(sample) => Some(Self::Resumed(Sampled::of(sample, spare.pop().unwrap_or_default(), clock))),
+            Record::Sample(sample) => {
+                Some(Self::Sample(RunningSample::from_sample(sample, spare.pop().unwrap_or_default(), clock)))
+            }
+            Record::Leaving(sample) => LeavingSample::from_sample(sample, clock).map(Self::Leaving),
+            Record::Resumed(sample) => {
+                Some(Self::Resumed(RunningSample::from_sample(sample, spare.pop().unwrap_or_default(), clock)))
+            }
             Record::Mapped(mapped) => {
                 let (process, at) = (mapped.process, clock.instant_of(mapped.time_nano));
                 recorded(mapped).map(|entry| Self::Mapped { process, at, entry })
             }
-            record => Happened::of(record, clock).map(Self::Happened),
+            record => ThreadChange::from_record(record, clock).map(Self::Changed),
         }
     }
 }
 
-impl Sampled {
+impl RunningSample {
     /// A sample, with its stack copied into these pieces.
-    pub(super) fn of(sample: &OnCpuSample<'_>, mut pieces: StackPieces, clock: Clock) -> Self {
+    pub(super) fn from_sample(sample: &OnCpuSample<'_>, mut pieces: StackPieces, clock: Clock) -> Self {
         if let User::Registers(registers) = sample.user {
             pieces.take(registers.stack_pointer(), sample.stack);
         }
@@ -342,7 +347,7 @@ pub(super) struct ReadProcess {
 
 /// A thread that is read at its samples.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(super) struct ReadThread {
     pub(super) process: Arc<ReadProcess>,
     pub(super) key: ThreadKey,
     /// Its events by processor. Their counts show whether the thread ran.
@@ -350,14 +355,14 @@ pub(super) struct Subject {
     /// Whether a recent stack was longer than its copy, so that the stack is followed in memory.
     pub(super) goes_on: bool,
     /// Where its process publishes what threads work on, and where this thread does.
-    pub(super) contexts: Option<(Contexts, Mutex<Blocks>)>,
+    pub(super) contexts: Option<(ProcessContexts, Mutex<Blocks>)>,
 }
 
 /// Data shared by the readers and the sampling thread.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    subjects: Mutex<HashMap<u32, Weak<Subject>, RandomState>>,
-    items: Mutex<Vec<Item>>,
+    subjects: Mutex<HashMap<u32, Weak<ReadThread>, RandomState>>,
+    items: Mutex<Vec<RingItem>>,
     spare: Mutex<Vec<StackPieces>>,
 }
 
@@ -367,7 +372,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Board {
     /// Makes readers read this thread at its samples from now on, for as long as the subject lives.
-    pub(super) fn show(&self, thread: u32, subject: &Arc<Subject>) {
+    pub(super) fn show(&self, thread: u32, subject: &Arc<ReadThread>) {
         let mut subjects = lock(&self.subjects);
         if subjects.len() == subjects.capacity() {
             subjects.retain(|_, subject| subject.strong_count() > 0);
@@ -376,14 +381,14 @@ impl Board {
     }
 
     /// The description of a thread that is read at its samples.
-    pub(super) fn subject(&self, thread: u32) -> Option<Arc<Subject>> {
+    pub(super) fn subject(&self, thread: u32) -> Option<Arc<ReadThread>> {
         lock(&self.subjects).get(&thread).and_then(Weak::upgrade)
     }
 
     /// Passes items to the sampling thread.
-    pub(super) fn pass_on(&self, items: &mut Vec<Item>) {
+    pub(super) fn pass_on(&self, items: &mut Vec<RingItem>) {
         let mut waiting = lock(&self.items);
-        let is_sample = |item: &Item| matches!(item, Item::Sample(_));
+        let is_sample = |item: &RingItem| matches!(item, RingItem::Sample(_));
         let mut samples = waiting.iter().filter(|item| is_sample(item)).count();
         let mut dropped = 0;
         for item in items.drain(..) {
@@ -393,12 +398,12 @@ impl Board {
             waiting.extend(fits.then_some(item));
         }
         if dropped > 0 {
-            waiting.push(Item::Missing(Shortfall::of_lost(dropped)));
+            waiting.push(RingItem::Missing(Shortfall::of_lost(dropped)));
         }
     }
 
     /// Takes the items that were passed on.
-    pub(super) fn take(&self, items: &mut Vec<Item>) {
+    pub(super) fn drain(&self, items: &mut Vec<RingItem>) {
         items.append(&mut lock(&self.items));
     }
 
@@ -437,9 +442,9 @@ mod tests {
         let (board, mut spare, mut buffer) = (Board::default(), Vec::new(), Vec::new());
         let mut take = |ring: &SharedRing, before| {
             let mut items = Vec::new();
-            let left = ring.take(&board, (before, false), &mut spare, &mut buffer, &mut items);
+            let left = ring.drain_for_tick(&board, (before, false), &mut spare, &mut buffer, &mut items);
             let kinds: String =
-                items.iter().map(|item| if matches!(item, Item::Sample(_)) { 's' } else { 'w' }).collect();
+                items.iter().map(|item| if matches!(item, RingItem::Sample(_)) { 's' } else { 'w' }).collect();
             (kinds, left)
         };
         assert_eq!(take(&ring(false), None), ("ws".to_owned(), None));

@@ -16,28 +16,28 @@ use super::harvest::REAP;
 use super::output_sender::{OutputSender, RETRY};
 use super::pending_stops::PendingStops;
 use super::precedence::Precedence;
-use super::rings::Item;
+use super::rings::RingItem;
 use super::seizing::Seizing;
 use super::stack_unwinder::StackUnwinder;
-use super::{Output, SamplerOptions, Shared};
+use super::{CommandQueue, SamplerOptions, SamplerOutput};
 use crate::message::{Location, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
 
 /// What the sampling thread reports to its handle once it has started.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartReport {
     pub(super) waker: Waker,
     pub(super) raised_priority: bool,
 }
 
 /// The sampling thread.
 pub(super) fn run(
-    shared: &Shared,
+    shared: &CommandQueue,
     options: SamplerOptions,
-    out: SyncSender<Output>,
+    out: SyncSender<SamplerOutput>,
     wake: &dyn Fn(),
-    ready: &SyncSender<std::io::Result<Started>>,
+    ready: &SyncSender<std::io::Result<StartReport>>,
 ) {
     let started = Sleeper::new().and_then(|(sleeper, waker)| Ok((sleeper, waker, Seizing::start()?)));
     let (sleeper, waker, seizing) = match started {
@@ -47,7 +47,7 @@ pub(super) fn run(
     let raised_priority = priority::raise(options.realtime);
     // By default the kernel may wake a thread 50 microseconds late, which would delay the ticks.
     nix::sys::prctl::set_timerslack(1).ok();
-    drop(ready.send(Ok(Started { waker, raised_priority })));
+    drop(ready.send(Ok(StartReport { waker, raised_priority })));
     let mut engine = Engine::new(out, wake, seizing, Events::new(Some(waker)).ok());
     loop {
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
@@ -83,7 +83,7 @@ pub(super) struct Engine<'a> {
     /// `None` if the kernel lacks epoll, which is needed to wait for samples.
     pub(super) events: Option<Events>,
     /// A buffer for items taken out of the rings, kept for reuse.
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<RingItem>,
     pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
@@ -109,7 +109,12 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub(super) fn new(out: SyncSender<Output>, wake: &'a dyn Fn(), seizing: Seizing, events: Option<Events>) -> Self {
+    pub(super) fn new(
+        out: SyncSender<SamplerOutput>,
+        wake: &'a dyn Fn(),
+        seizing: Seizing,
+        events: Option<Events>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             attached: Vec::new(),
@@ -138,7 +143,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn step(&mut self, shared: &Shared) -> AfterStep {
+    fn step(&mut self, shared: &CommandQueue) -> AfterStep {
         self.serve();
         while let Some(command) = shared.pop() {
             self.obey(command);

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The data that both threads share.
 #[derive(Debug, Default)]
-struct Shared {
+struct SeizeQueue {
     /// The present call: its number in the upper half, and in the lower half the id of its process, or 0 after the
     /// call. It is not the thread's id, because the thread may be gone before the call returns.
     call: AtomicU64,
@@ -37,7 +37,7 @@ struct Shared {
 /// The handle of the sampling thread. Dropping it ends the second thread.
 #[derive(Debug)]
 pub(super) struct Seizing {
-    shared: Arc<Shared>,
+    shared: Arc<SeizeQueue>,
     calls: u64,
     watch: Option<JoinHandle<()>>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Seizing {
 impl Seizing {
     /// Starts the second thread, which watches calls of the calling thread.
     pub(super) fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SeizeQueue::default());
         let tracer = nix::unistd::gettid().as_raw().unsigned_abs();
         let watch = thread::Builder::new().name("sampling-watch".to_owned()).spawn({
             let shared = Arc::clone(&shared);
@@ -86,7 +86,7 @@ impl Drop for Seizing {
     }
 }
 
-fn watch(shared: &Shared, tracer: u32) {
+fn watch(shared: &SeizeQueue, tracer: u32) {
     let mut before = 0;
     while !shared.ended.load(Ordering::SeqCst) {
         let call = shared.call.load(Ordering::SeqCst);

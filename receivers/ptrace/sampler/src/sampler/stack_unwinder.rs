@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::active::Active;
-use super::interpreters::{AtSample, Interpreted, Named};
+use super::interpreters::{AtSample, Interpreted, NamedFrames};
 use crate::message::{Location, Trust};
 use crate::runtime::Stack;
 use crate::stack_copy::StackPieces;
@@ -50,7 +50,7 @@ impl StackUnwinder {
         stands: bool,
         at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
-    ) -> Named {
+    ) -> NamedFrames {
         let attached = &mut process.attached;
         let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
         let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, named: &[] };

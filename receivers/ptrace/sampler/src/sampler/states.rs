@@ -57,7 +57,7 @@ pub(super) enum Watch {
 
 impl Watch {
     /// The state for the best level that the kernel permits.
-    pub(super) fn of(permitted: Level, stops: Stops) -> Self {
+    pub(super) fn for_level(permitted: Level, stops: Stops) -> Self {
         match (permitted, stops) {
             (Level::Undecided | Level::None, Stops::Never) => Self::Not,
             (Level::Undecided | Level::None, _) => Self::Stops,
@@ -224,7 +224,7 @@ mod tests {
             (Level::User, Stops::Never, Watch::Threads { kernel: false }),
             (Level::Kernel, Stops::UserBound, Watch::Threads { kernel: true }),
         ] {
-            assert_eq!(Watch::of(permitted, stops), watch);
+            assert_eq!(Watch::for_level(permitted, stops), watch);
             assert_eq!(watch.level(), permitted);
             assert_eq!(watch.coverage().is_some(), permitted == Level::Kernel);
         }

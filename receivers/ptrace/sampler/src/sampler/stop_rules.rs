@@ -88,7 +88,7 @@ impl StopRules {
     }
 
     /// A stop was refused, or another tracer was found.
-    pub(super) fn be_silent(&mut self, now: Instant) {
+    pub(super) fn pause_stops(&mut self, now: Instant) {
         self.silent_until = now.checked_add(SILENCE);
     }
 }

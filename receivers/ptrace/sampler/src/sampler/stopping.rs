@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::interpreters::WHILE_STOPPED;
-use super::pending_stops::{Asked, PendingStop};
+use super::pending_stops::{PendingStop, StopRequest};
 use super::run::Engine;
 use super::thread_state::ThreadState;
 use crate::message::{ProblemKind, Stops};
@@ -107,7 +107,7 @@ impl Engine<'_> {
         let files = std::sync::Arc::clone(&process.attached.files);
         let sched = process.threads[thread_index].files.schedstat(files.task());
         let woken = self.woken;
-        let asked = sched.ok().filter(|sched| sched.kept()).map(|sched| Asked { sched, woken });
+        let asked = sched.ok().filter(|sched| sched.kept()).map(|sched| StopRequest { sched, woken });
         match self.seizing.ask(files.pid(), || stop::request(thread)) {
             Ok(()) => {
                 let turn = &mut process.threads[thread_index].stop_turn;
@@ -124,7 +124,7 @@ impl Engine<'_> {
     }
 
     /// Reports the first time that a stop ended a system call early.
-    pub(super) fn say_cut(&mut self, index: usize) {
+    pub(super) fn report_cut_call(&mut self, index: usize) {
         let Some((thread, call)) = self.processes[index].take_cut() else { return };
         let instead = match self.processes[index].attached.settings.stops {
             Stops::Always => "choose `stops: user-bound` or `never` where that must not be",
@@ -150,7 +150,7 @@ impl Engine<'_> {
         if status.tracer == own_thread() {
             return;
         }
-        self.be_silent(index, status.tracer);
+        self.pause_stops(index, status.tracer);
     }
 
     /// Stops no threads of the process for a while if another process traces it.
@@ -158,15 +158,15 @@ impl Engine<'_> {
         let status = process_info::status(self.processes[index].attached.files.directory(), "status");
         let tracer = status.map_or(0, |status| status.tracer);
         if tracer != 0 && tracer != own_thread() {
-            self.be_silent(index, tracer);
+            self.pause_stops(index, tracer);
         }
     }
 
     /// Stops no threads of a process for a while, so that another tracer can attach, and reports why running threads
     /// are missing.
-    fn be_silent(&mut self, index: usize, tracer: u32) {
+    fn pause_stops(&mut self, index: usize, tracer: u32) {
         let process = &mut self.processes[index];
-        process.stop_rules.be_silent(Instant::now());
+        process.stop_rules.pause_stops(Instant::now());
         process.attached.status.refused_stops += 1;
         process.attached.refusals += 1;
         if tracer != 0 {

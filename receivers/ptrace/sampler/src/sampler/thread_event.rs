@@ -26,7 +26,7 @@ const SHORTEST: u64 = 4;
 /// to the processor of the ring.
 #[derive(Debug)]
 pub(super) struct ThreadEvent {
-    parts: Vec<Part>,
+    parts: Vec<ProcessorPart>,
     /// The events of its switches, which only write into the ring.
     #[allow(dead_code, reason = "dropping them closes them")]
     switches: Vec<OwnedFd>,
@@ -48,13 +48,13 @@ pub(super) struct ThreadEvent {
 
 /// The event of one thread on one processor.
 #[derive(Debug)]
-struct Part {
+struct ProcessorPart {
     processor: u32,
     file: Arc<OwnedFd>,
     skipped: Skipped,
 }
 
-impl Part {
+impl ProcessorPart {
     /// How long the thread ran on this processor, in nanoseconds.
     fn count(&self) -> u64 {
         count(self.file.as_fd()).0
@@ -63,7 +63,7 @@ impl Part {
 
 /// The events that were opened for a thread.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct EventFiles {
     /// The events that take samples, by processor.
     pub(super) samples: Vec<(u32, OwnedFd)>,
     /// The events of switches.
@@ -77,14 +77,14 @@ pub(super) struct Files {
 impl ThreadEvent {
     /// An event that was opened with `first` as its first period, in nanoseconds; later periods vary around
     /// `period_nano`. `given` is how many times the thread was given a processor so far.
-    pub(super) fn new(files: Files, first: u64, period_nano: u64, given: u64) -> Self {
+    pub(super) fn new(files: EventFiles, first: u64, period_nano: u64, given: u64) -> Self {
         let seed = time::unix_nano();
         let varying = if first == period_nano {
             Varying::new(period_nano, seed)
         } else {
             Varying::behind_another(period_nano, seed)
         };
-        let part = |(processor, file)| Part { processor, file: Arc::new(file), skipped: Skipped::new(first) };
+        let part = |(processor, file)| ProcessorPart { processor, file: Arc::new(file), skipped: Skipped::new(first) };
         Self {
             parts: files.samples.into_iter().map(part).collect(),
             switches: files.switches,
@@ -141,15 +141,15 @@ impl ThreadEvent {
     }
 
     /// How much of its period has passed so far, in nanoseconds.
-    fn begun(&self) -> u64 {
-        let begun: u64 = self.parts.iter().map(|part| part.skipped.begun(part.count())).sum();
+    fn elapsed_in_period(&self) -> u64 {
+        let begun: u64 = self.parts.iter().map(|part| part.skipped.elapsed_in_period(part.count())).sum();
         self.passed.saturating_add(begun % self.varying.average().max(1))
     }
 
     /// Takes the time that the thread spent in the kernel, where the event may not take samples, in nanoseconds. Each
     /// nanosecond is returned once.
-    pub(super) fn tell_skipped(&mut self) -> u64 {
-        self.parts.iter_mut().map(|part| part.skipped.tell(part.count())).sum()
+    pub(super) fn take_skipped(&mut self) -> u64 {
+        self.parts.iter_mut().map(|part| part.skipped.unreported(part.count())).sum()
     }
 
     /// Whether each sample wakes a reader.
@@ -163,13 +163,13 @@ impl ThreadEvent {
     }
 
     /// A sample was taken on a processor, or was lost.
-    pub(super) fn took(&mut self, processor: u32) {
+    pub(super) fn count_sample(&mut self, processor: u32) {
         if let Some(part) = self.parts.iter_mut().find(|part| part.processor == processor) {
-            part.skipped.took(1);
+            part.skipped.count_samples(1);
         }
         // At once if the first period was shortened.
         let now = Instant::now();
-        if let Some(period_nano) = self.varying.took(1, self.passed > 0 || self.pace.may_change(now)) {
+        if let Some(period_nano) = self.varying.count_samples(1, self.passed > 0 || self.pace.may_change(now)) {
             self.begin(period_nano);
             self.pace.changed(now, Instant::now());
         }
@@ -220,9 +220,9 @@ impl DutyCycle {
     /// Closes an event, and keeps the state from which the next one continues. `hides` if the event takes no samples in
     /// the kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
-        self.begun = event.begun();
+        self.begun = event.elapsed_in_period();
         if hides {
-            self.skipped_nano = self.skipped_nano.saturating_add(event.tell_skipped());
+            self.skipped_nano = self.skipped_nano.saturating_add(event.take_skipped());
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
         let mut duty_cycle = DutyCycle::default();
         for first in [1_000, 700, 300] {
             let file = std::fs::File::open("/dev/null").unwrap().into();
-            let files = Files { samples: vec![(0, file)], ..Files::default() };
+            let files = EventFiles { samples: vec![(0, file)], ..EventFiles::default() };
             let event = ThreadEvent::new(files, first, 1_000, 0);
             duty_cycle.close(event, false);
             assert_eq!(duty_cycle.first(1_000), first);

@@ -13,13 +13,13 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
-use super::active::{Recording, Standing};
+use super::active::{Recording, WaitStack};
 use super::batch::BatchEntry;
 use super::contexts::{Blocks, Worked};
-use super::interpreters::{Interpreted, Interpreters, Named};
-use super::ledger::Ledger;
+use super::interpreters::{Interpreted, Interpreters, NamedFrames};
+use super::ledger::ThreadLedger;
 use super::precedence::Lately;
-use super::rings::Subject;
+use super::rings::ReadThread;
 use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
@@ -84,7 +84,7 @@ pub(super) struct ThreadState {
     /// For how long it was stopped in the current window of the budget.
     pub(super) stopped: Duration,
     /// Its unsettled time, and the samples that will share it.
-    pub(super) ledger: Ledger,
+    pub(super) ledger: ThreadLedger,
     /// The counters when they were last read.
     pub(super) sched: SchedStat,
     /// How many times it had been given a processor at the last review; 0 before the first one.
@@ -95,7 +95,7 @@ pub(super) struct ThreadState {
     /// The state that its switch records give, if it has any.
     pub(super) recording: Option<Box<Recording>>,
     /// The description of the thread that readers have.
-    pub(super) subject: Option<Arc<Subject>>,
+    pub(super) subject: Option<Arc<ReadThread>>,
     /// Until this slot its stack is followed in memory, since it was longer than its copy.
     pub(super) goes_on_until: u64,
     pub(super) duty_cycle: DutyCycle,
@@ -124,13 +124,13 @@ pub(super) struct Blocked {
     /// Whether a signal or a debugger has stopped the thread; `None` if that was not checked.
     pub(super) stopped: Option<bool>,
     /// The result of naming the frames, until it is counted.
-    pub(super) named: Named,
+    pub(super) named: NamedFrames,
     /// How many times in a row no interpreter frames were found.
     pub(super) vain: u8,
     /// The index of this stack in the batch that is being built.
     pub(super) stack: Option<BatchEntry>,
     /// This stack, for waits that are known from records.
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<WaitStack>,
     /// What the thread works on.
     pub(super) worked: Worked,
     /// The generation of the context data (see `Contexts::generation`).
@@ -212,7 +212,7 @@ impl ThreadState {
             run: None,
             ran: false,
             stopped: Duration::ZERO,
-            ledger: Ledger::new(since),
+            ledger: ThreadLedger::new(since),
             sched: SchedStat::default(),
             switched: 0,
             moved: false,
@@ -239,8 +239,8 @@ impl ThreadState {
     /// Reads its name: the one that an interpreter of its process gives it, or else the kernel's.
     pub(super) fn read_name(&mut self, interpreters: &mut Interpreters, files: &ProcessFiles, slot: u64) {
         let key = self.key(files, slot);
-        let said = interpreters.thread_name(key, self.id() == files.pid(), files);
-        if let Some(name) = said.or_else(|| self.files.name(files.task())) {
+        let name = interpreters.thread_name(key, self.id() == files.pid(), files);
+        if let Some(name) = name.or_else(|| self.files.name(files.task())) {
             self.name = name;
         }
     }
@@ -256,8 +256,8 @@ impl ThreadState {
 
     /// Takes the time in the kernel, in nanoseconds, in which its events may not take samples. Each nanosecond is
     /// returned once.
-    pub(super) fn tell_skipped(&mut self) -> u64 {
-        let open = self.event.as_mut().map_or(0, ThreadEvent::tell_skipped);
+    pub(super) fn take_skipped(&mut self) -> u64 {
+        let open = self.event.as_mut().map_or(0, ThreadEvent::take_skipped);
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
@@ -285,7 +285,7 @@ impl ThreadState {
         let ran = sched.run_nano.saturating_sub(before.unwrap_or(sched.run_nano));
         self.moved = ran >= WORTH_AN_EVENT;
         self.sched = sched;
-        self.ledger.saw(sched);
+        self.ledger.note_counters(sched);
     }
 
     /// Notes that it runs, or has run since it was examined.

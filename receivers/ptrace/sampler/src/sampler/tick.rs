@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Output;
+use super::SamplerOutput;
 use super::active::{Look, Passive, TickStart};
 use super::ledger::Next;
 use super::run::Engine;
@@ -30,7 +30,7 @@ impl Engine<'_> {
         }
         self.prepare_events(index, now);
         let process = &mut self.processes[index];
-        process.prove_places();
+        process.confirm_places();
         let idle_stride = process.idle_stride();
         for (number, id) in process.threads_in_doubt().into_iter().enumerate() {
             // Reading the records may insert threads before it.
@@ -52,7 +52,7 @@ impl Engine<'_> {
         let now = Instant::now();
         self.charge(id);
         self.processes[index].charge_tick(&mut self.cpu, self.record_cost.of_switch(), now);
-        self.say_regular(index, now);
+        self.send_regular(index, now);
     }
 
     /// Lists the threads, and decides how running ones are sampled.
@@ -130,18 +130,18 @@ impl Engine<'_> {
     }
 
     /// Sends the batch, the counters and the reload request, as far as they are due.
-    fn say_regular(&mut self, index: usize, now: Instant) {
+    fn send_regular(&mut self, index: usize, now: Instant) {
         let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
         if self.processes[index].flush_is_due(now, is_unknown) {
             self.send_batch(index, Next::Same);
         }
         let process = &mut self.processes[index];
         if let Some(status) = process.take_status(now) {
-            self.sender.send(Output::Status(status));
+            self.sender.send(SamplerOutput::Status(status));
         }
-        if process.attached.reload.take(now) {
+        if process.attached.reload.is_due(now) {
             let mapped = process.attached.spaces.take_records();
-            self.sender.send(Output::Reload { process: process.attached.id, mapped });
+            self.sender.send(SamplerOutput::Reload { process: process.attached.id, mapped });
         }
     }
 }

@@ -21,7 +21,7 @@ mod condense;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-pub(super) use self::condense::{Observation, condense};
+pub(super) use self::condense::{WaitObservation, condense};
 use crate::probe::SchedStat;
 
 /// How many unsettled records a thread may have. If a thread is switched more often than that within a batch, its time
@@ -93,7 +93,7 @@ pub(super) struct Wait<P> {
 
 /// An event in the life of a thread.
 #[derive(Debug, Clone)]
-enum Event<P> {
+enum TimelineEvent<P> {
     In,
     Out(Cause, Option<P>),
     /// The place of the thread was read between the event's time and this moment.
@@ -104,15 +104,15 @@ enum Event<P> {
 
 /// The state of a thread at the end of the settled time.
 #[derive(Debug)]
-enum State<P> {
+enum SettledState<P> {
     Unknown,
     Running,
-    Waiting(Standing<P>),
+    Waiting(OpenWait<P>),
     Ended,
 }
 
 #[derive(Debug)]
-struct Standing<P> {
+struct OpenWait<P> {
     began: Instant,
     cause: Cause,
     place: Option<P>,
@@ -120,7 +120,7 @@ struct Standing<P> {
     proposed: Option<(Instant, P)>,
 }
 
-impl<P> Standing<P> {
+impl<P> OpenWait<P> {
     fn new(began: Instant, cause: Cause, place: Option<P>) -> Self {
         Self { began, cause, place, proposed: None }
     }
@@ -160,13 +160,13 @@ struct Sums {
 
 /// The history of one thread: settled up to `since`; later records are pending. `P` identifies a place in the code.
 #[derive(Debug)]
-pub(super) struct Timeline<P> {
+pub(super) struct ThreadTimeline<P> {
     /// All time before this is settled.
     since: Instant,
-    state: State<P>,
+    state: SettledState<P>,
     /// The time of the last settled record.
     last: Instant,
-    events: Vec<(Instant, Event<P>)>,
+    events: Vec<(Instant, TimelineEvent<P>)>,
     /// Whether records were lost.
     lost: bool,
     latest: (Instant, Latest),
@@ -183,12 +183,12 @@ pub(super) struct Timeline<P> {
     typical: Typical<P>,
 }
 
-impl<P: Clone> Timeline<P> {
+impl<P: Clone> ThreadTimeline<P> {
     /// A history that begins at this moment.
     pub(super) fn new(since: Instant) -> Self {
         Self {
             since,
-            state: State::Unknown,
+            state: SettledState::Unknown,
             last: since,
             events: Vec::new(),
             lost: false,
@@ -209,24 +209,24 @@ impl<P: Clone> Timeline<P> {
 
     /// The thread was given a processor.
     pub(super) fn switched_in(&mut self, at: Instant) {
-        self.record(at, Event::In, Latest::Running);
+        self.record(at, TimelineEvent::In, Latest::Running);
     }
 
     /// The thread left its processor, at this place if that is known.
     pub(super) fn switched_out(&mut self, at: Instant, cause: Cause, place: Option<P>) {
         let placed = place.is_some();
-        self.record(at, Event::Out(cause, place), Latest::Waiting { since: at, cause, placed });
+        self.record(at, TimelineEvent::Out(cause, place), Latest::Waiting { since: at, cause, placed });
     }
 
     /// The thread was started.
     pub(super) fn started(&mut self, at: Instant) {
         let latest = Latest::Waiting { since: at, cause: Cause::Preempted, placed: false };
-        self.record(at, Event::Started, latest);
+        self.record(at, TimelineEvent::Started, latest);
     }
 
     /// The thread ended.
     pub(super) fn ended(&mut self, at: Instant) {
-        self.record(at, Event::Ended, Latest::Ended);
+        self.record(at, TimelineEvent::Ended, Latest::Ended);
     }
 
     /// The place of the thread was read between these moments. It is used only if no record says that the thread ran
@@ -239,13 +239,13 @@ impl<P: Clone> Timeline<P> {
             }
             Latest::Running | Latest::Ended => {}
         }
-        self.events.push((from, Event::Stood(until, place)));
+        self.events.push((from, TimelineEvent::Stood(until, place)));
     }
 
     /// Whether a pending record says that the thread was given a processor between these moments.
     pub(super) fn ran_between(&self, from: Instant, until: Instant) -> bool {
         let mut records = self.events.iter().rev();
-        records.any(|(at, event)| matches!(event, Event::In) && (from..=until).contains(at))
+        records.any(|(at, event)| matches!(event, TimelineEvent::In) && (from..=until).contains(at))
     }
 
     /// Since when the thread has run without leaving its processor, according to its records.
@@ -263,7 +263,7 @@ impl<P: Clone> Timeline<P> {
         self.lost = true;
     }
 
-    fn record(&mut self, at: Instant, event: Event<P>, latest: Latest) {
+    fn record(&mut self, at: Instant, event: TimelineEvent<P>, latest: Latest) {
         if self.events.len() >= MOST_RECORDS {
             self.lost = true;
             self.events.clear();
@@ -284,17 +284,17 @@ impl<P: Clone> Timeline<P> {
         let mut is_whole = !std::mem::take(&mut self.lost);
         let (mut waits, mut began) = (Vec::new(), None);
         for (at, event) in events.drain(..settled) {
-            if matches!(event, Event::Started) {
+            if matches!(event, TimelineEvent::Started) {
                 began = Some(at);
             }
-            is_whole &= self.take(at, event, &mut waits);
+            is_whole &= self.apply_event(at, event, &mut waits);
         }
         self.pass(until, false, &mut waits);
         self.since = self.since.max(until);
         // The capacity that a few records need is kept for the next ones.
         events.shrink_to(KEPT_RECORDS);
         self.events = events;
-        is_whole &= !matches!(self.state, State::Unknown);
+        is_whole &= !matches!(self.state, SettledState::Unknown);
         self.sums.is_whole &= is_whole;
         if let Some(counters) = counters {
             is_whole &= self.compare(counters);
@@ -303,64 +303,64 @@ impl<P: Clone> Timeline<P> {
             wait.queued_nano = part_of(wait.nano, self.queued_part);
         }
         self.typical.place(&mut waits);
-        let ended = if matches!(self.state, State::Ended) { Some(self.last) } else { None };
+        let ended = if matches!(self.state, SettledState::Ended) { Some(self.last) } else { None };
         Recorded { is_whole, waits, began, ended }
     }
 
     /// Applies an event. Returns whether it fits the state before it. The first event may be older than the beginning:
     /// it shows the state at the beginning.
-    fn take(&mut self, at: Instant, event: Event<P>, waits: &mut Vec<Wait<P>>) -> bool {
-        if let Event::Stood(until, place) = event {
+    fn apply_event(&mut self, at: Instant, event: TimelineEvent<P>, waits: &mut Vec<Wait<P>>) -> bool {
+        if let TimelineEvent::Stood(until, place) = event {
             match &mut self.state {
-                State::Waiting(standing) => standing.proposed = Some((until, place)),
-                State::Unknown => {
-                    let mut standing = Standing::new(self.since, Cause::Blocked, None);
+                SettledState::Waiting(standing) => standing.proposed = Some((until, place)),
+                SettledState::Unknown => {
+                    let mut standing = OpenWait::new(self.since, Cause::Blocked, None);
                     standing.proposed = Some((until, place));
-                    self.state = State::Waiting(standing);
+                    self.state = SettledState::Waiting(standing);
                 }
                 // The thread ran while its place was read.
-                State::Running | State::Ended => {}
+                SettledState::Running | SettledState::Ended => {}
             }
             return true;
         }
-        let is_told_twice = match (&self.state, &event) {
-            (State::Waiting(_), Event::Started) | (State::Ended, Event::Ended) => true,
-            (State::Running, Event::In) => at.saturating_duration_since(self.last) <= SAME_SWITCH,
+        let is_repeated = match (&self.state, &event) {
+            (SettledState::Waiting(_), TimelineEvent::Started) | (SettledState::Ended, TimelineEvent::Ended) => true,
+            (SettledState::Running, TimelineEvent::In) => at.saturating_duration_since(self.last) <= SAME_SWITCH,
             _ => false,
         };
-        if is_told_twice {
+        if is_repeated {
             // Two events report the same switch while one replaces the other.
             return true;
         }
-        if at < self.last && !matches!(self.state, State::Unknown) {
+        if at < self.last && !matches!(self.state, SettledState::Unknown) {
             // The record arrives after later ones, up to which the time is settled already.
             return false;
         }
         self.last = at;
-        let is_in = matches!(event, Event::In);
+        let is_in = matches!(event, TimelineEvent::In);
         let fits = match (&self.state, &event) {
-            (State::Unknown, _)
-            | (State::Running, Event::Out(..) | Event::Ended)
-            | (State::Waiting(_), Event::In | Event::Ended) => true,
-            (State::Running | State::Waiting(_) | State::Ended, _) => false,
+            (SettledState::Unknown, _)
+            | (SettledState::Running, TimelineEvent::Out(..) | TimelineEvent::Ended)
+            | (SettledState::Waiting(_), TimelineEvent::In | TimelineEvent::Ended) => true,
+            (SettledState::Running | SettledState::Waiting(_) | SettledState::Ended, _) => false,
         };
-        if matches!(self.state, State::Unknown) {
+        if matches!(self.state, SettledState::Unknown) {
             // The first record shows what the thread did before it.
             match event {
-                Event::In => {
+                TimelineEvent::In => {
                     let cause = if self.was_ready { Cause::Preempted } else { Cause::Blocked };
-                    self.state = State::Waiting(Standing::new(self.since, cause, None));
+                    self.state = SettledState::Waiting(OpenWait::new(self.since, cause, None));
                 }
-                Event::Out(..) | Event::Ended => self.state = State::Running,
-                Event::Started | Event::Stood(..) => {}
+                TimelineEvent::Out(..) | TimelineEvent::Ended => self.state = SettledState::Running,
+                TimelineEvent::Started | TimelineEvent::Stood(..) => {}
             }
         }
         self.pass(at, is_in, waits);
         self.state = match event {
-            Event::In => State::Running,
-            Event::Out(cause, place) => State::Waiting(Standing::new(at, cause, place)),
-            Event::Started => State::Waiting(Standing::new(at, Cause::Preempted, None)),
-            Event::Ended | Event::Stood(..) => State::Ended,
+            TimelineEvent::In => SettledState::Running,
+            TimelineEvent::Out(cause, place) => SettledState::Waiting(OpenWait::new(at, cause, place)),
+            TimelineEvent::Started => SettledState::Waiting(OpenWait::new(at, Cause::Preempted, None)),
+            TimelineEvent::Ended | TimelineEvent::Stood(..) => SettledState::Ended,
         };
         self.sums.switched_in += u64::from(is_in);
         fits
@@ -370,8 +370,8 @@ impl<P: Clone> Timeline<P> {
     fn pass(&mut self, at: Instant, ended: bool, waits: &mut Vec<Wait<P>>) {
         let nano = between(self.since, at);
         match &mut self.state {
-            State::Running => self.sums.running += nano,
-            State::Waiting(standing) => {
+            SettledState::Running => self.sums.running += nano,
+            SettledState::Waiting(standing) => {
                 standing.until(at);
                 let whole_nano = between(standing.began, at);
                 match standing.cause {
@@ -385,7 +385,7 @@ impl<P: Clone> Timeline<P> {
                     waits.push(Wait { begins, nano, queued_nano: 0, cause, place, shared: false, whole_nano, ended });
                 }
             }
-            State::Unknown | State::Ended => {}
+            SettledState::Unknown | SettledState::Ended => {}
         }
         self.since = self.since.max(at);
     }
@@ -402,7 +402,7 @@ impl<P: Clone> Timeline<P> {
         let slices = counters.timeslices.saturating_sub(before.timeslices);
         let not_counted = self.not_counted.saturating_add(sums.preempted);
         let queued = waited.saturating_sub(not_counted);
-        let is_preempted = matches!(&self.state, State::Waiting(standing) if standing.cause == Cause::Preempted);
+        let is_preempted = matches!(&self.state, SettledState::Waiting(standing) if standing.cause == Cause::Preempted);
         self.not_counted = not_counted.saturating_sub(waited);
         let missing = if is_preempted { 0 } else { std::mem::take(&mut self.not_counted) };
         let late = u64::try_from(LATE.as_nanos()).unwrap_or(u64::MAX);

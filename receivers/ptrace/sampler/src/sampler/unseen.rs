@@ -45,7 +45,7 @@ impl Unseen {
     }
 
     /// Whether this amount is worth reporting. The counters of the `running` threads are late.
-    pub(super) fn worth_saying(missing_nano: u64, period_nano: u64, running: u64) -> bool {
+    pub(super) fn is_significant(missing_nano: u64, period_nano: u64, running: u64) -> bool {
         missing_nano >= period_nano.saturating_mul(LEAST.saturating_add(running))
     }
 
@@ -85,8 +85,8 @@ mod tests {
     /// Guarantees: a few periods, and one more for each running thread, are attributed to late counters.
     #[test]
     fn late_counters() {
-        assert!(!Unseen::worth_saying(39, 10, 0) && Unseen::worth_saying(40, 10, 0));
-        assert!(!Unseen::worth_saying(59, 10, 2) && Unseen::worth_saying(60, 10, 2));
+        assert!(!Unseen::is_significant(39, 10, 0) && Unseen::is_significant(40, 10, 0));
+        assert!(!Unseen::is_significant(59, 10, 2) && Unseen::is_significant(60, 10, 2));
     }
 
     /// Guarantees: at the end, the missing time is reported if it exceeds the possible delay of the running threads'

@@ -32,12 +32,12 @@ pub(super) const AFTER_A_CUT: Duration = Duration::from_secs(60);
 pub(super) struct UserBound {
     /// The counters at the beginning of the present span, and at the last reading; `None` before the first reading.
     read: Option<(ProcessorTicks, ProcessorTicks)>,
-    verdict: Verdict,
+    verdict: StopVerdict,
 }
 
 /// Whether a thread may be stopped.
 #[derive(Debug, Clone, Copy, Default)]
-enum Verdict {
+enum StopVerdict {
     /// Not until it has stayed in its own code for [`HISTORY`].
     #[default]
     Unproven,
@@ -50,15 +50,15 @@ enum Verdict {
 impl UserBound {
     /// Whether the thread must not be stopped no matter what its counters are, so that they need not be read.
     pub(super) fn is_barred(&self, now: Instant) -> bool {
-        matches!(self.verdict, Verdict::BarredUntil(until) if now < until)
+        matches!(self.verdict, StopVerdict::BarredUntil(until) if now < until)
     }
 
     /// Notes how much processor time the thread has used so far. Returns whether it may be stopped.
-    pub(super) fn saw(&mut self, ticks: ProcessorTicks, now: Instant) -> bool {
+    pub(super) fn note_ticks(&mut self, ticks: ProcessorTicks, now: Instant) -> bool {
         if self.is_barred(now) {
             return false;
         }
-        if matches!(self.verdict, Verdict::BarredUntil(_)) {
+        if matches!(self.verdict, StopVerdict::BarredUntil(_)) {
             // The counters were not read meanwhile, so the span before is of no use.
             *self = Self::default();
         }
@@ -66,19 +66,19 @@ impl UserBound {
         self.read = Some((since, ticks));
         match (used(before, ticks), used(since, ticks)) {
             (Some(_), Some(all)) if all >= HISTORY => {
-                *self = Self { read: Some((ticks, ticks)), verdict: Verdict::MayStop };
+                *self = Self { read: Some((ticks, ticks)), verdict: StopVerdict::MayStop };
             }
             (Some(_), Some(_)) => {}
             // The thread was in the kernel for too long, either over the whole span or at its end.
-            _ => *self = Self { read: Some((ticks, ticks)), verdict: Verdict::Unproven },
+            _ => *self = Self { read: Some((ticks, ticks)), verdict: StopVerdict::Unproven },
         }
-        matches!(self.verdict, Verdict::MayStop)
+        matches!(self.verdict, StopVerdict::MayStop)
     }
 
     /// A stop ended a system call of the thread early.
     pub(super) fn cut(&mut self, now: Instant) {
         let until = now.checked_add(AFTER_A_CUT);
-        *self = Self { read: None, verdict: until.map_or(Verdict::Unproven, Verdict::BarredUntil) };
+        *self = Self { read: None, verdict: until.map_or(StopVerdict::Unproven, StopVerdict::BarredUntil) };
     }
 }
 

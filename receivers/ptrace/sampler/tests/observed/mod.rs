@@ -11,19 +11,19 @@ use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::{Function, Level, Location, Mode, ProcessId, Settings, Stops};
 use profbridge_sampler::perf::open;
 use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
+use profbridge_sampler::sampler::{SamplerOptions, SamplerOutput, SamplingThread};
 
 pub(crate) fn untested(why: &str) {
     std::io::stderr().write_fmt(format_args!("untested here: {why}\n")).ok();
 }
 
 /// A program that runs until this is dropped.
-pub(crate) struct Running {
+pub(crate) struct InterpreterProgram {
     pub(crate) child: Child,
     pub(crate) output: BufReader<ChildStdout>,
 }
 
-impl Running {
+impl InterpreterProgram {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -31,7 +31,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for InterpreterProgram {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
@@ -46,12 +46,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// each line of an interpreter's function that is in them, once for each list of samples. Returns how many times the
 /// process was observed.
 pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Function, u32)) -> u32 {
-    let permitted = open::open(&open::Kernel, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok();
+    let permitted = open::open(&open::KernelOpener, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok();
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let mut cache = ObjectCache::default();
     let space = Arc::new(AddressSpace::load(&*files, None, &mut cache).unwrap());
     let (out, outputs) = sync_channel(1024);
-    let sampler = Sampler::start(SamplerOptions { realtime: false }, out, || {}).unwrap();
+    let sampler = SamplingThread::start(SamplerOptions { realtime: false }, out, || {}).unwrap();
     let stops = if permitted { Stops::Never } else { Stops::Always };
     let settings = Settings { rate_hertz: 997.0, mode: Mode::Cpu, stops, ..Settings::default() };
     sampler.attach(ProcessId(1), Arc::clone(&files), space, settings);
@@ -63,8 +63,8 @@ pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Functi
         let end = start + if observations > ENOUGH { duration } else { PATIENCE };
         let Ok(output) = outputs.recv_timeout(end.saturating_duration_since(Instant::now())) else { break };
         match output {
-            Output::Functions { functions: told, .. } => functions.extend(told),
-            Output::Batch(batch) => {
+            SamplerOutput::Functions { functions: told, .. } => functions.extend(told),
+            SamplerOutput::Batch(batch) => {
                 observations += batch.samples.iter().map(|sample| sample.observations).sum::<u32>();
                 for location in &batch.locations {
                     if let Location::Interpreted { function, line } = *location {

@@ -82,15 +82,6 @@ pub(crate) fn context_library(name: &str, arguments: &[&str]) -> PathBuf {
     })
 }
 
-/// A Rust program.
-pub(crate) fn rust(name: &str) -> PathBuf {
-    built(name, |out| {
-        let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-        command.args(["--edition", "2024", "-O", "-g", "-o"]).arg(out).arg(source(&format!("{name}.rs")));
-        command
-    })
-}
-
 /// A Go program, where there is a compiler.
 pub(crate) fn go(name: &str) -> Result<PathBuf, Untested> {
     has("go", "version")?;

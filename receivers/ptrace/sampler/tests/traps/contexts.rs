@@ -11,16 +11,14 @@ use profbridge_sampler::message::{AttributeValue, Context, Level, Settings, Span
 
 use crate::{
     compile,
-    runner::{Outcome, tests},
-    session::{Life, Session},
-    target::Target,
+    runner::tests,
+    session::{ObservedLife, TrapSession},
+    target::RunningTarget,
 };
 
 tests![
     of_a_program,
-    of_a_library,
-    of_a_library_by_descriptors,
-    of_a_library_at_a_fixed_place,
+    of_libraries,
     of_a_library_from_the_start,
     of_stopped_threads,
     torn_records,
@@ -32,13 +30,13 @@ tests![
 
 /// What a thread said of itself.
 #[derive(Debug)]
-struct Said {
+struct PublishedContext {
     link: SpanLink,
     name: String,
 }
 
 /// The threads of a program that were said, by their ids, and the one that shows nothing.
-fn threads(lines: &[String]) -> (BTreeMap<u32, Said>, u32) {
+fn threads(lines: &[String]) -> (BTreeMap<u32, PublishedContext>, u32) {
     let bytes = |hex: &str| -> Vec<u8> {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     };
@@ -48,7 +46,7 @@ fn threads(lines: &[String]) -> (BTreeMap<u32, Said>, u32) {
             ["thread", id, trace, span, name, _] => {
                 let link =
                     SpanLink { trace_id: bytes(trace).try_into().unwrap(), span_id: bytes(span).try_into().unwrap() };
-                threads.insert(id.parse().unwrap(), Said { link, name: name.to_owned() });
+                threads.insert(id.parse().unwrap(), PublishedContext { link, name: name.to_owned() });
             }
             ["none", id] => none = id.parse().unwrap(),
             _ => panic!("{line}"),
@@ -58,8 +56,8 @@ fn threads(lines: &[String]) -> (BTreeMap<u32, Said>, u32) {
     (threads, none)
 }
 
-fn start(program: &Path, library: Option<&Path>) -> (Target, BTreeMap<u32, Said>, u32) {
-    let mut target = Target::launch(Program::new(program).args(library));
+fn start(program: &Path, library: Option<&Path>) -> (RunningTarget, BTreeMap<u32, PublishedContext>, u32) {
+    let mut target = RunningTarget::launch(Program::new(program).args(library));
     let lines = target.lines_until("ready");
     let (threads, none) = threads(&lines);
     (target, threads, none)
@@ -67,15 +65,15 @@ fn start(program: &Path, library: Option<&Path>) -> (Target, BTreeMap<u32, Said>
 
 /// How often a thread was sampled, blocked and running, and how many of these samples name its span.
 #[derive(Debug, Default)]
-struct Counts {
+struct SampleCounts {
     blocked: [u32; 2],
     running: [u32; 2],
 }
 
 /// Asserts that no sample names anything but what its thread said, and that blocked ones do: all of a thread that is
 /// looked at in its wait, and of one with many short waits those between two looks.
-fn check(life: &Life, threads: &BTreeMap<u32, Said>, none: u32) -> BTreeMap<String, Counts> {
-    let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
+fn check(life: &ObservedLife, threads: &BTreeMap<u32, PublishedContext>, none: u32) -> BTreeMap<String, SampleCounts> {
+    let mut counts: BTreeMap<String, SampleCounts> = BTreeMap::new();
     for observed in life.samples.iter().filter(|observed| !observed.is_explained) {
         let Some(said) = threads.get(&observed.thread.id) else {
             assert_eq!(observed.context, None, "of a thread that shows nothing, {none}: {:?}", observed.thread);
@@ -90,7 +88,7 @@ fn check(life: &Life, threads: &BTreeMap<u32, Said>, none: u32) -> BTreeMap<Stri
             assert_eq!(attributes, &[(1, said.name.clone())], "only what was asked for, under its number");
         }
     }
-    for (name, Counts { blocked: [all, named], .. }) in &counts {
+    for (name, SampleCounts { blocked: [all, named], .. }) in &counts {
         let unknown = if name == "blinker" { all / 10 + 1 } else { 0 };
         assert!(named <= all && named + unknown >= *all, "blocked samples of {name}: {counts:?}\n{}", life.top());
     }
@@ -100,14 +98,14 @@ fn check(life: &Life, threads: &BTreeMap<u32, Said>, none: u32) -> BTreeMap<Stri
 /// Samples a program until there are enough samples of all its threads, and checks them. Returns the counts and the
 /// level.
 fn sample(
-    target: &Target,
-    threads: &BTreeMap<u32, Said>,
+    target: &RunningTarget,
+    threads: &BTreeMap<u32, PublishedContext>,
     none: u32,
     settings: Settings,
-) -> (BTreeMap<String, Counts>, Level) {
-    let mut session = Session::with(target.pid(), settings);
+) -> (BTreeMap<String, SampleCounts>, Level) {
+    let mut session = TrapSession::with(target.pid(), settings);
     session.until("samples of all threads", |seen| {
-        let of = |life: &Life, id: u32| -> u32 {
+        let of = |life: &ObservedLife, id: u32| -> u32 {
             let samples = life.samples.iter().filter(|observed| observed.thread.id == id);
             samples.map(|observed| observed.sample.observations).sum()
         };
@@ -147,78 +145,61 @@ fn with_library() -> PathBuf {
 /// Guarantees: each sample of a thread names the span that the thread said, no other, and of a thread that shows
 /// nothing none; running ones, too, where the record lies within what the kernel copies of the stack. No thread is
 /// stopped.
-fn of_a_program() -> Outcome {
+fn of_a_program() {
     let (target, threads, none) = start(&program(), None);
     let (counts, level) = sample(&target, &threads, none, Settings::default());
     if level != Level::None {
-        for (name, Counts { running: [all, named], .. }) in &counts {
+        for (name, SampleCounts { running: [all, named], .. }) in &counts {
             assert_eq!(all, named, "running samples of {name}: {counts:?}");
         }
         assert!(counts["spinner"].running[0] >= 10, "{counts:?}");
     }
-    Ok(())
 }
 
-/// A library that a program loads while it runs. Where it is not `fixed` beside the thread pointer, running threads
-/// have their records elsewhere than on their stacks, so they are named only where they are proven to have stood still
-/// while they were read.
-fn library(name: &str, options: &[&str], fixed: bool) {
-    let library = compile::context_library(name, options);
-    let (target, threads, none) = start(&with_library(), Some(&library));
-    let (counts, level) = sample(&target, &threads, none, Settings::default());
-    let [all, named] = counts.get("spinner").map(|counts| counts.running).unwrap_or_default();
-    assert!(named <= all, "{counts:?}");
-    if level != Level::None && fixed {
-        assert_eq!(named, all, "{counts:?}");
+/// Guarantees: the variable is found in a library that a program loads while it runs: with the place that
+/// `__tls_get_addr` is asked for; by its TLS descriptor, where glibc found room for it beside the thread pointer and
+/// where not; and at a fixed distance from the thread pointer.
+fn of_libraries() {
+    // Where it is not `fixed` beside the thread pointer, running threads have their records elsewhere than on their
+    // stacks, so they are named only where they are proven to have stood still while they were read.
+    for (name, options, fixed) in [
+        ("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"][..], false),
+        ("context-descriptor", &["-mtls-dialect=gnu2"], true),
+        ("context-descriptor-large", &["-mtls-dialect=gnu2", "-DLARGE"], false),
+        ("context-fixed", &["-ftls-model=initial-exec"], true),
+    ] {
+        let library = compile::context_library(name, options);
+        let (target, threads, none) = start(&with_library(), Some(&library));
+        let (counts, level) = sample(&target, &threads, none, Settings::default());
+        let [all, named] = counts.get("spinner").map(|counts| counts.running).unwrap_or_default();
+        assert!(named <= all && (level == Level::None || !fixed || named == all), "{name}: {counts:?}");
     }
 }
 
-/// Guarantees: the variable is found in a library with the place that `__tls_get_addr` is asked for.
-fn of_a_library() -> Outcome {
-    library("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"], false);
-    Ok(())
-}
-
-/// Guarantees: the variable is found in a library by its TLS descriptor, where glibc found room for it beside the
-/// thread pointer and where not.
-fn of_a_library_by_descriptors() -> Outcome {
-    library("context-descriptor", &["-mtls-dialect=gnu2"], true);
-    library("context-descriptor-large", &["-mtls-dialect=gnu2", "-DLARGE"], false);
-    Ok(())
-}
-
-/// Guarantees: the variable is found in a library that has it at a fixed distance from the thread pointer.
-fn of_a_library_at_a_fixed_place() -> Outcome {
-    library("context-fixed", &["-ftls-model=initial-exec"], true);
-    Ok(())
-}
-
 /// Guarantees: the variable is found in a library that was loaded at the start, whose descriptor has the distance.
-fn of_a_library_from_the_start() -> Outcome {
+fn of_a_library_from_the_start() {
     let library = compile::context_library("context-descriptor", &["-mtls-dialect=gnu2"]);
     let mut command = Program::new(with_library());
-    let mut target = Target::launch(command.arg(&library).env("LD_PRELOAD", &library));
+    let mut target = RunningTarget::launch(command.arg(&library).env("LD_PRELOAD", &library));
     let (threads, none) = threads(&target.lines_until("ready"));
     sample(&target, &threads, none, Settings::default());
-    Ok(())
 }
 
 /// Guarantees: samples of threads that are stopped name their spans, wherever the record is.
-fn of_stopped_threads() -> Outcome {
+fn of_stopped_threads() {
     let library = compile::context_library("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"]);
     let (target, threads, none) = start(&with_library(), Some(&library));
     let settings = Settings { stops: Stops::Always, ..Settings::default() };
     let (counts, _) = sample(&target, &threads, none, settings);
     let [all, named] = counts["spinner"].running;
     assert!(all > 0 && all == named, "{counts:?}");
-    Ok(())
 }
 
 /// Samples the program that changes its records all the time until it has had so many changes and records.
-fn torn(settings: Settings) -> Life {
-    let mut target = Target::start(&compile::c_with("torn_contexts", "torn_contexts", &["-rdynamic"]), &[]);
+fn torn(settings: Settings) -> ObservedLife {
+    let mut target = RunningTarget::start(&compile::c_with("torn_contexts", "torn_contexts", &["-rdynamic"]), &[]);
     let before = target.ask("changes");
-    let mut session = Session::with(target.pid(), settings);
+    let mut session = TrapSession::with(target.pid(), settings);
     session.until("samples of both writers", |seen| {
         seen.lives.last().is_some_and(|life| {
             let linked = |function| life.with(function).filter(|observed| observed.context.is_some()).count();
@@ -241,27 +222,25 @@ fn torn(settings: Settings) -> Life {
 
 /// Guarantees: however often a record is changed, no sample has ids of two changes; a record that is being written
 /// while its thread is blocked is counted and not believed.
-fn torn_records() -> Outcome {
+fn torn_records() {
     let life = torn(Settings::default());
     if life.status.level != Level::None {
         assert_eq!(life.status.stops, 0);
     }
-    Ok(())
 }
 
 /// Guarantees: the same of threads that are stopped in the middle of a change.
-fn torn_records_of_stopped_threads() -> Outcome {
+fn torn_records_of_stopped_threads() {
     let life = torn(Settings { stops: Stops::Always, ..Settings::default() });
     assert!(life.status.stops > 0);
-    Ok(())
 }
 
 /// Guarantees: a process that shows itself only after it was attached is found, its blocked threads name their spans
 /// from then on although they have not run, and what it shows anew is told.
-fn shown_late_and_again() -> Outcome {
-    let mut target = Target::launch(Program::new(program()).arg("quiet"));
+fn shown_late_and_again() {
+    let mut target = RunningTarget::launch(Program::new(program()).arg("quiet"));
     let (threads, none) = threads(&target.lines_until("ready"));
-    let mut session = Session::with(target.pid(), Settings::default());
+    let mut session = TrapSession::with(target.pid(), Settings::default());
     session.ticks(50);
     let before = session.seen.last().samples.len();
     assert!(session.seen.last().samples.iter().all(|observed| observed.context.is_none()));
@@ -284,21 +263,20 @@ fn shown_late_and_again() -> Outcome {
     for observed in seen.last().samples.iter().filter(|observed| observed.thread.id == none) {
         assert_eq!(observed.context, None);
     }
-    Ok(())
 }
 
 /// Guarantees: a forked child has the memory of its parent but shows no process context, so nothing of it names a span;
 /// a program that is executed has nothing of what the one before showed.
-fn forked_and_executed() -> Outcome {
+fn forked_and_executed() {
     let (mut target, before, none) = start(&program(), None);
     target.say("fork");
     let child: u32 = target.wait_for("child").parse().unwrap();
-    let mut of_child = Session::with(child, Settings::default());
+    let mut of_child = TrapSession::with(child, Settings::default());
     of_child.ticks(50);
     let seen = of_child.finish();
     assert!(seen.last().samples.iter().all(|observed| observed.context.is_none()) && seen.last().resources.is_empty());
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), nix::sys::signal::Signal::SIGKILL).unwrap();
-    let mut session = Session::with(target.pid(), Settings::default());
+    let mut session = TrapSession::with(target.pid(), Settings::default());
     session.until("samples with spans", |seen| {
         seen.lives.first().is_some_and(|life| life.samples.iter().filter(|one| one.context.is_some()).count() > 5)
     });
@@ -313,11 +291,10 @@ fn forked_and_executed() -> Outcome {
     check_links(second, &after);
     assert_eq!((first.resources.len(), second.resources.len()), (1, 1));
     assert_ne!(none, other_none);
-    Ok(())
 }
 
 /// Asserts that a life has no other spans than these threads said; its first one may work on the span of the fork.
-fn check_links(life: &Life, threads: &BTreeMap<u32, Said>) {
+fn check_links(life: &ObservedLife, threads: &BTreeMap<u32, PublishedContext>) {
     let main = life.process.pid;
     for observed in life.samples.iter().filter(|observed| observed.thread.id != main) {
         let Some(context) = &observed.context else { continue };
@@ -326,10 +303,10 @@ fn check_links(life: &Life, threads: &BTreeMap<u32, Said>) {
 }
 
 /// Guarantees: a process that ends while its contexts are read is let go like any other.
-fn ends_while_it_is_read() -> Outcome {
+fn ends_while_it_is_read() {
     for _ in 0..5 {
         let (mut target, threads, none) = start(&program(), None);
-        let mut session = Session::with(target.pid(), Settings { rate_hertz: 997.0, ..Settings::default() });
+        let mut session = TrapSession::with(target.pid(), Settings { rate_hertz: 997.0, ..Settings::default() });
         session.until("samples", |seen| seen.lives.last().is_some_and(|life| life.samples.len() > 20));
         target.say("end");
         session.until("its end", |seen| seen.last().detached.is_some());
@@ -337,5 +314,4 @@ fn ends_while_it_is_read() -> Outcome {
         let seen = session.finish();
         check(seen.last(), &threads, none);
     }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use profbridge_sampler::message::Select;
 
-use crate::session::Session;
+use crate::session::TrapSession;
 
 /// `drive PID PID...`: watches the processes until its input has a line, then prints what was seen and ends.
 ///
@@ -17,7 +17,7 @@ use crate::session::Session;
 /// level PID LEVEL
 /// ```
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    let mut session = Session::start();
+    let mut session = TrapSession::start();
     for pid in arguments {
         session.watch(Select::Pid(pid.parse().unwrap()), Default::default());
     }

@@ -2,16 +2,22 @@
 
 use std::{collections::BTreeSet, process::Command, thread};
 
-use profbridge_sampler::message::{Level, Mode, ProblemKind, Select, Settings};
+use profbridge_sampler::message::{Level, Location, Mode, ProblemKind, Select, Settings};
 
 use crate::{
     compile,
     runner::{Outcome, Untested, tests},
-    session::{Life, Session},
-    target::Target,
+    session::{ObservedLife, TrapSession},
+    target::RunningTarget,
 };
 
-tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel, busy_threads_first];
+tests![
+    threads_that_seldom_run,
+    own_code_is_not_the_kernel,
+    calls_are_the_kernel,
+    calls_are_sampled_in_the_kernel,
+    busy_threads_first
+];
 
 /// The explanation of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
 const NOT_VISIBLE: &str = "[kernel, not visible]";
@@ -47,8 +53,8 @@ fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Unt
 }
 
 /// A sampler process that may not see the kernel, and samples this process.
-fn beneath_the_kernel(target: &Target) -> Result<Session, Untested> {
-    let mut session = without_the_kernel(Session::start)?;
+fn beneath_the_kernel(target: &RunningTarget) -> Result<TrapSession, Untested> {
+    let mut session = without_the_kernel(TrapSession::start)?;
     session.watch(Select::Pid(target.pid()), CPU());
     session.until("a level", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
     match session.seen.last().status.level {
@@ -58,7 +64,7 @@ fn beneath_the_kernel(target: &Target) -> Result<Session, Untested> {
 }
 
 /// The time of a process that ran, as it was sampled in its own code and said to be in the kernel, in nanoseconds.
-fn program_and_kernel(life: &Life) -> (u64, u64) {
+fn program_and_kernel(life: &ObservedLife) -> (u64, u64) {
     let sampled = life.samples.iter().filter(|observed| !observed.sample.blocked);
     let kernel = life.explained.get(NOT_VISIBLE).copied().unwrap_or(0);
     (sampled.map(|observed| observed.sample.weight_nano).sum(), kernel)
@@ -67,8 +73,8 @@ fn program_and_kernel(life: &Life) -> (u64, u64) {
 /// Guarantees: a thread that runs for a third of a millisecond each twenty, far less than a period between any two
 /// looks, is sampled as often as its time is worth.
 fn threads_that_seldom_run() -> Outcome {
-    let target = Target::start(&compile::c("duty"), &["300", "20000"]);
-    let mut session = Session::with(target.pid(), CPU());
+    let target = RunningTarget::start(&compile::c("duty"), &["300", "20000"]);
+    let mut session = TrapSession::with(target.pid(), CPU());
     session.until("a level", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
     if session.seen.last().status.level == Level::None {
         return Err(Untested("the kernel permits no perf events".to_owned()));
@@ -84,7 +90,7 @@ fn threads_that_seldom_run() -> Outcome {
 /// Guarantees: where the kernel may not be seen, the time of a thread that is mostly in its own code, in short turns,
 /// is never taken for time in the kernel.
 fn own_code_is_not_the_kernel() -> Outcome {
-    let target = Target::start(&compile::c("duty"), &["1000", "20000"]);
+    let target = RunningTarget::start(&compile::c("duty"), &["1000", "20000"]);
     let mut session = beneath_the_kernel(&target)?;
     session.observe("work", 25);
     let seen = session.finish();
@@ -96,7 +102,7 @@ fn own_code_is_not_the_kernel() -> Outcome {
 /// Guarantees: where the kernel may not be seen, the time of a program that moves tens of MiB with each call is said to
 /// be in the kernel, and no call comes back short.
 fn calls_are_the_kernel() -> Outcome {
-    let mut target = Target::start(&compile::c("long_calls"), &[]);
+    let mut target = RunningTarget::start(&compile::c("long_calls"), &[]);
     let mut session = beneath_the_kernel(&target)?;
     session.until("a second in the kernel", |seen| program_and_kernel(seen.last()).1 > 1_000_000_000);
     assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
@@ -108,13 +114,39 @@ fn calls_are_the_kernel() -> Outcome {
     Ok(())
 }
 
+/// Guarantees: where the kernel may be seen, a thread in long system calls gets all of each, is never stopped, and is
+/// sampled inside of them, with the kernel's frames in front of its own.
+fn calls_are_sampled_in_the_kernel() -> Outcome {
+    let mut target = RunningTarget::start(&compile::c("long_calls"), &[]);
+    let mut session =
+        TrapSession::with(target.pid(), Settings { rate_hertz: 997.0, max_cpu: 1.0, ..Settings::default() });
+    session.until("a level", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    if session.seen.last().status.level < Level::Kernel {
+        return Err(Untested("the kernel may not be seen".to_owned()));
+    }
+    let in_calls = |life: &ObservedLife| -> Vec<Vec<Location>> {
+        let ran = life.samples.iter().filter(|observed| !observed.sample.blocked);
+        ran.filter(|observed| observed.locations[0].is_kernel()).map(|observed| observed.locations.clone()).collect()
+    };
+    session.until("samples inside of calls", |seen| in_calls(seen.last()).len() >= 100);
+    assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
+    let seen = session.finish();
+    assert_eq!(seen.last().status.stops, 0);
+    for stack in in_calls(seen.last()) {
+        let (kernel, program) = stack.split_at(stack.iter().take_while(|location| location.is_kernel()).count());
+        assert!(program.iter().all(|location| location.mapping().is_some()), "{stack:x?}");
+        assert!(kernel.len() > 1 && program.len() > 1, "{stack:x?}");
+    }
+    Ok(())
+}
+
 /// Guarantees: where there are fewer file descriptors than threads that run, those that ran most have the events,
 /// although the others came first; that there are too few is said, what they lack is said for how long it was, and
 /// nobody is stopped for it.
 fn busy_threads_first() -> Outcome {
     compile::has("prlimit", "--version")?;
-    let target = Target::start(&compile::c("unequal"), &["60", "2"]);
-    let mut session = without_the_kernel(Session::start)?;
+    let target = RunningTarget::start(&compile::c("unequal"), &["60", "2"]);
+    let mut session = without_the_kernel(TrapSession::start)?;
     // It reads its limit when it samples its first process.
     let limited = Command::new("prlimit").arg(format!("--pid={}", session.sampler())).arg("--nofile=64:64").status();
     assert!(limited.unwrap().success());

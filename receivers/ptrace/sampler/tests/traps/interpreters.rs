@@ -7,20 +7,20 @@ use profbridge_sampler::message::{Level, Settings, Stops};
 use crate::{
     compile,
     runner::{Outcome, tests},
-    session::{Seen, Session, usual},
-    target::Target,
+    session::{SeenEvents, TrapSession, usual},
+    target::RunningTarget,
 };
 
 tests![frames_are_read_right_behind_samples, frames_are_read_in_stops, reading_can_be_switched_off];
 
 /// A Python program with one thread that computes, ten functions deep, and three that wait.
-fn deep() -> Target {
-    let mut target = Target::launch(Command::new("python3").arg(compile::source("deep.py")));
+fn deep() -> RunningTarget {
+    let mut target = RunningTarget::launch(Command::new("python3").arg(compile::source("deep.py")));
     target.wait_for("ready");
     target
 }
 
-fn count(of: impl Fn(&Seen) -> u64, least: u64) -> impl Fn(&Seen) -> bool {
+fn count(of: impl Fn(&SeenEvents) -> u64, least: u64) -> impl Fn(&SeenEvents) -> bool {
     move |seen| !seen.lives.is_empty() && of(seen) >= least
 }
 
@@ -29,7 +29,7 @@ fn count(of: impl Fn(&Seen) -> u64, least: u64) -> impl Fn(&Seen) -> bool {
 fn frames_are_read_right_behind_samples() -> Outcome {
     compile::has("python3", "--version")?;
     let target = deep();
-    let mut session = Session::with(target.pid(), Settings { stops: Stops::Never, ..Settings::default() });
+    let mut session = TrapSession::with(target.pid(), Settings { stops: Stops::Never, ..Settings::default() });
     session.until("stacks with frames", count(|seen| seen.last().status.interpreted, 50));
     if session.seen.last().status.level >= Level::User {
         session.until("frames behind samples", count(|seen| seen.last().status.read_behind.iter().sum(), 20));
@@ -44,7 +44,7 @@ fn frames_are_read_right_behind_samples() -> Outcome {
 fn frames_are_read_in_stops() -> Outcome {
     compile::has("python3", "--version")?;
     let target = deep();
-    let mut session = Session::with(target.pid(), Settings { stops: Stops::Always, ..usual() });
+    let mut session = TrapSession::with(target.pid(), Settings { stops: Stops::Always, ..usual() });
     session.until("frames in stops", count(|seen| seen.last().status.read_stopped.iter().sum(), 20));
     let status = session.finish().last().status;
     assert!(status.read_stopped.iter().sum::<u64>() <= status.stops, "{status:?}");
@@ -56,7 +56,7 @@ fn frames_are_read_in_stops() -> Outcome {
 fn reading_can_be_switched_off() -> Outcome {
     compile::has("python3", "--version")?;
     let target = deep();
-    let mut session = Session::with(target.pid(), Settings { interpreters: false, ..usual() });
+    let mut session = TrapSession::with(target.pid(), Settings { interpreters: false, ..usual() });
     session.until("observations", count(|seen| seen.last().status.observations, 100));
     let seen = session.finish();
     let life = seen.last();

@@ -3,13 +3,14 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use nix::sys::signal::{Signal, kill};
-use profbridge_sampler::message::{Detached, Location, ProblemKind, Select, Settings};
+use nix::unistd::Pid;
+use profbridge_sampler::message::{Detached, Location, ProblemKind, Select, Settings, Stops};
 
 use crate::{
     compile, process,
     runner::{Outcome, Untested, tests},
-    session::{Session, usual},
-    target::Target,
+    session::{TrapSession, often, usual},
+    target::RunningTarget,
 };
 
 tests![
@@ -17,21 +18,21 @@ tests![
     exec_by_another_thread,
     exec_of_a_setuid_program,
     fork_storm,
-    zombie,
-    missing,
+    exit_code_is_the_parents,
     same_id_again,
     thirty_two_bits,
 ];
 
 /// Guarantees: processes that are killed at any moment while they are sampled are reported as ended, each, and harm
 /// neither the sampler nor those that are sampled beside them.
-fn exits_while_sampled() -> Outcome {
-    let steady = Target::start(&compile::c("busy"), &["1", "0"]);
-    let mut session = Session::of(steady.pid());
+fn exits_while_sampled() {
+    let steady = RunningTarget::start(&compile::c("busy"), &["1", "0"]);
+    let mut session = TrapSession::of(steady.pid());
     session.until("the steady process", |seen| !seen.lives.is_empty());
     for round in 1..=20_u64 {
-        let mut brief = Target::start(&compile::c("busy"), &["3", "3"]);
-        session.watch(Select::Pid(brief.pid()), Settings { rate_hertz: 500.0, ..usual() });
+        let mut brief = RunningTarget::start(&compile::c("busy"), &["3", "3"]);
+        let stops = if round % 2 == 0 { Stops::Always } else { usual().stops };
+        session.watch(Select::Pid(brief.pid()), Settings { rate_hertz: 500.0, stops, ..Settings::default() });
         session.until("the brief process", |seen| seen.last().process.pid == brief.pid());
         session.listen(std::time::Duration::from_micros(round * 3571 % 30_000));
         if round == 20 {
@@ -45,16 +46,15 @@ fn exits_while_sampled() -> Outcome {
     let seen = session.finish();
     assert_eq!(seen.lives.len(), 21);
     assert!(seen.lives[1..].iter().any(|life| life.count("leaf") > 0), "none of the brief ones was sampled");
-    Ok(())
 }
 
 /// Follows `exec_chain` over its links, each of which a thread executes that is not the leader.
-fn follow_chain(program: &Path, last: Option<&Path>) -> crate::session::Seen {
+fn follow_chain(program: &Path, last: Option<&Path>, settings: Settings) -> crate::session::SeenEvents {
     let mut arguments = vec!["5".to_owned()];
     arguments.extend(last.map(|path| path.display().to_string()));
-    let mut target = Target::launch(std::process::Command::new(program).args(arguments));
+    let mut target = RunningTarget::launch(std::process::Command::new(program).args(arguments));
     target.wait_for("link 5");
-    let mut session = Session::of(target.pid());
+    let mut session = TrapSession::with(target.pid(), settings);
     for left in (0..5).rev() {
         session
             .until("samples of a link", |seen| seen.lives.last().is_some_and(|life| life.count("link_of_chain") >= 10));
@@ -74,20 +74,22 @@ fn follow_chain(program: &Path, last: Option<&Path>) -> crate::session::Seen {
 /// there, although more of its threads run than there are processors, so that stops of some are pending when they have
 /// to end; each program is reported as a life of its own, with its own mappings, and its stacks are complete. Nothing
 /// of one program is taken for another's.
-fn exec_by_another_thread() -> Outcome {
-    let seen = follow_chain(&compile::c("exec_chain"), None);
-    assert_eq!(seen.lives.len(), 6);
-    for life in &seen.lives {
-        assert_eq!(life.process.pid, seen.lives[0].process.pid);
-        let share = life.complete_samples(life.with("link_of_chain"));
-        assert!(share >= 0.95, "{share}\n{}", life.top());
-        let unknown = |location: &Location| location.mapping().is_none() && !location.is_kernel();
-        // Blocked threads are read where they are, and some of them before the program's mappings are known.
-        let ran = life.samples.iter().filter(|observed| !observed.sample.blocked);
-        let of_others: Vec<_> = ran.filter(|observed| observed.locations.iter().any(unknown)).collect();
-        assert!(of_others.is_empty(), "{:?} of {}\n{}", of_others, life.samples.len(), life.top());
+fn exec_by_another_thread() {
+    for stops in [usual().stops, Stops::Always] {
+        let settings = Settings { stops, ..Settings::default() };
+        let seen = follow_chain(&compile::c("exec_chain"), None, settings);
+        assert_eq!(seen.lives.len(), 6);
+        for life in &seen.lives {
+            assert_eq!(life.process.pid, seen.lives[0].process.pid);
+            let share = life.complete_samples(life.with("link_of_chain"));
+            assert!(share >= 0.95, "{share}\n{}", life.top());
+            let unknown = |location: &Location| location.mapping().is_none() && !location.is_kernel();
+            // Blocked threads are read where they are, and some of them before the program's mappings are known.
+            let ran = life.samples.iter().filter(|observed| !observed.sample.blocked);
+            let of_others: Vec<_> = ran.filter(|observed| observed.locations.iter().any(unknown)).collect();
+            assert!(of_others.is_empty(), "{:?} of {}\n{}", of_others, life.samples.len(), life.top());
+        }
     }
-    Ok(())
 }
 
 /// Guarantees: a target that executes a set-user-id program lives on, and a sampler that may trace other users samples
@@ -101,7 +103,7 @@ fn exec_of_a_setuid_program() -> Outcome {
     fs::copy(&program, &changed).unwrap();
     std::os::unix::fs::chown(&changed, Some(65534), None).unwrap();
     fs::set_permissions(&changed, fs::Permissions::from_mode(0o4755)).unwrap();
-    let seen = follow_chain(&program, Some(&changed));
+    let seen = follow_chain(&program, Some(&changed), usual());
     let users: Vec<u32> = seen.lives.iter().map(|life| life.process.user).collect();
     assert_eq!(users, [0, 0, 0, 0, 0, 65534]);
     Ok(())
@@ -109,39 +111,29 @@ fn exec_of_a_setuid_program() -> Outcome {
 
 /// Guarantees: a process that forks as fast as it can is sampled at the usual rate, and no fork, child or wait of it
 /// fails.
-fn fork_storm() -> Outcome {
-    let mut target = Target::start(&compile::c("fork_storm"), &[]);
-    let mut session = Session::of(target.pid());
+fn fork_storm() {
+    let mut target = RunningTarget::start(&compile::c("fork_storm"), &[]);
+    let mut session = TrapSession::of(target.pid());
     session.observe("parent_work", 150);
     target.ask_until("forks", 100);
     assert_eq!(target.ask("wrong"), 0);
     let seen = session.finish();
     assert_eq!(seen.lives.len(), 1, "children are not the target");
-    Ok(())
 }
 
-/// Guarantees: a zombie is refused with a message that says what it is.
-fn zombie() -> Outcome {
-    let mut target = Target::launch(&mut std::process::Command::new(compile::c("zombie")));
-    let pid = target.wait_for("ready").parse().unwrap();
-    let mut session = Session::of(pid);
-    session.until("a problem", |seen| !seen.problems.is_empty());
-    assert_eq!(session.seen.problems[0].kind, ProblemKind::Zombie);
-    assert_eq!(session.seen.problems[0].pid, Some(pid));
-    assert!(session.seen.problems[0].message.contains("zombie"), "{:?}", session.seen.problems);
-    session.finish();
-    Ok(())
-}
-
-/// Guarantees: a process that is not there is reported as missing.
-fn missing() -> Outcome {
-    let mut target = Target::start(&compile::c("busy"), &["0", "0"]);
-    let pid = target.pid();
-    target.end();
-    let mut session = Session::of(pid);
-    session.until("a problem", |seen| seen.has(ProblemKind::Missing));
-    session.finish();
-    Ok(())
+/// Guarantees: the parent of a process that ends while its threads are stopped for sampling gets its exit code.
+fn exit_code_is_the_parents() {
+    for _ in 0..20 {
+        let spin = "trap 'exit 7' TERM; echo ready; while :; do :; done";
+        let mut parent = RunningTarget::shell(&format!("sh -c \"{spin}\"; echo code $?"));
+        let [child] = process::children(parent.pid())[..] else { panic!("one child") };
+        let mut session = TrapSession::with(child, often());
+        session.until("stops", |seen| seen.observations() > 5);
+        kill(Pid::from_raw(child.cast_signed()), Signal::SIGTERM).unwrap();
+        assert_eq!(parent.wait_for("code"), "7");
+        session.until("its end", |seen| seen.last().detached == Some(Detached::Exited));
+        session.finish();
+    }
 }
 
 /// Guarantees: a process that gets the id of one that was sampled, while the sampler could not look, is never taken for
@@ -149,9 +141,9 @@ fn missing() -> Outcome {
 fn same_id_again() -> Outcome {
     let clone_at = compile::c("clone_at");
     let other = compile::c("shares");
-    let mut first = Target::start(&compile::c("busy"), &["2", "2"]);
+    let mut first = RunningTarget::start(&compile::c("busy"), &["2", "2"]);
     let pid = first.pid();
-    let mut session = Session::of(pid);
+    let mut session = TrapSession::of(pid);
     session.observe("leaf", 20);
     let sampler = session.sampler();
     // Not while it holds a thread: the end of a traced thread waits for its tracer.
@@ -168,7 +160,7 @@ fn same_id_again() -> Outcome {
     first.end();
     let mut command = std::process::Command::new(&clone_at);
     command.arg(pid.to_string()).arg(&other).arg("all");
-    let mut second = Target::launch(&mut command);
+    let mut second = RunningTarget::launch(&mut command);
     let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.wait_for("ready")));
     kill(sampler, Signal::SIGCONT).unwrap();
     if started.is_err() {
@@ -246,8 +238,8 @@ fn thirty_two_bits() -> Outcome {
     {
         return Err(Untested("the kernel runs no 32-bit programs".to_owned()));
     }
-    let mut target = Target::start(&program, &[]);
-    let mut session = Session::of(target.pid());
+    let mut target = RunningTarget::start(&program, &[]);
+    let mut session = TrapSession::of(target.pid());
     session.until("a problem", |seen| seen.has(ProblemKind::Architecture));
     assert!(session.seen.problems[0].message.contains("32-bit"), "{:?}", session.seen.problems);
     session.listen(std::time::Duration::from_millis(100));

@@ -21,10 +21,13 @@
 )]
 
 mod answers;
+mod commands;
 mod compile;
 mod contexts;
 mod drive;
+mod ends;
 mod events;
+mod finding;
 mod interpreters;
 mod kill;
 mod life;
@@ -38,6 +41,8 @@ mod session;
 mod signals;
 mod stacks;
 mod stops;
+mod subprocesses;
+mod supervised;
 mod symbols;
 mod target;
 mod threads;
@@ -50,13 +55,19 @@ fn main() -> ExitCode {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(("drive", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return drive::run(rest);
+    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("drive", rest)) => return drive::run(rest),
+        Some(("owner", rest)) => return ends::be_an_owner(rest),
+        Some(("supervisor", _)) => return supervised::be_a_supervisor(),
+        _ => {}
     }
     let tests = [
         answers::TESTS,
+        commands::TESTS,
         contexts::TESTS,
+        ends::TESTS,
         events::TESTS,
+        finding::TESTS,
         interpreters::TESTS,
         kill::TESTS,
         life::TESTS,
@@ -64,6 +75,8 @@ fn main() -> ExitCode {
         signals::TESTS,
         stacks::TESTS,
         stops::TESTS,
+        subprocesses::TESTS,
+        supervised::TESTS,
         threads::TESTS,
         waits::TESTS,
     ];

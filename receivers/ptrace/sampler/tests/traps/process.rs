@@ -23,6 +23,12 @@ pub(crate) fn tracers(pid: u32) -> Vec<String> {
     threads(pid).iter().filter_map(|thread| status_field(thread, "TracerPid")).filter(|tracer| tracer != "0").collect()
 }
 
+/// Whether a process runs, with no thread stopped or traced.
+pub(crate) fn is_left_alone(pid: u32) -> bool {
+    let states = states(pid);
+    !states.is_empty() && !states.contains(['t', 'T']) && tracers(pid).is_empty()
+}
+
 /// The system call that a thread waits in.
 pub(crate) fn system_call(pid: u32, thread: u32) -> Option<u32> {
     let line = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;

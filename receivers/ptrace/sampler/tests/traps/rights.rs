@@ -7,8 +7,8 @@ use profbridge_sampler::message::{ProblemKind, Settings, Stops, Trust};
 use crate::{
     compile, process,
     runner::{Outcome, Untested, tests},
-    session::Session,
-    target::Target,
+    session::TrapSession,
+    target::RunningTarget,
 };
 
 tests![
@@ -24,11 +24,11 @@ tests![
 
 /// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as
 /// such; its blocked threads are sampled, its running ones are not, and the other tracer keeps it.
-fn beside_another_tracer() -> Outcome {
-    let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
-    let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
+fn beside_another_tracer() {
+    let mut target = RunningTarget::start(&compile::c("busy"), &["1", "3"]);
+    let tracer = RunningTarget::start(&compile::c("tracer"), &[&target.pid().to_string()]);
     let settings = Settings { stops: Stops::Always, ..Settings::default() };
-    let mut session = Session::with(target.pid(), settings);
+    let mut session = TrapSession::with(target.pid(), settings);
     session.until("a problem", |seen| seen.has(ProblemKind::Traced));
     session.ticks(120);
     let tracers = process::tracers(target.pid());
@@ -39,24 +39,22 @@ fn beside_another_tracer() -> Outcome {
     assert!(life.count("wait_forever") > 100, "{}", life.top());
     assert!(life.status.refused_stops > 0 && life.status.stops == 0, "{:?}", life.status);
     assert!(life.samples.iter().all(|observed| observed.sample.blocked));
-    Ok(())
 }
 
 /// Guarantees: a tracer that comes while threads of a process are stopped gets it, sooner or later (a stop lasts
 /// microseconds), the sampler says so and leaves the process alone, and once the tracer is gone running threads are
 /// sampled again.
-fn another_tracer_comes_later() -> Outcome {
-    let target = Target::start(&compile::c("busy"), &["1", "3"]);
+fn another_tracer_comes_later() {
+    let target = RunningTarget::start(&compile::c("busy"), &["1", "3"]);
     let settings = Settings { stops: Stops::Always, ..Settings::default() };
-    let mut session = Session::with(target.pid(), settings);
+    let mut session = TrapSession::with(target.pid(), settings);
     session.observe("leaf", 20);
-    let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
+    let tracer = RunningTarget::start(&compile::c("tracer"), &[&target.pid().to_string()]);
     session.until("a problem", |seen| seen.has(ProblemKind::Traced));
     let count = session.seen.last().count("leaf");
     drop(tracer);
     session.until("samples again", |seen| seen.last().count("leaf") > count + 50);
     session.finish();
-    Ok(())
 }
 
 /// Needs to be root, to give rights away.
@@ -68,7 +66,7 @@ fn as_root() -> Result<(), Untested> {
 }
 
 /// This program under another program that changes what it may do.
-fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> Target {
+fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> RunningTarget {
     // A copy, since the build's folder may be closed to other users.
     let copy = compile::folder().join("traps-of-others");
     if !copy.exists() {
@@ -77,9 +75,16 @@ fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> Target {
     }
     let mut command = Command::new(wrapper);
     command.args(wrapper_arguments).arg(copy).arg("drive").args(pids.iter().map(u32::to_string)).current_dir("/");
-    let mut driver = Target::launch(&mut command);
+    let mut driver = RunningTarget::launch(&mut command);
     driver.wait_for("ready");
     driver
+}
+
+/// The stops, the samples of blocked threads and all samples of a driver's only life.
+fn counts(lines: &[String]) -> [u64; 3] {
+    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
+    let mut numbers = life.rsplit(' ').map(|number| number.parse().unwrap());
+    std::array::from_fn(|_| numbers.next().unwrap())
 }
 
 /// As a user without any rights.
@@ -89,7 +94,7 @@ const NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "
 /// in good order.
 fn without_the_right_to_trace() -> Outcome {
     as_root()?;
-    let mut target = Target::start(&compile::c("busy"), &["1", "1"]);
+    let mut target = RunningTarget::start(&compile::c("busy"), &["1", "1"]);
     let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
     driver.wait_for(&format!("saw {} Permission", target.pid()));
     driver.say("");
@@ -104,18 +109,15 @@ fn without_the_right_to_trace() -> Outcome {
 
 /// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are
 /// sampled through `/proc/PID/mem` all the same, and nobody is stopped.
-fn in_a_filter_without_ptrace() -> Outcome {
-    let target = Target::start(&compile::c("busy"), &["1", "3"]);
+fn in_a_filter_without_ptrace() {
+    let target = RunningTarget::start(&compile::c("busy"), &["1", "3"]);
     let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
     driver.wait_for(&format!("saw {} sample", target.pid()));
     driver.say("");
     let lines = driver.lines_until("done");
-    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
-    let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
-    let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
+    let [stops, blocked, samples] = counts(&lines);
     // Running ones are, too, where the filter permits perf events.
     assert!(samples >= blocked && blocked > 0 && stops == 0, "{lines:#?}");
-    Ok(())
 }
 
 /// Guarantees: a process in PID and mount namespaces of its own, whose program has been deleted and never was visible
@@ -130,10 +132,10 @@ fn other_namespaces_and_a_deleted_program() -> Outcome {
     if !probe.is_ok_and(|output| output.status.success()) {
         return Err(Untested("namespaces cannot be made".to_owned()));
     }
-    let mut target = Target::launch(&mut command);
+    let mut target = RunningTarget::launch(&mut command);
     target.wait_for("ready");
     let [pid] = process::children(target.pid())[..] else { panic!("one child") };
-    let mut session = Session::of(pid);
+    let mut session = TrapSession::of(pid);
     session.observe("leaf", 100);
     let seen = session.finish();
     let life = seen.last();
@@ -167,7 +169,7 @@ fn setuid_program_without_rights() -> Outcome {
         .arg(&program)
         .arg("1")
         .arg(&privileged);
-    let mut target = Target::launch(command.current_dir("/"));
+    let mut target = RunningTarget::launch(command.current_dir("/"));
     target.wait_for("link 1");
     let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
     driver.wait_for(&format!("saw {} sample", target.pid()));
@@ -200,7 +202,7 @@ const WITH_PERFMON: [&str; 6] = [
 
 /// The lines with which somebody else's session ends that samples a process until it has a sample, and the level that
 /// it was on.
-fn driven(arguments: &[&str], target: &Target) -> (Vec<String>, String) {
+fn driven(arguments: &[&str], target: &RunningTarget) -> (Vec<String>, String) {
     let mut driver = drive(Path::new("setpriv"), arguments, &[target.pid()]);
     driver.wait_for(&format!("saw {} sample", target.pid()));
     driver.say("");
@@ -224,7 +226,7 @@ fn levels_of_rights() -> Outcome {
     }
     let own = NOBODY.iter().filter(|argument| !argument.contains("bounding"));
     let mut command = Command::new("setpriv");
-    let mut target = Target::launch(command.args(own).arg(compile::c("busy")).args(["1", "1"]).current_dir("/"));
+    let mut target = RunningTarget::launch(command.args(own).arg(compile::c("busy")).args(["1", "1"]).current_dir("/"));
     target.wait_for("ready");
 
     let (lines, of_root) = driven(&["--reuid=0"], &target);
@@ -260,7 +262,7 @@ fn locked_memory_is_used_up() -> Outcome {
     compile::has("prlimit", "--version")?;
     let launch = |program: &str, arguments: &[&str]| {
         let mut command = Command::new("prlimit");
-        Target::launch(command.args(SOMEBODY).arg(compile::c(program)).args(arguments).current_dir("/"))
+        RunningTarget::launch(command.args(SOMEBODY).arg(compile::c(program)).args(arguments).current_dir("/"))
     };
     let mut target = launch("busy", &["2", "2"]);
     target.wait_for("ready");
@@ -277,9 +279,7 @@ fn locked_memory_is_used_up() -> Outcome {
     let lack = lines.iter().find(|line| line.starts_with(&format!("problem {} Lack ", target.pid())));
     let lack = lack.unwrap_or_else(|| panic!("{lines:#?}"));
     assert!(lack.contains("no more memory may be locked") && lack.contains("CAP_IPC_LOCK"), "{lack}");
-    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
-    let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
-    let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
+    let [stops, blocked, samples] = counts(&lines);
     assert!(stops == 0 && blocked > 0 && samples == blocked, "{lines:#?}");
     target.works();
     Ok(())

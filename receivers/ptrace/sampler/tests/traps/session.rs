@@ -14,7 +14,7 @@ use profbridge_sampler::{
         ProcessId, Rights, Sample, Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
     },
     owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
-    perf::open::{Kernel, open},
+    perf::open::{KernelOpener, open},
 };
 
 use crate::symbols::Symbols;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One sample with what it refers to.
 #[derive(Debug, Clone)]
-pub(crate) struct Observed {
+pub(crate) struct ObservedSample {
     pub(crate) thread: Thread,
     pub(crate) trust: Trust,
     pub(crate) locations: Vec<Location>,
@@ -37,10 +37,10 @@ pub(crate) struct Observed {
 
 /// Everything that was received about one life of a process.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct ObservedLife {
     pub(crate) process: Process,
     pub(crate) mappings: Vec<(Mapping, OnceCell<Symbols>)>,
-    pub(crate) samples: Vec<Observed>,
+    pub(crate) samples: Vec<ObservedSample>,
     pub(crate) batches: usize,
     pub(crate) status: Status,
     pub(crate) detached: Option<Detached>,
@@ -49,9 +49,13 @@ pub(crate) struct Life {
     pub(crate) explained: BTreeMap<&'static str, u64>,
     /// The resources that it showed, in their order.
     pub(crate) resources: Vec<Vec<(String, AttributeValue)>>,
+    /// How many perf maps of it were passed on.
+    pub(crate) perf_maps: usize,
+    /// The samples of each thread: when the first begins, when the last ends, and what all stand for together.
+    times: BTreeMap<u32, [u64; 3]>,
 }
 
-impl Life {
+impl ObservedLife {
     /// The function at a location: its name, `?` where no symbol covers it, `jit` where no file does.
     pub(crate) fn name(&self, location: &Location) -> String {
         let Some(index) = location.mapping() else { return "jit".to_owned() };
@@ -63,12 +67,12 @@ impl Life {
     }
 
     /// The functions of a stack, leaf first.
-    pub(crate) fn names(&self, observed: &Observed) -> Vec<String> {
+    pub(crate) fn names(&self, observed: &ObservedSample) -> Vec<String> {
         observed.locations.iter().map(|location| self.name(location)).collect()
     }
 
     /// Samples that have this function somewhere.
-    pub(crate) fn with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a Observed> {
+    pub(crate) fn with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a ObservedSample> {
         self.samples
             .iter()
             .filter(move |observed| observed.locations.iter().any(|location| self.name(location) == function))
@@ -86,14 +90,27 @@ impl Life {
         weight as f64 / (self.status.ticks * self.period_nano) as f64
     }
 
+    /// Asserts that the samples of each thread stand for all the time that passed. A sample is where it was taken, so
+    /// that neighbours may overlap or leave a gap; that adds up to nothing.
+    pub(crate) fn assert_accounted(&self) {
+        // The first sample may begin late and the last end late, by their weights and the jitter of ticks; and for as
+        // long as the sampler itself had no processor, which it counts.
+        let slack = (8 + self.status.missed_ticks) * self.period_nano;
+        assert!(!self.times.is_empty(), "nothing was sampled");
+        for (thread, [begins, ends, weight]) in &self.times {
+            let passed = ends - begins;
+            assert!(weight.abs_diff(passed) <= slack, "{thread}: {weight} ns in samples, {passed} ns passed");
+        }
+    }
+
     /// The path of the file of a stack's last frame.
-    pub(crate) fn root_file(&self, observed: &Observed) -> &str {
+    pub(crate) fn root_file(&self, observed: &ObservedSample) -> &str {
         let root = observed.locations.last().and_then(|location| location.mapping());
         root.map_or("", |index| &self.mappings[index as usize].0.path)
     }
 
     /// Whether a stack ends where threads start: in the program's `_start`, or in the C library.
-    pub(crate) fn rooted(&self, observed: &Observed) -> bool {
+    pub(crate) fn rooted(&self, observed: &ObservedSample) -> bool {
         let Some(root) = observed.locations.last() else { return false };
         let file = self.root_file(observed).rsplit('/').next().unwrap_or_default();
         self.name(root) == "_start"
@@ -103,7 +120,7 @@ impl Life {
     }
 
     /// Of the observations of these samples, the share that is complete and ends where threads start.
-    pub(crate) fn complete_share<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
+    pub(crate) fn complete_share<'a>(&self, samples: impl Iterator<Item = &'a ObservedSample>) -> f64 {
         let (mut all, mut complete) = (0, 0);
         for observed in samples {
             let observations = u64::from(observed.sample.observations);
@@ -117,8 +134,8 @@ impl Life {
 
     /// Of these samples, however many observations each stands for, the share that is complete and ends where threads
     /// start: on a busy machine one that came late stands for many ticks.
-    pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
-        let good = |observed: &Observed| {
+    pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a ObservedSample>) -> f64 {
+        let good = |observed: &ObservedSample| {
             matches!(observed.trust, Trust::Complete | Trust::MissingCallers) && self.rooted(observed)
         };
         let good: Vec<bool> = samples.map(good).collect();
@@ -141,23 +158,36 @@ impl Life {
 
 /// What was said so far.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenEvents {
     pub(crate) rights: Option<Rights>,
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lives: Vec<ObservedLife>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) ended: Vec<(TargetId, i32)>,
+    /// The processes that were let go, in their order.
+    pub(crate) detached: Vec<(ProcessId, Detached)>,
     /// How the sampler process ended.
     pub(crate) ending: Option<Ending>,
 }
 
-impl Seen {
-    fn life_mut(&mut self, id: ProcessId) -> &mut Life {
+impl SeenEvents {
+    fn life_mut(&mut self, id: ProcessId) -> &mut ObservedLife {
         let found = self.lives.iter_mut().find(|life| life.process.id == id);
         found.unwrap_or_else(|| panic!("something was said of {id:?}, which was never attached"))
     }
 
+    /// The processes that were attached, in their order.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.lives.iter().map(|life| &life.process)
+    }
+
+    /// The observations of all processes.
+    pub(crate) fn observations(&self) -> u64 {
+        let samples = self.lives.iter().flat_map(|life| &life.samples);
+        samples.map(|observed| u64::from(observed.sample.observations)).sum()
+    }
+
     /// The last life of the process.
-    pub(crate) fn last(&self) -> &Life {
+    pub(crate) fn last(&self) -> &ObservedLife {
         self.lives.last().expect("no process was attached")
     }
 
@@ -169,7 +199,7 @@ impl Seen {
     fn take(&mut self, event: Event) {
         match event {
             Event::Ready(rights) => self.rights = Some(rights),
-            Event::Attached(process) => self.lives.push(Life {
+            Event::Attached(process) => self.lives.push(ObservedLife {
                 status: Status { process: process.id, ..Status::default() },
                 process: *process,
                 mappings: Vec::new(),
@@ -179,20 +209,31 @@ impl Seen {
                 period_nano: 0,
                 explained: BTreeMap::new(),
                 resources: Vec::new(),
+                perf_maps: 0,
+                times: BTreeMap::new(),
             }),
             Event::Mapping(mapping) => {
                 let mappings = &mut self.life_mut(mapping.process).mappings;
                 assert_eq!(mapping.index as usize, mappings.len(), "mappings come in order and without gaps");
                 mappings.push((mapping, OnceCell::new()));
             }
-            Event::PerfMap { .. } | Event::Functions { .. } => {}
+            Event::PerfMap { process, .. } => self.life_mut(process).perf_maps += 1,
+            Event::Functions { .. } => {}
             Event::Resource { process, attributes } => self.life_mut(process).resources.push(attributes),
             Event::Batch(batch) => {
                 let life = self.life_mut(batch.process);
                 assert_eq!(life.detached, None, "samples after the end");
                 life.period_nano = batch.period_nano;
                 life.batches += 1;
+                assert!(batch.samples.is_sorted_by_key(|sample| sample.time_unix_nano), "{:?}", batch.samples);
                 for sample in batch.samples {
+                    // What nobody saw of all threads is no time of one.
+                    let thread = batch.threads[sample.thread as usize].id;
+                    if thread != 0 {
+                        let times = life.times.entry(thread).or_insert([sample.time_unix_nano, 0, 0]);
+                        times[1] = sample.time_unix_nano + sample.weight_nano;
+                        times[2] += sample.weight_nano;
+                    }
                     let stack = &batch.stacks[sample.stack as usize];
                     let mut locations: Vec<Location> =
                         stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
@@ -211,7 +252,7 @@ impl Seen {
                             "a mapping comes before the samples that name it"
                         );
                     }
-                    life.samples.push(Observed {
+                    life.samples.push(ObservedSample {
                         thread: batch.threads[sample.thread as usize].clone(),
                         trust: stack.trust,
                         is_explained: locations.len() < all,
@@ -226,7 +267,10 @@ impl Seen {
                 assert_ne!(problem.kind, ProblemKind::Internal, "the sampler failed: {}", problem.message);
                 self.problems.push(problem);
             }
-            Event::Detached { process, why } => self.life_mut(process).detached = Some(why),
+            Event::Detached { process, why } => {
+                self.life_mut(process).detached = Some(why);
+                self.detached.push((process, why));
+            }
             Event::CommandEnded { target, code } => self.ended.push((target, code)),
         }
     }
@@ -236,19 +280,37 @@ impl Seen {
 /// not only those that stay in their own code.
 pub(crate) fn usual() -> Settings {
     static PERMITTED: LazyLock<bool> =
-        LazyLock::new(|| open(&Kernel, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok());
+        LazyLock::new(|| open(&KernelOpener, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok());
     Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
 }
 
-/// A sampler process under test.
-pub(crate) struct Session {
-    process: SamplerProcess,
-    events: Events,
-    next_target: u32,
-    pub(crate) seen: Seen,
+/// Settings with which threads are stopped as often as possible.
+pub(crate) fn often() -> Settings {
+    Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, stops: Stops::Always, ..Settings::default() }
 }
 
-impl Session {
+/// What to sample at once, with nothing else asked for.
+pub(crate) fn wanted(select: Select, settings: Settings) -> Target {
+    Target {
+        id: TargetId(1),
+        select,
+        settings,
+        environment: Vec::new(),
+        // The first one is in no program: what is asked for and what is there have other numbers.
+        thread_attributes: vec!["absent.key".to_owned(), "test.key".to_owned()],
+        sample_at_once: true,
+    }
+}
+
+/// A sampler process under test.
+pub(crate) struct TrapSession {
+    pub(crate) process: SamplerProcess,
+    events: Events,
+    targets: u32,
+    pub(crate) seen: SeenEvents,
+}
+
+impl TrapSession {
     /// Starts a sampler process and waits until it is ready.
     pub(crate) fn start() -> Self {
         Self::start_with(false)
@@ -259,7 +321,7 @@ impl Session {
         // What it says last is part of what tests look at, and a busy machine must not cut it off.
         let options = StartOptions { commands, stop_timeout: PATIENCE, ..StartOptions::default() };
         let (process, events) = SamplerProcess::start(options).expect("the sampler process starts");
-        let mut session = Self { process, events, next_target: 0, seen: Seen::default() };
+        let mut session = Self { process, events, targets: 0, seen: SeenEvents::default() };
         session.until("ready", |seen| seen.rights.is_some());
         session
     }
@@ -278,19 +340,14 @@ impl Session {
 
     /// Watches a target; what matches is sampled at once.
     pub(crate) fn watch(&mut self, select: Select, settings: Settings) -> TargetId {
-        let id = TargetId(self.next_target);
-        self.next_target += 1;
-        // The first one is in no program: what is asked for and what is there have other numbers.
-        let thread_attributes = vec!["absent.key".to_owned(), "test.key".to_owned()];
-        let environment = Vec::new();
-        self.send(Command::Watch(Target {
-            id,
-            select,
-            settings,
-            environment,
-            thread_attributes,
-            sample_at_once: true,
-        }));
+        self.watch_target(wanted(select, settings))
+    }
+
+    /// Watches a target under the next number, which are counted from 1.
+    pub(crate) fn watch_target(&mut self, target: Target) -> TargetId {
+        self.targets += 1;
+        let id = TargetId(self.targets);
+        self.send(Command::Watch(Target { id, ..target }));
         id
     }
 
@@ -305,7 +362,7 @@ impl Session {
     }
 
     /// Receives events until a condition holds.
-    pub(crate) fn until(&mut self, what: &str, mut so: impl FnMut(&Seen) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut so: impl FnMut(&SeenEvents) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !so(&self.seen) {
             assert!(self.seen.ending.is_none(), "the sampler process ended before: {what}: {:?}", self.seen.ending);
@@ -317,7 +374,7 @@ impl Session {
                     self.seen.problems,
                     life.map(|life| &life.status),
                     life.map(|life| life.detached),
-                    life.map(Life::top).unwrap_or_default(),
+                    life.map(ObservedLife::top).unwrap_or_default(),
                 );
             }
         }
@@ -362,11 +419,18 @@ impl Session {
         });
     }
 
+    /// Receives events until there is a problem of a kind, and returns its message.
+    pub(crate) fn problem(&mut self, kind: ProblemKind) -> String {
+        self.until("a problem", |seen| seen.has(kind));
+        self.seen.problems.iter().find(|problem| problem.kind == kind).unwrap().message.clone()
+    }
+
     /// Has the sampler process end, and returns all that it said.
-    pub(crate) fn finish(mut self) -> Seen {
+    pub(crate) fn finish(mut self) -> SeenEvents {
         self.send(Command::Stop);
         self.until("the end of the sampler process", |seen| seen.ending.is_some());
         assert_eq!(self.seen.ending, Some(Ending::Stopped));
+        assert!(self.events.next().is_none(), "something was said after the end");
         self.seen
     }
 }

@@ -4,29 +4,32 @@ use nix::sys::{
     signal::Signal,
     wait::{WaitPidFlag, WaitStatus, waitpid},
 };
-use profbridge_sampler::message::ProblemKind;
+use profbridge_sampler::message::{ProblemKind, Settings, Stops};
 
 use crate::{
     compile, process,
-    runner::{Outcome, tests},
-    session::{Seen, Session},
-    target::Target,
+    runner::tests,
+    session::{SeenEvents, TrapSession, usual},
+    target::RunningTarget,
 };
 
-tests![stopped_before, stopped_meanwhile, stopped_by_the_terminal, a_thousand_signals_a_second];
+tests![stopped_before, stopped_meanwhile, a_thousand_signals_a_second];
+
+/// Running threads are stopped.
+const ALWAYS: fn() -> Settings = || Settings { stops: Stops::Always, ..Settings::default() };
 
 /// Stops a target and waits until its parent is told so.
-fn stop(target: &Target, signal: Signal) {
+fn stop(target: &RunningTarget, signal: Signal) {
     target.signal(signal);
     let status = waitpid(target.nix_pid(), Some(WaitPidFlag::WUNTRACED)).unwrap();
     assert!(matches!(status, WaitStatus::Stopped(_, with) if with == signal), "{status:?}");
 }
 
 /// Asserts that a stopped target stays so while it is sampled: each thread, and without any processor time.
-fn stays_stopped(session: &mut Session, target: &Target) {
+fn stays_stopped(session: &mut TrapSession, target: &RunningTarget) {
     // A thread that was being looked at when the signal came stops as soon as it has a processor, with the kernel's
     // code alone.
-    let settled = |_: &Seen| process::states(target.pid()).chars().all(|state| matches!(state, 'T' | 't'));
+    let settled = |_: &SeenEvents| process::states(target.pid()).chars().all(|state| matches!(state, 'T' | 't'));
     session.until("all threads are stopped", settled);
     let before = process::cpu_ticks(target.pid());
     session.ticks(70);
@@ -38,12 +41,12 @@ fn stays_stopped(session: &mut Session, target: &Target) {
 }
 
 /// For how long threads were said to be stopped and not to wait, in nanoseconds.
-fn stopped_nano(seen: &Seen) -> u64 {
+fn stopped_nano(seen: &SeenEvents) -> u64 {
     seen.lives.last().and_then(|life| life.explained.get("[stopped]").copied()).unwrap_or(0)
 }
 
 /// Asserts that a continued target runs and is sampled.
-fn runs_again(session: &mut Session, target: &mut Target) {
+fn runs_again(session: &mut TrapSession, target: &mut RunningTarget) {
     target.signal(Signal::SIGCONT);
     let count = session.seen.lives.last().map_or(0, |life| life.count("leaf"));
     session
@@ -52,56 +55,49 @@ fn runs_again(session: &mut Session, target: &mut Target) {
 }
 
 /// Guarantees: a process that is stopped when the sampler comes is reported as such, stays stopped, uses no processor
-/// time, and is sampled as soon as it is continued.
-fn stopped_before() -> Outcome {
-    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
-    stop(&target, Signal::SIGSTOP);
-    let mut session = Session::of(target.pid());
-    session.until("a problem", |seen| seen.has(ProblemKind::Stopped));
-    stays_stopped(&mut session, &target);
-    runs_again(&mut session, &mut target);
-    session.finish();
-    Ok(())
-}
-
-/// Guarantees: a process that is stopped while it is sampled stays stopped and uses no processor time, each of several
-/// times, which is no waiting of its own; when it is continued, its samples go on.
-fn stopped_meanwhile() -> Outcome {
-    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
-    let mut session = Session::of(target.pid());
-    session.observe("leaf", 20);
-    assert_eq!(stopped_nano(&session.seen), 0, "waiting threads were not stopped");
-    for _ in 0..3 {
+/// time, and is sampled as soon as it is continued; whether running threads are sampled by events or by stopping them.
+fn stopped_before() {
+    for settings in [usual(), ALWAYS()] {
+        let mut target = RunningTarget::start(&compile::c("busy"), &["2", "2"]);
         stop(&target, Signal::SIGSTOP);
+        let mut session = TrapSession::with(target.pid(), settings);
+        let message = session.problem(ProblemKind::Stopped);
+        assert!(message.contains("kill -CONT"), "{message}");
         stays_stopped(&mut session, &target);
         runs_again(&mut session, &mut target);
+        session.finish();
     }
-    session.finish();
-    Ok(())
 }
 
-/// Guarantees: the same for the signal of a terminal's suspend key.
-fn stopped_by_the_terminal() -> Outcome {
-    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
-    let mut session = Session::of(target.pid());
-    session.observe("leaf", 20);
-    stop(&target, Signal::SIGTSTP);
-    stays_stopped(&mut session, &target);
-    runs_again(&mut session, &mut target);
-    session.finish();
-    Ok(())
+/// Guarantees: a process that is stopped while it is sampled, by whatever signal, stays stopped and uses no processor
+/// time, each of several times, which is no waiting of its own; when it is continued, its samples go on.
+fn stopped_meanwhile() {
+    for settings in [usual(), ALWAYS()] {
+        let mut target = RunningTarget::start(&compile::c("busy"), &["2", "2"]);
+        let mut session = TrapSession::with(target.pid(), settings);
+        session.observe("leaf", 20);
+        assert_eq!(stopped_nano(&session.seen), 0, "waiting threads were not stopped");
+        // The second is that of a terminal's suspend key.
+        for signal in [Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGSTOP] {
+            stop(&target, signal);
+            stays_stopped(&mut session, &target);
+            runs_again(&mut session, &mut target);
+        }
+        session.finish();
+    }
 }
 
 /// Guarantees: of a thousand queued signals a second none is lost, repeated or put out of order by sampling, and the
-/// thread that gets them is sampled all the same.
-fn a_thousand_signals_a_second() -> Outcome {
-    let mut target = Target::start(&compile::c("signals"), &[]);
-    let mut session = Session::of(target.pid());
-    session.observe("worked_on", 200);
-    target.ask_until("sent", 500);
-    let (sent, handled, disordered) = (target.ask("sent"), target.ask("handled"), target.ask("disordered"));
-    assert!(handled >= sent, "{handled} of {sent} were handled");
-    assert_eq!(disordered, 0);
-    session.finish();
-    Ok(())
+/// thread that gets them is sampled all the same, by events or by stopping it.
+fn a_thousand_signals_a_second() {
+    for settings in [usual(), ALWAYS()] {
+        let mut target = RunningTarget::start(&compile::c("signals"), &[]);
+        let mut session = TrapSession::with(target.pid(), settings);
+        session.observe("worked_on", 200);
+        target.ask_until("sent", 500);
+        let (sent, handled, disordered) = (target.ask("sent"), target.ask("handled"), target.ask("disordered"));
+        assert!(handled >= sent, "{handled} of {sent} were handled");
+        assert_eq!(disordered, 0);
+        session.finish();
+    }
 }

@@ -7,41 +7,34 @@ use profbridge_sampler::message::{Level, Settings, Stops, Trust};
 use crate::{
     compile,
     runner::{Outcome, Untested, tests},
-    session::{Life, Observed, Session, usual},
-    target::Target,
+    session::{ObservedLife, ObservedSample, TrapSession, usual},
+    target::RunningTarget,
 };
 
 tests![
     without_frame_pointers,
     in_signal_handlers,
-    on_alternate_signal_stacks,
     events_on_alternate_signal_stacks,
     on_coroutine_stacks,
     in_greenlets,
     go_programs,
     huge_frames,
-    larger_than_the_copy,
-    frames_of_mebibytes,
     deeper_than_the_copy,
     pages_that_are_gone,
     pages_out_of_memory,
     libraries_that_come_and_go,
     waiting_in_late_libraries,
-    code_mapped_twice,
-    python_in_openssl,
-    rust_threads,
-    without_unwind_tables,
 ];
 
 /// Samples a target until a function was observed so often, and a little of everything else.
-fn sample(target: &Target, function: &str, count: u32, settings: Settings) -> crate::session::Seen {
-    let mut session = Session::with(target.pid(), settings);
+fn sample(target: &RunningTarget, function: &str, count: u32, settings: Settings) -> crate::session::SeenEvents {
+    let mut session = TrapSession::with(target.pid(), settings);
     session.observe(function, count);
     session.finish()
 }
 
 /// Asserts that all stacks with a function have these callers, in this order, from it on, and are complete.
-fn assert_chain(life: &Life, chain: &[&str], least: f64) {
+fn assert_chain(life: &ObservedLife, chain: &[&str], least: f64) {
     let (mut all, mut good) = (0, 0);
     for observed in life.with(chain[0]) {
         let names = life.names(observed);
@@ -57,33 +50,38 @@ fn assert_chain(life: &Life, chain: &[&str], least: f64) {
     assert!(share >= least, "{share} of {all} stacks are {chain:?} down to the root\n{}", life.top());
 }
 
-/// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller.
-fn without_frame_pointers() -> Outcome {
-    let target = Target::start(&compile::c("busy"), &["1", "1"]);
+/// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller, and the samples of
+/// each thread stand for all the time that passed.
+fn without_frame_pointers() {
+    let target = RunningTarget::start(&compile::c("busy"), &["1", "1"]);
     let seen = sample(&target, "leaf", 200, usual());
     assert_chain(seen.last(), &["leaf", "middle", "outer", "busy"], 0.995);
     assert_chain(seen.last(), &["wait_forever", "idle"], 0.995);
-    Ok(())
+    seen.last().assert_accounted();
 }
 
 /// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to
-/// the root.
-fn in_signal_handlers() -> Outcome {
-    let target = Target::start(&compile::c("handlers"), &["plain"]);
-    let seen = sample(&target, "inside_handler", 200, usual());
-    let life = seen.last();
-    assert_through_handler(life);
-    Ok(())
-}
-
-/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one,
-/// and the thread is held while both are read.
-fn on_alternate_signal_stacks() -> Outcome {
-    let target = Target::start(&compile::c("handlers"), &["alternate"]);
-    let settings = Settings { stops: Stops::Always, ..Settings::default() };
-    let seen = sample(&target, "inside_handler", 200, settings);
-    assert_through_handler(seen.last());
-    Ok(())
+/// the root; also where the handler runs on an alternate stack, so that what was interrupted lies on another one, and
+/// the thread is held while both are read.
+fn in_signal_handlers() {
+    let always = Settings { stops: Stops::Always, ..Settings::default() };
+    for (kind, settings) in [("plain", usual()), ("alternate", always)] {
+        let target = RunningTarget::start(&compile::c("handlers"), &[kind]);
+        let seen = sample(&target, "inside_handler", 200, settings);
+        let (life, (mut all, mut good)) = (seen.last(), (0, 0));
+        for observed in life.with("inside_handler") {
+            let names = life.names(observed);
+            let place = |function: &str| names.iter().position(|name| name == function);
+            let chain = ["inside_handler", "handler", "interrupted_work", "caller_of_work", "spin"].map(place);
+            all += observed.sample.observations;
+            let ordered = chain.is_sorted_by(|one, next| one < next);
+            if ordered && observed.trust == Trust::Complete && life.rooted(observed) {
+                good += observed.sample.observations;
+            }
+        }
+        let share = f64::from(good) / f64::from(all);
+        assert!(share >= 0.99, "{kind}: {share} of {all} lead through the handler\n{}", life.top());
+    }
 }
 
 /// How many samples of a stack may come before it is known to go on beyond its copy, and is followed from then on.
@@ -92,7 +90,7 @@ const BEFORE_FOLLOWED: usize = 20;
 /// Guarantees: where the kernel copies a handler's alternate stack, the stack leads to what was interrupted, which lies
 /// on another one, and from there to the root if the thread stood still until that was read; else it ends there.
 fn events_on_alternate_signal_stacks() -> Outcome {
-    let target = Target::start(&compile::c("handlers"), &["alternate"]);
+    let target = RunningTarget::start(&compile::c("handlers"), &["alternate"]);
     let seen = sample(&target, "inside_handler", 200, usual());
     let life = seen.last();
     if life.status.level < Level::User {
@@ -117,28 +115,10 @@ fn events_on_alternate_signal_stacks() -> Outcome {
     Ok(())
 }
 
-fn assert_through_handler(life: &Life) {
-    let (mut all, mut good) = (0, 0);
-    for observed in life.with("inside_handler") {
-        let names = life.names(observed);
-        let place = |function: &str| names.iter().position(|name| name == function);
-        let ordered = place("inside_handler") < place("handler")
-            && place("handler") < place("interrupted_work")
-            && place("interrupted_work") < place("caller_of_work")
-            && place("caller_of_work") < place("spin");
-        all += observed.sample.observations;
-        if ordered && observed.trust == Trust::Complete && life.rooted(observed) {
-            good += observed.sample.observations;
-        }
-    }
-    let share = f64::from(good) / f64::from(all);
-    assert!(share >= 0.99, "{share} of {all} lead through the handler\n{}", life.top());
-}
-
 /// Guarantees: a coroutine's stack, which is no thread's, is unwound to the coroutine's first function and ends there,
 /// without anything of the memory beyond.
-fn on_coroutine_stacks() -> Outcome {
-    let target = Target::start(&compile::c("coroutines"), &[]);
+fn on_coroutine_stacks() {
+    let target = RunningTarget::start(&compile::c("coroutines"), &[]);
     let seen = sample(&target, "in_coroutine", 200, usual());
     let life = seen.last();
     for observed in life.with("in_coroutine") {
@@ -149,15 +129,14 @@ fn on_coroutine_stacks() -> Outcome {
     // Its last frame is the C library's start of a context.
     let share = life.complete_share(life.with("in_coroutine"));
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    Ok(())
 }
 
 /// Guarantees: the stack of a greenlet of Python is complete and ends at the function that began it, also where another
 /// greenlet has overwritten what is above; while a greenlet is only being started, the callers are there.
-fn in_greenlets() -> Outcome {
+fn in_greenlets() {
     const BEGIN: &str = "_ZN8greenlet12UserGreenlet13g_initialstubEPv";
-    let target = Target::start(&compile::c_with("greenlets", "greenlets", &["-rdynamic"]), &[]);
-    let mut session = Session::with(target.pid(), usual());
+    let target = RunningTarget::start(&compile::c_with("greenlets", "greenlets", &["-rdynamic"]), &[]);
+    let mut session = TrapSession::with(target.pid(), usual());
     session.observe("in_greenlet", 150);
     session.observe("still_starting", 150);
     let seen = session.finish();
@@ -170,79 +149,47 @@ fn in_greenlets() -> Outcome {
     }
     assert!(f64::from(complete) >= 0.99 * f64::from(all), "{complete} of {all}\n{}", life.top());
     assert_chain(life, &["still_starting", BEGIN, "starter"], 0.99);
-    Ok(())
 }
 
-/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, nothing of Go's
-/// own handling of signals is upset, and the program is known to be Go's.
+/// Guarantees: a Go program is known to be one, its goroutines are sampled, and nothing of its own handling of signals is
+/// upset.
 fn go_programs() -> Outcome {
-    let mut target = Target::start(&compile::go("go")?, &[]);
+    let mut target = RunningTarget::start(&compile::go("go")?, &[]);
     let seen = sample(&target, "main.goLeaf", 150, usual());
     assert!(target.lives());
-    let life = seen.last();
-    assert!(life.mappings.iter().all(|(mapping, _)| mapping.go == mapping.main));
-    let (mut all, mut good) = (0, 0);
-    for observed in life.with("main.goLeaf") {
-        let names = life.names(observed);
-        all += 1;
-        good += u32::from(
-            names.iter().any(|name| name == "main.goOuter") && names.last().unwrap().starts_with("runtime.goexit"),
-        );
-    }
-    assert!(f64::from(good) >= 0.95 * f64::from(all), "{good} of {all}\n{}", life.top());
+    assert!(seen.last().mappings.iter().all(|(mapping, _)| mapping.go == mapping.main));
     Ok(())
 }
 
-/// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root.
-fn huge_frames() -> Outcome {
-    let target = Target::start(&compile::c("huge"), &["150", "100"]);
-    let seen = sample(&target, "at_the_bottom", 200, usual());
-    let life = seen.last();
-    for observed in life.with("at_the_bottom") {
-        let names = life.names(observed);
-        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 101, "{}", life.top());
-    }
-    let share = life.complete_share(life.with("huge_frame").skip(BEFORE_FOLLOWED));
-    assert!(share >= 0.95, "{share}\n{}", life.top());
-    Ok(())
-}
-
-/// Guarantees: a frame that is larger than what is copied of a stack is stepped over, since only what unwinding needs
-/// of it is read.
-fn larger_than_the_copy() -> Outcome {
-    let target = Target::start(&compile::c("huge"), &["1000", "10"]);
-    let settings = Settings { max_stack: 64 << 10, ..usual() };
-    let seen = sample(&target, "at_the_bottom", 100, settings);
-    let life = seen.last();
-    for observed in life.with("at_the_bottom") {
-        let names = life.names(observed);
-        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
-        assert!(observed.trust != Trust::Complete || life.rooted(observed), "{}", life.top());
-    }
-    Ok(())
-}
-
-/// Guarantees: a stack with a frame of 6 MiB, which is more than is copied, is either whole or said to be truncated; it
-/// is never guessed.
-fn frames_of_mebibytes() -> Outcome {
-    let target = Target::start(&compile::c("huge"), &["6144", "10"]);
-    let seen = sample(&target, "at_the_bottom", 100, usual());
-    let life = seen.last();
-    for observed in life.with("at_the_bottom") {
-        let names = life.names(observed);
-        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
-        match observed.trust {
-            Trust::Complete => assert!(life.rooted(observed), "{}", life.top()),
-            trust => assert_eq!(trust, Trust::Truncated, "{}", life.top()),
+/// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root. A frame that is larger
+/// than what is copied is stepped over, since only what unwinding needs of it is read; where that cannot be, the stack
+/// is said to be truncated, and never guessed.
+fn huge_frames() {
+    let small_copy = Settings { max_stack: 64 << 10, ..usual() };
+    for (frame, depth, settings, least) in
+        [("150", "100", usual(), 0.95), ("1000", "10", small_copy, 0.0), ("6144", "10", usual(), 0.0)]
+    {
+        let target = RunningTarget::start(&compile::c("huge"), &[frame, depth]);
+        let seen = sample(&target, "at_the_bottom", 200, settings);
+        let life = seen.last();
+        let levels = depth.parse::<usize>().unwrap() + 1;
+        for observed in life.with("at_the_bottom") {
+            let names = life.names(observed);
+            assert_eq!(names.iter().filter(|name| *name == "one_level").count(), levels, "{}", life.top());
+            match observed.trust {
+                Trust::Complete => assert!(life.rooted(observed), "{}", life.top()),
+                trust => assert_eq!(trust, Trust::Truncated, "{frame}\n{}", life.top()),
+            }
         }
+        let share = life.complete_share(life.with("huge_frame").skip(BEFORE_FOLLOWED));
+        assert!(share >= least, "{frame}: {share}\n{}", life.top());
     }
-    Ok(())
 }
 
 /// Guarantees: a recursion that is deeper than what is copied of its stack gives stacks that are right as far as they
 /// go, are said to be truncated, and are not longer than a limit.
-fn deeper_than_the_copy() -> Outcome {
-    let target = Target::start(&compile::c("huge"), &["1", "200000"]);
+fn deeper_than_the_copy() {
+    let target = RunningTarget::start(&compile::c("huge"), &["1", "200000"]);
     let settings = Settings { max_stack: 64 << 10, ..usual() };
     let seen = sample(&target, "at_the_bottom", 20, settings);
     let life = seen.last();
@@ -254,7 +201,6 @@ fn deeper_than_the_copy() -> Outcome {
         assert!(names[from..].iter().all(|name| name == "one_level"), "{:?}", names.last());
         assert_eq!(observed.trust, Trust::Truncated);
     }
-    Ok(())
 }
 
 /// How many calls `absent_page` makes between its two functions that are not on the absent page.
@@ -262,7 +208,7 @@ const LEVELS: usize = 50;
 
 /// The calls between the two functions of `absent_page` in a stack, and whether it leads to the outer one. There is
 /// nothing else in it.
-fn levels(life: &Life, observed: &Observed) -> (usize, bool) {
+fn levels(life: &ObservedLife, observed: &ObservedSample) -> (usize, bool) {
     let names = life.names(observed);
     let from = names.iter().position(|name| name == "below").unwrap() + 1;
     let levels = names[from..].iter().take_while(|name| *name == "one_level").count();
@@ -272,8 +218,8 @@ fn levels(life: &Life, observed: &Observed) -> (usize, bool) {
 }
 
 /// Guarantees: a stack of which a page is gone is right up to there, ends there, and is said to be truncated.
-fn pages_that_are_gone() -> Outcome {
-    let target = Target::start(&compile::c("absent_page"), &["unmapped"]);
+fn pages_that_are_gone() {
+    let target = RunningTarget::start(&compile::c("absent_page"), &["unmapped"]);
     for settings in [usual(), Settings { stops: Stops::Always, ..Settings::default() }] {
         let seen = sample(&target, "below", 100, settings);
         let life = seen.last();
@@ -284,13 +230,12 @@ fn pages_that_are_gone() -> Outcome {
             assert_eq!(observed.trust, Trust::Truncated, "{}", life.top());
         }
     }
-    Ok(())
 }
 
 /// Guarantees: a stack of which a page is not in memory when the kernel copies it is either whole, since it was read
 /// from where it is, or right up to there and said to be truncated; and nobody waits for it for ever.
 fn pages_out_of_memory() -> Outcome {
-    let mut target = Target::launch(Command::new(compile::c("absent_page")).arg("written-back"));
+    let mut target = RunningTarget::launch(Command::new(compile::c("absent_page")).arg("written-back"));
     if target.line() == "resident" {
         return Err(Untested("the kernel takes no page of a file out of memory".to_owned()));
     }
@@ -308,12 +253,12 @@ fn pages_out_of_memory() -> Outcome {
 
 /// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed
 /// within so many ticks as are five seconds, and from then on no stack shows the one's code under the other's caller.
-fn libraries_that_come_and_go() -> Outcome {
+fn libraries_that_come_and_go() {
     const MOMENTS: u32 = 500;
     let libraries = ["spin_a", "spin_b"].map(|function| compile::library(function).display().to_string());
-    let mut target = Target::launch(std::process::Command::new(compile::c("loader")).args(&libraries));
+    let mut target = RunningTarget::launch(std::process::Command::new(compile::c("loader")).args(&libraries));
     let place = target.wait_for("at");
-    let mut session = Session::of(target.pid());
+    let mut session = TrapSession::of(target.pid());
     session.observe("spin_a", 60);
     target.say("");
     assert_eq!(target.wait_for("at"), place, "the other library came to lie elsewhere");
@@ -334,22 +279,21 @@ fn libraries_that_come_and_go() -> Outcome {
     // Times of samples are right within a period, so two neighbours may seem to have changed places.
     const PERIOD_NANO: u64 = 10_000_000;
     assert!(wrong("call_b", "spin_a") < Some(noticed + PERIOD_NANO), "{}", life.top());
-    Ok(())
 }
 
 /// Guarantees: threads that wait for good in libraries that were loaded moments ago have complete stacks as soon as the
 /// libraries are known, although they do not run any more.
-fn waiting_in_late_libraries() -> Outcome {
+fn waiting_in_late_libraries() {
     let libraries = ["late_a", "late_b", "late_c", "late_d", "late_e", "late_f"];
     let paths = libraries.map(|function| compile::library(function).display().to_string());
-    let mut target = Target::launch(std::process::Command::new(compile::c("late_libraries")).args(&paths));
+    let mut target = RunningTarget::launch(std::process::Command::new(compile::c("late_libraries")).args(&paths));
     target.wait_for("ready");
-    let mut session = Session::of(target.pid());
+    let mut session = TrapSession::of(target.pid());
     session.ticks(20);
     target.say("");
     target.wait_for("waiting");
     let main = target.pid();
-    let waits_completely = |life: &Life, observed: &Observed| {
+    let waits_completely = |life: &ObservedLife, observed: &ObservedSample| {
         observed.trust == Trust::Complete && life.names(observed).iter().any(|name| name == "wait_in_library")
     };
     session.until("the last stack of each thread is complete", |seen| {
@@ -364,11 +308,10 @@ fn waiting_in_late_libraries() -> Outcome {
     for observed in newest(life, main).values() {
         assert!(waits_completely(life, observed), "{:?} {:?}", observed.trust, life.names(observed));
     }
-    Ok(())
 }
 
 /// The newest sample of each thread but one.
-fn newest(life: &Life, other_than: u32) -> BTreeMap<u32, &Observed> {
+fn newest(life: &ObservedLife, other_than: u32) -> BTreeMap<u32, &ObservedSample> {
     let mut last = BTreeMap::new();
     for observed in life.samples.iter().filter(|observed| observed.thread.id != other_than) {
         let newest = last.entry(observed.thread.id).or_insert(observed);
@@ -377,96 +320,4 @@ fn newest(life: &Life, other_than: u32) -> BTreeMap<u32, &Observed> {
         }
     }
     last
-}
-
-/// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is
-/// unwound to the root.
-fn code_mapped_twice() -> Outcome {
-    compile::has("node", "--version")?;
-    let mut target = Target::launch(
-        Command::new("node").args(["--interpreted-frames-native-stack"]).arg(compile::source("compute.js")),
-    );
-    target.wait_for("ready");
-    let mut session = Session::of(target.pid());
-    let main = target.pid();
-    let compiled = |observed: &&Observed| {
-        observed.thread.id == main && observed.locations.iter().any(|location| location.mapping().is_none())
-    };
-    session.until("200 stacks with compiled code", |seen| {
-        let life = seen.lives.last();
-        life.is_some_and(|life| life.samples.iter().filter(compiled).count() >= 200)
-    });
-    let seen = session.finish();
-    let life = seen.last();
-    let share = life.complete_share(life.samples.iter().filter(|observed| observed.thread.id == main));
-    assert!(share >= 0.95, "{share}\n{}", life.top());
-    Ok(())
-}
-
-/// Guarantees: Python in OpenSSL's assembly, which keeps its caller's frame where only DWARF expressions find it, is
-/// unwound to the root.
-fn python_in_openssl() -> Outcome {
-    compile::has("python3", "--version")?;
-    let mut target = Target::launch(Command::new("python3").arg(compile::source("hashing.py")).arg("hash"));
-    target.wait_for("ready");
-    let mut session = Session::of(target.pid());
-    let hashing = |life: &Life, observed: &Observed| {
-        let leaf = observed.locations.first().and_then(|location| location.mapping());
-        leaf.is_some_and(|index| life.mappings[index as usize].0.path.contains("libcrypto"))
-    };
-    session.until("300 stacks in OpenSSL", |seen| {
-        let life = seen.lives.last();
-        life.is_some_and(|life| life.samples.iter().filter(|observed| hashing(life, observed)).count() >= 300)
-    });
-    let seen = session.finish();
-    let life = seen.last();
-    let share = life.complete_share(life.samples.iter().filter(|observed| hashing(life, observed)));
-    assert!(share >= 0.99, "{share}\n{}", life.top());
-    Ok(())
-}
-
-/// Guarantees: Rust threads, closures and channels are unwound to the root, and the closure's callers are all there.
-fn rust_threads() -> Outcome {
-    let target = Target::start(&compile::rust("threads"), &[]);
-    let mut session = Session::of(target.pid());
-    let in_closure =
-        |life: &Life, observed: &Observed| life.names(observed).iter().any(|name| name.contains("rust_outer"));
-    session.until("200 stacks in the closure", |seen| {
-        let life = seen.lives.last();
-        life.is_some_and(|life| life.samples.iter().filter(|observed| in_closure(life, observed)).count() >= 200)
-    });
-    let seen = session.finish();
-    let life = seen.last();
-    let share = life.complete_share(life.samples.iter());
-    assert!(share >= 0.99, "{share}\n{}", life.top());
-    Ok(())
-}
-
-/// Guarantees: code without any unwind table is sampled, its callers are found, in the order of the calls, and no stack
-/// is called complete that does not reach the root.
-fn without_unwind_tables() -> Outcome {
-    let flags = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
-    let target = Target::start(&compile::c_with("busy", "busy-without-tables", &flags), &["1", "2"]);
-    let seen = sample(&target, "leaf", 200, usual());
-    let life = seen.last();
-    for observed in &life.samples {
-        assert!(
-            observed.trust != Trust::Complete || life.rooted(observed),
-            "{:?}\n{}",
-            life.names(observed),
-            life.top()
-        );
-    }
-    let callers = ["leaf", "middle", "outer", "busy"];
-    let (mut all, mut good) = (0, 0);
-    for observed in life.with("leaf") {
-        let names = life.names(observed);
-        let known = names.iter().filter_map(|name| callers.iter().position(|caller| caller == name));
-        let known: Vec<usize> = known.collect();
-        assert!(known.is_sorted(), "{names:?}");
-        all += 1;
-        good += u32::from(known.len() >= 3);
-    }
-    assert!(f64::from(good) >= 0.9 * f64::from(all), "{good} of {all} have their callers\n{}", life.top());
-    Ok(())
 }

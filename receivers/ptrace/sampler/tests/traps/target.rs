@@ -19,17 +19,27 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that runs until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct RunningTarget {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     described: String,
 }
 
-impl Target {
+impl RunningTarget {
     /// Starts a program and waits until it says "ready".
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
-        let mut target = Self::launch(Command::new(program).args(arguments));
+        Self::ready(Command::new(program).args(arguments))
+    }
+
+    /// Starts a script of the shell and waits until it says "ready".
+    pub(crate) fn shell(script: &str) -> Self {
+        Self::start(Path::new("/bin/sh"), &["-c", script])
+    }
+
+    /// Starts a command and waits until it says "ready".
+    pub(crate) fn ready(command: &mut Command) -> Self {
+        let mut target = Self::launch(command);
         target.wait_for("ready");
         target
     }
@@ -138,7 +148,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for RunningTarget {
     fn drop(&mut self) {
         self.input.take();
         self.end();

@@ -4,12 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profbridge_sampler::message::{Level, Settings};
 
-use crate::{
-    compile, process,
-    runner::{Outcome, tests},
-    session::Session,
-    target::Target,
-};
+use crate::{compile, process, runner::tests, session::TrapSession, target::RunningTarget};
 
 tests![
     leader_ends_first,
@@ -21,22 +16,21 @@ tests![
 
 /// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their
 /// own ids.
-fn leader_ends_first() -> Outcome {
-    let target = Target::start(&compile::c("leader"), &[]);
-    let mut session = Session::of(target.pid());
+fn leader_ends_first() {
+    let target = RunningTarget::start(&compile::c("leader"), &[]);
+    let mut session = TrapSession::of(target.pid());
     session.observe("survivor", 100);
     let seen = session.finish();
     let life = seen.last();
     assert!(life.samples.iter().all(|observed| observed.thread.id != target.pid()), "{}", life.top());
     let share = life.complete_share(life.samples.iter());
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    Ok(())
 }
 
 /// Guarantees: a thread that sleeps has its thread pointer from its first sample on, the one that it has itself, and is
 /// not stopped for that.
-fn sleepers_have_their_pointers() -> Outcome {
-    let mut target = Target::launch(&mut std::process::Command::new(compile::c("sleepers")));
+fn sleepers_have_their_pointers() {
+    let mut target = RunningTarget::launch(&mut std::process::Command::new(compile::c("sleepers")));
     let lines = target.lines_until("ready");
     let numbers = |line: &String| {
         let numbers: Vec<u64> = line.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
@@ -49,7 +43,7 @@ fn sleepers_have_their_pointers() -> Outcome {
     while !own.keys().all(sleeps) {
         std::thread::yield_now();
     }
-    let mut session = Session::of(target.pid());
+    let mut session = TrapSession::of(target.pid());
     session.until("samples of each", |seen| {
         let life = seen.lives.last();
         life.is_some_and(|life| own.keys().all(|id| life.samples.iter().any(|observed| observed.thread.id == *id)))
@@ -60,15 +54,14 @@ fn sleepers_have_their_pointers() -> Outcome {
         assert_eq!(observed.thread.pointer, own[&observed.thread.id], "{:?}", observed.thread);
     }
     assert_eq!(life.status.stops, 0, "{}", life.top());
-    Ok(())
 }
 
 /// Guarantees: of 2000 idle threads and a busy one each is seen, the busy one with all the processor time that it used,
 /// sampled or said not to be, and the sampler keeps within its budget of processor time.
-fn two_thousand_threads() -> Outcome {
-    let target = Target::start(&compile::c("busy"), &["1", "2000"]);
+fn two_thousand_threads() {
+    let target = RunningTarget::start(&compile::c("busy"), &["1", "2000"]);
     let budget = Settings::default().max_cpu;
-    let mut session = Session::of(target.pid());
+    let mut session = TrapSession::of(target.pid());
     session.until("a first tick", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
     let before_all = process::cpu_ticks(target.pid());
     session.until("all threads", |seen| {
@@ -104,15 +97,14 @@ fn two_thousand_threads() -> Outcome {
     let all = sampled + life.status.not_sampled_nano;
     // Samples may stand for more: they go on after the last reading of the kernel's counters.
     assert!(all + 60_000_000 >= used, "{all} ns said, {used} ns used: {:?}", life.status);
-    Ok(())
 }
 
 /// Guarantees: of two thousand threads that are woken ten thousand times a second, each function has the part of their
 /// time that they say themselves, and hardly any of it has no place. Where events of processors are permitted, their
 /// records tell that rather than sums.
-fn two_thousand_threads_that_wake() -> Outcome {
-    let mut target = Target::start(&compile::c("wakes"), &["2000"]);
-    let mut session = Session::of(target.pid());
+fn two_thousand_threads_that_wake() {
+    let mut target = RunningTarget::start(&compile::c("wakes"), &["2000"]);
+    let mut session = TrapSession::of(target.pid());
     session.until("all threads", |seen| seen.lives.last().is_some_and(|life| life.status.threads == 2001));
     session.ticks(4);
     target.say("8");
@@ -132,14 +124,13 @@ fn two_thousand_threads_that_wake() -> Outcome {
     if status.level == Level::Processors {
         assert!(status.recorded_nano > status.counted_nano, "{status:?}");
     }
-    Ok(())
 }
 
 /// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from
 /// those that stay. None is stopped where the kernel permits events, and what they used is said not to be sampled.
-fn thousands_of_threads_a_second() -> Outcome {
-    let mut target = Target::start(&compile::c("churn"), &[]);
-    let mut session = Session::of(target.pid());
+fn thousands_of_threads_a_second() {
+    let mut target = RunningTarget::start(&compile::c("churn"), &[]);
+    let mut session = TrapSession::of(target.pid());
     session.observe("steady", 200);
     target.ask_until("created", 2000);
     // All of them end before a tick can see them.
@@ -150,5 +141,4 @@ fn thousands_of_threads_a_second() -> Outcome {
     let life = seen.last();
     assert!(life.status.stops == 0 || life.status.level == Level::None, "{:?}", life.status);
     assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
-    Ok(())
 }

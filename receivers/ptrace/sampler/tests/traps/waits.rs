@@ -7,8 +7,8 @@ use profbridge_sampler::message::{Level, ProblemKind, Settings, Status};
 use crate::{
     compile, process,
     runner::{Outcome, Untested, tests},
-    session::{Seen, Session, usual},
-    target::Target,
+    session::{SeenEvents, TrapSession, usual},
+    target::RunningTarget,
 };
 
 tests![
@@ -29,13 +29,13 @@ const CALLS: usize = 54;
 const LOOKS: u32 = 8;
 
 /// Starts a program that has the calls of the matrix made, each for so many milliseconds.
-type Start = fn(&str) -> Target;
+type Start = fn(&str) -> RunningTarget;
 
 /// One line of the matrix, whose calls take so long: the call, its result and error, and how long it took.
-fn matrix(start: Start, milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Option<Seen>) {
+fn matrix(start: Start, milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Option<SeenEvents>) {
     let mut target = start(&milliseconds.to_string());
     let mut session =
-        sampled.then(|| Session::with(target.pid(), Settings { rate_hertz: 250.0, ..Settings::default() }));
+        sampled.then(|| TrapSession::with(target.pid(), Settings { rate_hertz: 250.0, ..Settings::default() }));
     if let Some(session) = &mut session {
         session.until("a first sample", |seen| seen.lives.last().is_some_and(|life| !life.samples.is_empty()));
     }
@@ -49,14 +49,13 @@ fn matrix(start: Start, milliseconds: f64, sampled: bool) -> (Vec<(String, Strin
         }
         (words[0].to_owned(), words[1..3].join(" "), words[3].parse().unwrap())
     });
-    (calls.collect(), session.map(Session::finish))
+    (calls.collect(), session.map(TrapSession::finish))
 }
 
 /// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a
 /// sampler, although each is looked at again and again meanwhile.
-fn no_system_call_fails_or_is_shortened() -> Outcome {
-    none_fails(|milliseconds| Target::start(&compile::c("matrix"), &[milliseconds]));
-    Ok(())
+fn no_system_call_fails_or_is_shortened() {
+    none_fails(|milliseconds| RunningTarget::start(&compile::c("matrix"), &[milliseconds]));
 }
 
 /// Guarantees: the same of calls that threads of a Python program make, whose functions are read meanwhile: no thread
@@ -67,7 +66,7 @@ fn no_system_call_of_an_interpreter_fails_or_is_shortened() -> Outcome {
         let library = compile::c_with("matrix_library", "libmatrix.so", &["-shared", "-fPIC"]);
         let mut command = Command::new("python3");
         command.arg(compile::source("matrix.py")).arg(library).arg(milliseconds);
-        let mut target = Target::launch(&mut command);
+        let mut target = RunningTarget::launch(&mut command);
         target.wait_for("ready");
         target
     });
@@ -123,21 +122,20 @@ fn no_call_of_the_matrix_fails(start: Start, milliseconds: f64) -> (bool, Status
 
 /// Guarantees: threads that wait for milliseconds at a time and compute in between, and so are met running as well as
 /// waiting, have none of their waits interrupted.
-fn short_waits_are_not_interrupted() -> Outcome {
-    let mut target = Target::start(&compile::c("short_waits"), &[]);
-    let mut session = Session::with(target.pid(), Settings::default());
+fn short_waits_are_not_interrupted() {
+    let mut target = RunningTarget::start(&compile::c("short_waits"), &[]);
+    let mut session = TrapSession::with(target.pid(), Settings::default());
     session.ticks(300);
     target.ask_until("calls", 1000);
     assert_eq!(target.ask("interrupted"), 0, "{:?}", session.seen.last().status);
     session.finish();
-    Ok(())
 }
 
 /// Guarantees: a process that does nothing is observed in full, with complete stacks, and not one of its threads is
 /// stopped.
-fn idle_threads_are_not_stopped() -> Outcome {
-    let target = Target::start(&compile::c("busy"), &["0", "8"]);
-    let mut session = Session::with(target.pid(), Settings::default());
+fn idle_threads_are_not_stopped() {
+    let target = RunningTarget::start(&compile::c("busy"), &["0", "8"]);
+    let mut session = TrapSession::with(target.pid(), Settings::default());
     session.ticks(200);
     let seen = session.finish();
     let life = seen.last();
@@ -153,7 +151,6 @@ fn idle_threads_are_not_stopped() -> Outcome {
     // Unchanged stacks are runs: one sample of each thread in a batch, for all its observations.
     let (samples, most) = (life.samples.len(), 9 * life.batches);
     assert!(samples <= most && observations >= life.status.ticks, "{samples} samples of {observations}, {most} runs");
-    Ok(())
 }
 
 /// Guarantees: each function of threads that are preempted again and again has the time that the threads' own clocks say,
@@ -165,8 +162,8 @@ fn waits_are_where_the_threads_say() -> Outcome {
     let mut text = String::new();
     // The threads of one run are few, and their samples of running by chance here and there.
     for _ in 0..3 {
-        let mut target = Target::start(&compile::c("own_clock"), &[]);
-        let mut session = Session::of(target.pid());
+        let mut target = RunningTarget::start(&compile::c("own_clock"), &[]);
+        let mut session = TrapSession::of(target.pid());
         session.ticks(20);
         target.say(&SECONDS.to_string());
         let lines = target.lines_until("done");
@@ -198,9 +195,9 @@ fn waits_are_where_the_threads_say() -> Outcome {
 /// Guarantees: a thread in state D, which does not stop for as long as it is in it, does not keep the other threads
 /// from being sampled, is not kept from going on, and has its whole stack, although `vfork` keeps its return address in
 /// a register.
-fn vfork_and_uninterruptible_sleep() -> Outcome {
-    let mut target = Target::start(&compile::c("vfork"), &[]);
-    let mut session = Session::of(target.pid());
+fn vfork_and_uninterruptible_sleep() {
+    let mut target = RunningTarget::start(&compile::c("vfork"), &[]);
+    let mut session = TrapSession::of(target.pid());
     // Its child ends when it is told to, which is when the busy thread was observed so often: a sampler that waited for
     // the thread in state D would not see any other until then.
     for _ in 0..3 {
@@ -217,13 +214,12 @@ fn vfork_and_uninterruptible_sleep() -> Outcome {
     let share = life.complete_share(life.with("wait_in_vfork"));
     let found = life.presence("wait_in_vfork");
     assert!(share >= 0.99 && found >= 0.9, "{share}, {found}\n{}", life.top());
-    Ok(())
 }
 
 /// A control group that goes when the test ends, with nothing frozen in it.
-struct Group(std::path::PathBuf);
+struct FreezerGroup(std::path::PathBuf);
 
-impl Group {
+impl FreezerGroup {
     fn make(hierarchy: &str) -> Result<Self, Untested> {
         let path = Path::new(hierarchy).join(format!("profbridge-{}", std::process::id()));
         fs::create_dir(&path)
@@ -244,7 +240,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for FreezerGroup {
     fn drop(&mut self) {
         // One of the two is there. A group with processes in it cannot be removed, so they go back to the root first.
         fs::write(self.0.join("cgroup.freeze"), "0").ok();
@@ -258,16 +254,16 @@ impl Drop for Group {
 
 /// A frozen process is reported, the sampler is not caught in it, and it is sampled when it runs again.
 fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file, shows]: [&str; 2]) -> Outcome {
-    let group = Group::make(hierarchy)?;
+    let group = FreezerGroup::make(hierarchy)?;
     if !group.0.join(file).exists() {
         return Err(Untested(format!("{hierarchy} has no {file}")));
     }
-    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
-    let steady = Target::start(&compile::c("shares"), &["all"]);
+    let mut target = RunningTarget::start(&compile::c("busy"), &["2", "2"]);
+    let steady = RunningTarget::start(&compile::c("shares"), &["all"]);
     group.write("cgroup.procs", &target.pid().to_string());
     group.write(file, frozen);
     group.until(shows_file, shows);
-    let mut session = Session::of(target.pid());
+    let mut session = TrapSession::of(target.pid());
     session.until("a problem", |seen| seen.has(ProblemKind::Frozen));
     session.watch(profbridge_sampler::message::Select::Pid(steady.pid()), usual());
     session.until("samples of another process", |seen| seen.last().count("alone_a") >= 50);

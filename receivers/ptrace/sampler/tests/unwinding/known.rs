@@ -2,40 +2,40 @@
 
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::Trust;
-use profbridge_sampler::unwind::{Frame, MAX_FRAMES, Outcome, Registers, StackCopy};
+use profbridge_sampler::unwind::{Frame, MAX_FRAMES, Outcome, StackCopy};
 
-use crate::snapshot::{Process, Snapshot};
-use crate::target::{Target, compile};
+use crate::snapshot::{Snapshot, UnwoundProcess};
+use crate::target::{ComputingTarget, compile};
 
 const FAST: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
 /// No function of the program is longer.
 const LONGEST: u64 = 1024;
 
-struct Seen {
+struct SeenStack {
     snapshot: Snapshot,
     frames: Vec<Frame>,
     outcome: Outcome,
     /// The addresses of the functions that must be there, the innermost first.
     expected: Vec<u64>,
-    process: Process,
-    _target: Target,
+    process: UnwoundProcess,
+    _target: ComputingTarget,
 }
 
 /// Runs the program until it spins, and unwinds the thread that does.
-fn look(flags: &[&str], arguments: &[&str]) -> Seen {
+fn look(flags: &[&str], arguments: &[&str]) -> SeenStack {
     let program = compile("known.c", &arguments.join("-").replace('/', ""), flags);
-    let target = Target::start(&program, arguments);
+    let target = ComputingTarget::start(&program, arguments);
     std::fs::remove_file(&program).expect("the program is there");
     let expected: Vec<u64> =
         target.lines.iter().map(|line| u64::from_str_radix(line, 16).expect("an address")).collect();
-    let mut process = Process::open(target.pid(), &mut ObjectCache::default());
+    let mut process = UnwoundProcess::open(target.pid(), &mut ObjectCache::default());
     loop {
         let thread = *target.threads().last().expect("a thread");
         let (snapshot, frames, outcome) = process.look(thread);
         if outcome.unknown_code.is_some() {
             process.reload(&mut ObjectCache::default());
         } else if within(frames[0].pc, expected[0]) {
-            return Seen { snapshot, frames, outcome, expected, process, _target: target };
+            return SeenStack { snapshot, frames, outcome, expected, process, _target: target };
         }
         std::thread::yield_now();
     }
@@ -45,54 +45,44 @@ fn within(pc: u64, function: u64) -> bool {
     (function..function + LONGEST).contains(&pc)
 }
 
-/// The place of `functions` in the frames, each directly calling the one before unless `signal` lies between.
-fn assert_calls(seen: &Seen, functions: &[u64]) -> usize {
-    let mut at = 0;
-    for function in functions {
+/// Asserts that the frames begin with `functions`, each called by the next one.
+fn assert_calls(seen: &SeenStack, functions: &[u64]) {
+    for (at, function) in functions.iter().enumerate() {
         assert!(within(seen.frames[at].pc, *function), "frame {at} of {:x?}, expected {functions:x?}", seen.frames);
-        at += 1;
     }
-    at
 }
 
-/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and
-/// nothing is missing between; the program was deleted before it was looked at.
+/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and none is
+/// missing between; without tables by what the code proves. The program was deleted before it was looked at.
 #[test]
 fn without_frame_pointers() {
-    let seen = look(FAST, &["plain"]);
-    assert_calls(&seen, &seen.expected);
-    assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
-    // main, __libc_start_call_main, __libc_start_main, _start
-    assert_eq!(seen.frames.len(), seen.expected.len() + 3);
-    let main = seen.frames[3].location.mapping().expect("main is in a file");
-    let mapping = &seen.process.space.mappings()[main as usize];
-    assert!(mapping.main && mapping.file.is_some() && mapping.htlhash.is_some());
-    assert!((mapping.start..mapping.end).contains(&seen.frames[3].location.address()));
+    let bare = [FAST, &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]].concat();
+    for (flags, arguments) in [(FAST, &["plain"][..]), (&bare, &["plain", "4"])] {
+        let seen = look(flags, arguments);
+        assert_calls(&seen, &seen.expected);
+        assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
+        // main, __libc_start_call_main, __libc_start_main, _start
+        assert_eq!(seen.frames.len(), seen.expected.len() + 3);
+        let main = seen.frames[3].location.mapping().expect("main is in a file");
+        let mapping = &seen.process.space.mappings()[main as usize];
+        assert!(mapping.main && mapping.file.is_some() && mapping.htlhash.is_some());
+        assert!((mapping.start..mapping.end).contains(&seen.frames[3].location.address()));
+    }
 }
 
-/// Guarantees: a program without its C library in a file of its own is unwound as well.
+/// Guarantees: a program without its C library in a file of its own is unwound as well; a thread's stack ends where the
+/// thread was started, by the rule of the C library's `clone`; a stack that is aligned anew, and grows while the function
+/// runs, is unwound by the expressions that describe it.
 #[test]
-fn statically_linked() {
-    let seen = look(&[FAST, &["-static"]].concat(), &["plain", "3"]);
-    assert_calls(&seen, &seen.expected);
-    assert_eq!(seen.outcome.trust, Trust::Complete);
-}
-
-/// Guarantees: a thread's stack ends where the thread was started, by the rule of the C library's `clone`.
-#[test]
-fn of_a_thread() {
-    let seen = look(FAST, &["thread"]);
-    assert_calls(&seen, &seen.expected);
-    assert_eq!(seen.outcome.trust, Trust::Complete);
-}
-
-/// Guarantees: a stack that is aligned anew, and grows while the function runs, is unwound by the expressions that
-/// describe it.
-#[test]
-fn realigned_stack() {
-    let seen = look(&[FAST, &["-mavx"]].concat(), &["realigned", "100"]);
-    assert_calls(&seen, &seen.expected);
-    assert_eq!(seen.outcome.trust, Trust::Complete);
+fn to_the_root() {
+    let (fixed, aligned) = ([FAST, &["-static"]].concat(), [FAST, &["-mavx"]].concat());
+    for (flags, arguments) in
+        [(&fixed[..], &["plain", "3"][..]), (FAST, &["thread"]), (&aligned, &["realigned", "100"])]
+    {
+        let seen = look(flags, arguments);
+        assert_calls(&seen, &seen.expected);
+        assert_eq!(seen.outcome.trust, Trust::Complete, "{arguments:?}");
+    }
 }
 
 /// Guarantees: deep recursion is unwound to its end within the limit of frames, and beyond it is truncated, never
@@ -113,43 +103,25 @@ fn deep_recursion() {
 /// the function that was interrupted; that one's address is taken as it is and not moved into a call.
 #[test]
 fn signal_handlers() {
-    for mode in ["fault", "fault-alternate"] {
+    for (mode, raised) in [("fault", false), ("fault-alternate", false), ("signal", true), ("signal-alternate", true)] {
         let seen = look(FAST, &[mode]);
         let [spin, handler, interrupted, main] = seen.expected[..] else { panic!("{:x?}", seen.expected) };
         assert_calls(&seen, &[spin, handler]);
         let place =
             seen.frames.iter().position(|frame| within(frame.pc, interrupted)).expect("the interrupted function");
-        assert_eq!(place, 3, "only the code that returns from the signal lies between: {:x?}", seen.frames);
+        assert_eq!(seen.outcome.trust, Trust::Complete, "{mode}");
         let [frame, caller] = [seen.frames[place], seen.frames[place + 1]];
+        assert!(within(caller.pc, main));
+        if raised {
+            assert!(place > 3, "raise() and what the C library calls in it lie between: {:x?}", seen.frames);
+            continue;
+        }
+        assert_eq!(place, 3, "only the code that returns from the signal lies between: {:x?}", seen.frames);
         let bias = seen.process.space.find(frame.pc).expect("known code").bias;
         assert_eq!(frame.location.address(), frame.pc - bias, "{mode}");
-        assert!(within(caller.pc, main));
         assert_eq!(caller.location.address(), caller.pc - bias - 1);
-        assert_eq!(seen.outcome.trust, Trust::Complete, "{mode}");
         assert_eq!(seen.snapshot.stack.second_bytes.is_empty(), mode == "fault");
     }
-    for mode in ["signal", "signal-alternate"] {
-        let seen = look(FAST, &[mode]);
-        let [spin, handler, interrupted, main] = seen.expected[..] else { panic!("{:x?}", seen.expected) };
-        assert_calls(&seen, &[spin, handler]);
-        // raise() and what the C library calls in it lie between.
-        let place =
-            seen.frames.iter().position(|frame| within(frame.pc, interrupted)).expect("the interrupted function");
-        assert!(place > 3 && within(seen.frames[place + 1].pc, main));
-        assert_eq!(seen.outcome.trust, Trust::Complete, "{mode}");
-    }
-}
-
-/// Guarantees: without frame information and frame pointers, callers are found by what the code proves, none is missing
-/// and none is made up, and the stack is complete.
-#[test]
-fn without_tables() {
-    let bare = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
-    let seen = look(&[FAST, &bare].concat(), &["plain", "4"]);
-    assert_calls(&seen, &seen.expected);
-    // main, __libc_start_call_main, __libc_start_main, _start
-    assert_eq!(seen.frames.len(), seen.expected.len() + 3);
-    assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
 }
 
 /// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same
@@ -159,19 +131,22 @@ fn without_tables() {
 fn passive() {
     const FRAMED: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
     const SIMPLE: &[&str] = &["-O0", "-fno-omit-frame-pointer"];
-    for (place, (flags, arguments)) in
-        [(FAST, ["plain", "5"]), (FRAMED, ["plain", "5"]), (SIMPLE, ["plain", "5"]), (FRAMED, ["deep", "50"])]
-            .into_iter()
-            .enumerate()
+    let aligned = [FAST, &["-mavx"]].concat();
+    for (place, (flags, arguments)) in [
+        (FAST, ["plain", "5"]),
+        (FRAMED, ["plain", "5"]),
+        (SIMPLE, ["plain", "5"]),
+        (FRAMED, ["deep", "50"]),
+        (&aligned, ["realigned", "10"]),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let unique = format!("{}{place}", arguments[1]);
         let seen = look(flags, &[arguments[0], &unique]);
         let (same, outcome) = unwind_passive(seen);
         assert_eq!((same, outcome.trust), (true, Trust::Complete), "{place}");
     }
-    let seen = look(&[FAST, &["-mavx"]].concat(), &["realigned", "101"]);
-    let (same, outcome) = unwind_passive(seen);
-    assert_eq!((same, outcome.trust), (true, Trust::Complete));
 }
 
 /// Guarantees: where only the shape of the stack tells the frame pointer (the function makes room in steps, and is
@@ -186,12 +161,8 @@ fn passive_without_proof() {
 }
 
 /// Whether unwinding with two registers gives the same frames, and its outcome.
-fn unwind_passive(mut seen: Seen) -> (bool, Outcome) {
-    let registers = seen.snapshot.registers;
-    let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
-    let mut frames = Vec::new();
-    let space = &seen.process.space;
-    let outcome = seen.process.unwinder.unwind(space, &two, &mut seen.snapshot.stack, &mut frames);
+fn unwind_passive(mut seen: SeenStack) -> (bool, Outcome) {
+    let (frames, outcome) = seen.process.unwind_passive(&mut seen.snapshot);
     (frames == seen.frames, outcome)
 }
 

@@ -1,6 +1,5 @@
 //! Programs as they are: the unwinder against the second one, and how many stacks reach their root.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -11,24 +10,20 @@ use profbridge_sampler::process_files::ProcessFiles;
 use profbridge_sampler::unwind::{Registers, StackMemory, Unwinder};
 use proptest::prelude::*;
 
-use crate::oracle::{self, End};
-use crate::snapshot::Process;
-use crate::target::Target;
+use crate::oracle::{self, OracleEnd};
+use crate::snapshot::UnwoundProcess;
+use crate::target::{ComputingTarget, found, interpret, script};
 
 /// Looks at all threads of a target that computes until `count` stacks were seen, holds each against the second
 /// unwinder, and returns how many reached their root.
-fn complete_of(target: &Target, count: usize) -> usize {
+fn complete_of(target: &ComputingTarget, count: usize) -> usize {
     let mut cache = ObjectCache::default();
-    let mut process = Process::open(target.pid(), &mut cache);
+    let mut process = UnwoundProcess::open(target.pid(), &mut cache);
     let (mut complete, mut seen) = (0, 0);
     while seen < count {
         target.run_on();
         for thread in target.threads() {
-            let (mut snapshot, mut frames, mut outcome) = process.look(thread);
-            if outcome.unknown_code.is_some() {
-                process.reload(&mut cache);
-                (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
-            }
+            let (mut snapshot, frames, outcome) = process.look_at_known_code(thread, &mut cache);
             complete += usize::from(outcome.trust == Trust::Complete);
             seen += 1;
             if outcome.trust != Trust::Complete {
@@ -40,7 +35,7 @@ fn complete_of(target: &Target, count: usize) -> usize {
                 let (pcs, end) = oracle::unwind(&process.space, &snapshot.registers, &mut snapshot.stack, 40);
                 let ours: Vec<_> = frames.iter().map(|frame| frame.pc).collect();
                 assert!(ours.starts_with(&pcs), "{ours:x?} should start with {pcs:x?}");
-                assert!(end != End::Root || (ours == pcs && outcome.trust == Trust::Complete));
+                assert!(end != OracleEnd::Root || (ours == pcs && outcome.trust == Trust::Complete));
             }
         }
     }
@@ -49,17 +44,13 @@ fn complete_of(target: &Target, count: usize) -> usize {
 
 /// Looks at threads while they are blocked until `count` such stacks were seen: how many are complete by the stack
 /// pointer and the program counter alone. None is another one than with all registers.
-fn complete_while_blocked(target: &Target, count: usize) -> usize {
+fn complete_while_blocked(target: &ComputingTarget, count: usize) -> usize {
     let mut cache = ObjectCache::default();
-    let mut process = Process::open(target.pid(), &mut cache);
+    let mut process = UnwoundProcess::open(target.pid(), &mut cache);
     let (mut complete, mut seen) = (0, 0);
     while seen < count {
         for thread in target.threads().into_iter().filter(|thread| target.is_blocked(*thread)) {
-            let (mut snapshot, mut frames, mut outcome) = process.look(thread);
-            if outcome.unknown_code.is_some() {
-                process.reload(&mut cache);
-                (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
-            }
+            let (mut snapshot, frames, outcome) = process.look_at_known_code(thread, &mut cache);
             // Threads stay in their system calls when they are stopped: the instruction before is `syscall`.
             let mut before = [0; 2];
             let pc = snapshot.registers.instruction_pointer();
@@ -68,10 +59,7 @@ fn complete_while_blocked(target: &Target, count: usize) -> usize {
                 continue;
             }
             seen += 1;
-            let registers = Registers::passive(snapshot.registers.stack_pointer(), pc);
-            let mut passive = Vec::new();
-            let space = &process.space;
-            let found = process.unwinder.unwind(space, &registers, &mut snapshot.stack, &mut passive);
+            let (passive, found) = process.unwind_passive(&mut snapshot);
             if found.trust != Trust::Guessed {
                 assert!(frames.starts_with(&passive), "{passive:x?} instead of {frames:x?}");
             }
@@ -82,26 +70,11 @@ fn complete_while_blocked(target: &Target, count: usize) -> usize {
     complete
 }
 
-fn found(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
-}
-
-/// A script for an interpreter.
-fn script(name: &str, text: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
-    std::fs::write(&place, text).expect("the script can be written");
-    place
-}
-
 /// Guarantees: at least 99 % of the stacks of Python in OpenSSL's handwritten assembly, in its interpreter loop and in
 /// JSON reach their root, and are the ones the plain unwinder finds.
 #[test]
 fn python_in_openssl() {
-    let Some(python) = found("python3") else {
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no python3\n")).ok();
-        return;
-    };
+    let Some(python) = found("python3") else { return };
     let text = "
 import hashlib, json, threading
 def work():
@@ -112,8 +85,7 @@ threading.Thread(target=work, daemon=True).start()
 print('\\n', end='', flush=True)
 work()
 ";
-    let script = script("hash.py", text);
-    let target = Target::start(&python, &[script.to_str().expect("a plain path")]);
+    let target = interpret(&python, &[], &script("hash.py", text));
     let complete = complete_of(&target, 400);
     assert!(complete >= 396, "{complete} of 400");
 }
@@ -122,10 +94,7 @@ work()
 /// complete although nothing but two registers is known of them.
 #[test]
 fn blocked_python() {
-    let Some(python) = found("python3") else {
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no python3\n")).ok();
-        return;
-    };
+    let Some(python) = found("python3") else { return };
     let text = "
 import ctypes, queue, select, os, threading, time
 libc = ctypes.CDLL(None)
@@ -146,8 +115,7 @@ time.sleep(0.05)
 print('\\n', end='', flush=True)
 threading.Event().wait()
 ";
-    let script = script("blocked.py", text);
-    let target = Target::start(&python, &[script.to_str().expect("a plain path")]);
+    let target = interpret(&python, &[], &script("blocked.py", text));
     let complete = complete_while_blocked(&target, 600);
     assert!(complete >= 597, "{complete} of 600");
 }
@@ -156,10 +124,7 @@ threading.Event().wait()
 /// compiled with frame pointers, are complete although nothing but two registers is known of them.
 #[test]
 fn blocked_rust() {
-    let Some(rustc) = found("rustc") else {
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no rustc\n")).ok();
-        return;
-    };
+    let Some(rustc) = found("rustc") else { return };
     let text = "
 use std::{io::Read, net::{TcpListener, UdpSocket}, sync::mpsc, thread, time::Duration};
 fn main() {
@@ -177,7 +142,7 @@ fn main() {
     let program = source.with_extension("program");
     let status = Command::new(rustc).args(["-O", "-o"]).arg(&program).arg(&source).status();
     assert!(status.expect("rustc runs").success());
-    let target = Target::start(&program, &[]);
+    let target = ComputingTarget::start(&program, &[]);
     let complete = complete_while_blocked(&target, 600);
     assert!(complete >= 597, "{complete} of 600");
 }
@@ -186,10 +151,7 @@ fn main() {
 /// their root.
 #[test]
 fn node() {
-    let Some(node) = found("node") else {
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no node\n")).ok();
-        return;
-    };
+    let Some(node) = found("node") else { return };
     let text = "
 const things = []; for (let i = 0; i < 1000; i++) things.push({a: i, b: 'x' + i});
 function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) }
@@ -200,8 +162,7 @@ function work() {
 require('fs').writeSync(1, '\\n');
 work();
 ";
-    let script = script("work.js", text);
-    let target = Target::start(&node, &[script.to_str().expect("a plain path")]);
+    let target = interpret(&node, &[], &script("work.js", text));
     let complete = complete_of(&target, 600);
     assert!(complete >= 594, "{complete} of 600");
 }
@@ -212,10 +173,7 @@ work();
 /// own part can be told.
 #[test]
 fn go() {
-    let Some(go) = found("go") else {
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no go\n")).ok();
-        return;
-    };
+    let Some(go) = found("go") else { return };
     let text = "package main
 import (\"fmt\"; \"os\"; \"sort\"; \"time\")
 var collect = len(os.Args) > 1
@@ -238,7 +196,7 @@ func main() {
         let status = Command::new(&go).args(["build", "-ldflags", flags, "-o"]).arg(&program).arg(&source).status();
         assert!(status.expect("go runs").success());
         for (arguments, least) in [(&[][..], 597), (&["collect"], 582)] {
-            let target = Target::start(&program, arguments);
+            let target = ComputingTarget::start(&program, arguments);
             let complete = complete_of(&target, 600);
             assert!(complete >= least, "{complete} of 600 {arguments:?}");
             let complete = complete_while_blocked(&target, 600);
@@ -322,15 +280,15 @@ proptest! {
         let ours: Vec<_> = frames.iter().map(|frame| frame.pc).collect();
         prop_assert!(ours.starts_with(&pcs), "{:x?} should start with {:x?}", ours, pcs);
         match end {
-            End::Root => prop_assert_eq!((ours.len(), outcome.trust), (pcs.len(), Trust::Complete)),
+            OracleEnd::Root => prop_assert_eq!((ours.len(), outcome.trust), (pcs.len(), Trust::Complete)),
             // A frame pointer that is missing is looked for, and made-up stacks have something that looks like one: where
             // a call of the function itself shows it, the stack is not guessed.
-            End::Missing => {
+            OracleEnd::Missing => {
                 prop_assert!(outcome.trust != Trust::Complete);
                 let shown = ours.get(pcs.len()).is_none_or(|&caller| is_behind_a_call(caller));
                 prop_assert!(outcome.trust == Trust::Guessed || shown, "{:x?} goes on from {:x?}", ours, pcs);
             }
-            End::NoEntry | End::Enough => {}
+            OracleEnd::NoEntry | OracleEnd::Enough => {}
         }
     }
 }

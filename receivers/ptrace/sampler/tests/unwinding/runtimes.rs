@@ -7,21 +7,16 @@ use std::process::Command;
 use profbridge_sampler::address_space::ModuleKind;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::Trust;
-use profbridge_sampler::unwind::{Frame, Registers};
+use profbridge_sampler::unwind::Frame;
 
-use crate::snapshot::Process;
-use crate::target::Target;
-
-/// Says why something is not tested here.
-fn untested(why: &str) {
-    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
-}
+use crate::snapshot::UnwoundProcess;
+use crate::target::{ComputingTarget, interpret, script, untested};
 
 /// The names of code that was made at run time, by address, as its runtime writes them into the perf map: start, end,
 /// name.
-struct Names(BTreeMap<u64, (u64, String)>);
+struct PerfMapNames(BTreeMap<u64, (u64, String)>);
 
-impl Names {
+impl PerfMapNames {
     /// `None` where the file of an earlier process with this id, which was another user's, is in the way.
     fn of(pid: u32) -> Option<Self> {
         let text = match std::fs::read_to_string(format!("/tmp/perf-{pid}.map")) {
@@ -47,22 +42,22 @@ impl Names {
 }
 
 /// A stack: what of it is where, the leaf first.
-fn kinds(process: &Process, frames: &[Frame]) -> Vec<Part> {
+fn kinds(process: &UnwoundProcess, frames: &[Frame]) -> Vec<FramePart> {
     let part = |frame: &Frame| {
         let address = frame.location.address();
         let Some(mapping) = frame.location.mapping() else {
             let generated = process.space.find(frame.pc).is_some_and(|module| module.kind == ModuleKind::Generated);
             assert!(generated, "{:x} is in no code", frame.pc);
-            return Part::Generated(address);
+            return FramePart::Generated(address);
         };
         let path = &process.space.mappings()[mapping as usize].path;
-        if path.ends_with("/libjvm.so") { Part::Machine } else { Part::Other }
+        if path.ends_with("/libjvm.so") { FramePart::Machine } else { FramePart::Other }
     };
     frames.iter().map(part).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FramePart {
     /// Made at run time, at this address.
     Generated(u64),
     /// In the virtual machine.
@@ -83,18 +78,18 @@ fn kits() -> Vec<PathBuf> {
 }
 
 /// Starts `Calls.java` and returns it with the folder of its class.
-fn start_calls(kit: &Path, options: &[&str]) -> (Target, tempfile::TempDir) {
+fn start_calls(kit: &Path, options: &[&str]) -> (ComputingTarget, tempfile::TempDir) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwinding/targets/Calls.java");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let compiled = Command::new(kit.join("bin/javac")).arg("-d").arg(folder.path()).arg(source).status();
     assert!(compiled.expect("javac runs").success());
     let place = folder.path().to_str().expect("a plain path");
     let arguments = [options, &["-XX:+PreserveFramePointer", "-Xmx64m", "-cp", place, "Calls"]].concat();
-    (Target::start(&kit.join("bin/java"), &arguments), folder)
+    (ComputingTarget::start(&kit.join("bin/java"), &arguments), folder)
 }
 
 /// The thread of this name.
-fn thread(target: &Target, name: &str) -> i32 {
+fn thread(target: &ComputingTarget, name: &str) -> i32 {
     let is = |thread: &i32| {
         let found = std::fs::read_to_string(format!("/proc/{}/task/{thread}/comm", target.pid())).unwrap_or_default();
         found.trim_end() == name
@@ -127,44 +122,40 @@ fn java_with_frame_pointers() {
     }
 }
 
-fn java_stacks(kit: &Path, target: &Target, options: &[&str]) {
+fn java_stacks(kit: &Path, target: &ComputingTarget, options: &[&str]) {
     const STACKS: usize = 1000;
     let mut cache = ObjectCache::default();
-    let mut process = Process::open(target.pid(), &mut cache);
+    let mut process = UnwoundProcess::open(target.pid(), &mut cache);
     let calls = thread(target, "calls");
     let mut stacks = Vec::new();
     let mut complete = 0;
     while stacks.len() < STACKS {
-        let (mut snapshot, mut frames, mut outcome) = process.look(calls);
-        if outcome.unknown_code.is_some() {
-            process.reload(&mut cache);
-            (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
-        }
+        let (_, frames, outcome) = process.look_at_known_code(calls, &mut cache);
         complete += usize::from(outcome.trust == Trust::Complete);
         stacks.push((kinds(&process, &frames), outcome.trust));
     }
     assert!(complete >= STACKS * 995 / 1000, "{complete} of {STACKS} {options:?}");
     let asked = Command::new(kit.join("bin/jcmd")).args([&target.pid().to_string(), "Compiler.perfmap"]).output();
     assert!(asked.expect("jcmd runs").status.success());
-    let Some(names) = Names::of(target.pid()) else { return };
+    let Some(names) = PerfMapNames::of(target.pid()) else { return };
     std::fs::remove_file(format!("/tmp/perf-{}.map", target.pid())).expect("the map can be removed");
     let mut named = 0;
     for (stack, trust) in stacks {
         if trust != Trust::Complete {
             continue;
         }
-        let first = stack.iter().position(|part| matches!(part, Part::Generated(_)));
+        let first = stack.iter().position(|part| matches!(part, FramePart::Generated(_)));
         let Some(first) = first else { panic!("no frame of Java's in {stack:x?}") };
         let java: Vec<_> = stack[first..]
             .iter()
             .map_while(|part| match part {
-                Part::Generated(address) => Some(names.get(*address).unwrap_or("?")),
+                FramePart::Generated(address) => Some(names.get(*address).unwrap_or("?")),
                 _ => None,
             })
             .collect();
         let rest = &stack[first + java.len()..];
         assert!(
-            rest.contains(&Part::Machine) && !rest.iter().any(|part| matches!(part, Part::Generated(_))),
+            rest.contains(&FramePart::Machine) && !rest.iter().any(|part| matches!(part, FramePart::Generated(_))),
             "{stack:x?}"
         );
         // even(20) to odd(1) or even(0), a leaf, calls(), the thread's functions, the stub that the virtual machine
@@ -237,42 +228,33 @@ def work():
 print('\\n', end='', flush=True)
 work()
 ";
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-trampolines.py", std::process::id()));
-    std::fs::write(&place, text).expect("the script can be written");
+    let script = script("trampolines.py", text);
     let pythons = pythons();
     if pythons.is_empty() {
         untested("there is no Python that has trampolines (3.12 or later)");
     }
     for python in pythons {
-        let target = Target::start(&python, &["-X", "perf", place.to_str().expect("a plain path")]);
+        let target = interpret(&python, &["-X", "perf"], &script);
         let mut cache = ObjectCache::default();
-        let mut process = Process::open(target.pid(), &mut cache);
+        let mut process = UnwoundProcess::open(target.pid(), &mut cache);
         let main = target.threads()[0];
         let mut stacks = Vec::new();
         let mut complete = 0;
         while stacks.len() < STACKS {
-            let (mut snapshot, mut frames, mut outcome) = process.look(main);
-            if outcome.unknown_code.is_some() {
-                process.reload(&mut cache);
-                (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
-            }
+            let (mut snapshot, frames, outcome) = process.look_at_known_code(main, &mut cache);
             complete += usize::from(outcome.trust == Trust::Complete);
             if outcome.trust == Trust::Complete {
-                let registers = snapshot.registers;
-                let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
-                let mut passive = Vec::new();
-                let space = &process.space;
-                let found = process.unwinder.unwind(space, &two, &mut snapshot.stack, &mut passive);
+                let (passive, found) = process.unwind_passive(&mut snapshot);
                 assert!(found.trust != Trust::Complete || passive == frames, "{passive:x?} instead of {frames:x?}");
             }
             stacks.push((kinds(&process, &frames), outcome.trust));
         }
         assert!(complete >= STACKS * 995 / 1000, "{complete} of {STACKS} {python:?}");
-        let Some(names) = Names::of(target.pid()) else { continue };
+        let Some(names) = PerfMapNames::of(target.pid()) else { continue };
         std::fs::remove_file(format!("/tmp/perf-{}.map", target.pid())).expect("the map can be removed");
         for (stack, _) in stacks.iter().filter(|(_, trust)| *trust == Trust::Complete) {
             let functions = stack.iter().filter_map(|part| match part {
-                Part::Generated(address) => Some(names.get(*address).expect("every function has a name")),
+                FramePart::Generated(address) => Some(names.get(*address).expect("every function has a name")),
                 _ => None,
             });
             let functions: Vec<_> = functions.filter_map(|name| name.split(':').nth(2)).collect();

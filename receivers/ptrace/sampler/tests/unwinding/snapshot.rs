@@ -80,13 +80,13 @@ fn registers(_: Pid) -> io::Result<Registers> {
 }
 
 /// A process that is looked at.
-pub(crate) struct Process {
+pub(crate) struct UnwoundProcess {
     pub(crate) files: ProcessFiles,
     pub(crate) space: Arc<AddressSpace>,
     pub(crate) unwinder: Unwinder,
 }
 
-impl Process {
+impl UnwoundProcess {
     pub(crate) fn open(pid: u32, cache: &mut ObjectCache) -> Self {
         let files = ProcessFiles::open(pid).expect("the process can be opened");
         let space = AddressSpace::load(&files, None, cache).expect("its maps can be read");
@@ -96,6 +96,29 @@ impl Process {
     pub(crate) fn reload(&mut self, cache: &mut ObjectCache) {
         self.space =
             Arc::new(AddressSpace::load(&self.files, Some(&self.space), cache).expect("its maps can be read again"));
+    }
+
+    /// Stops a thread and unwinds it; reads the process's maps again if the stack ends in code that is not known.
+    pub(crate) fn look_at_known_code(
+        &mut self,
+        thread: i32,
+        cache: &mut ObjectCache,
+    ) -> (Snapshot, Vec<Frame>, Outcome) {
+        let (mut snapshot, mut frames, mut outcome) = self.look(thread);
+        if outcome.unknown_code.is_some() {
+            self.reload(cache);
+            (frames, outcome) = snapshot.unwind(&self.files, &self.space, &mut self.unwinder);
+        }
+        (snapshot, frames, outcome)
+    }
+
+    /// Unwinds a thread by the stack pointer and the instruction pointer alone, which is what is known of a blocked one.
+    pub(crate) fn unwind_passive(&mut self, snapshot: &mut Snapshot) -> (Vec<Frame>, Outcome) {
+        let registers = snapshot.registers;
+        let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
+        let mut frames = Vec::new();
+        let outcome = self.unwinder.unwind(&self.space, &two, &mut snapshot.stack, &mut frames);
+        (frames, outcome)
     }
 
     /// Stops a thread and unwinds it.

@@ -12,8 +12,8 @@ use profbridge_sampler::message::Trust;
 use profbridge_sampler::process_files::ProcessFiles;
 use profbridge_sampler::unwind::{Frame, Unwinder};
 
-use crate::snapshot::Process;
-use crate::target::{Target, compile};
+use crate::snapshot::UnwoundProcess;
+use crate::target::{ComputingTarget, compile, found, untested};
 
 /// A process in which one file is replaced by a copy without unwind tables.
 struct Stripped<'a> {
@@ -52,7 +52,7 @@ fn strip(path: &str) -> Option<PathBuf> {
 
 /// What was seen of so many stacks: those that are complete without tables, and those of them that are other ones.
 #[derive(Debug, Default)]
-struct Counts {
+struct StackCounts {
     stacks: usize,
     complete: usize,
     guessed: usize,
@@ -60,10 +60,10 @@ struct Counts {
 }
 
 /// Holds the stacks of a target's threads with the tables of one of its files against those without.
-fn compare(target: &Target, path: &str, count: usize) -> Option<Counts> {
+fn compare(target: &ComputingTarget, path: &str, count: usize) -> Option<StackCounts> {
     let without = strip(path)?;
-    let mut process = Process::open(target.pid(), &mut ObjectCache::default());
-    let mut counts = Counts::default();
+    let mut process = UnwoundProcess::open(target.pid(), &mut ObjectCache::default());
+    let mut counts = StackCounts::default();
     let mut unwinder = Unwinder::new();
     let mut bare = bare(&process, path, &without);
     while counts.stacks < count {
@@ -96,7 +96,7 @@ fn compare(target: &Target, path: &str, count: usize) -> Option<Counts> {
     Some(counts)
 }
 
-fn bare(process: &Process, path: &str, without: &Path) -> AddressSpace {
+fn bare(process: &UnwoundProcess, path: &str, without: &Path) -> AddressSpace {
     let view = Stripped { files: &process.files, path, without };
     AddressSpace::load(&view, None, &mut ObjectCache::default()).expect("its maps can be read")
 }
@@ -120,10 +120,9 @@ fn code_proves_callers() {
     {
         let program = compile("shapes.c", &format!("shapes{place}"), flags);
         let path = program.canonicalize().expect("the program is there");
-        let target = Target::start(&path, &[]);
+        let target = ComputingTarget::start(&path, &[]);
         let Some(counts) = compare(&target, path.to_str().expect("a plain path"), 1000) else {
-            io::Write::write_fmt(&mut io::stderr(), format_args!("untested here: there is no objcopy\n")).ok();
-            return;
+            return untested("there is no objcopy");
         };
         std::fs::remove_file(&path).expect("the program is there");
         eprintln!("{counts:?} {flags:?}");
@@ -137,18 +136,12 @@ fn code_proves_callers() {
 /// never returns to its first function.
 #[test]
 fn busybox() {
-    let found = std::env::var_os("PATH").and_then(|path| {
-        std::env::split_paths(&path).map(|folder| folder.join("busybox")).find(|program| program.is_file())
-    });
-    let Some(busybox) = found else {
-        io::Write::write_fmt(&mut io::stderr(), format_args!("untested here: there is no busybox\n")).ok();
-        return;
-    };
+    let Some(busybox) = found("busybox") else { return };
     let shell = "f() { local i=$1; while [ $i -lt 100 ]; do i=$((i+1)); case $i in *7) y=${i%7};; esac; done; }; echo; while :; do f 3; done";
     let awk = "BEGIN{print \"\"; fflush(); while(1) {x=x+1; s=substr(1 x,2); gsub(/b/,2,s); a[x%100]=s}}";
     for arguments in [["sh", "-c", shell].as_slice(), &["awk", awk]] {
-        let target = Target::start(&busybox, arguments);
-        let mut process = Process::open(target.pid(), &mut ObjectCache::default());
+        let target = ComputingTarget::start(&busybox, arguments);
+        let mut process = UnwoundProcess::open(target.pid(), &mut ObjectCache::default());
         let thread = target.threads()[0];
         let complete = (0..500).filter(|_| process.look(thread).2.trust == Trust::Complete).count();
         assert!(complete >= 495, "{complete} of 500 {}", arguments[0]);

@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 const APART: u64 = 300_000;
 
 /// A running program that is ended when it is dropped.
-pub(crate) struct Target {
+pub(crate) struct ComputingTarget {
     child: Child,
     /// What it printed before an empty line.
     pub(crate) lines: Vec<String>,
 }
 
-impl Target {
+impl ComputingTarget {
     /// Starts a program and waits until it has printed an empty line.
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
@@ -64,11 +64,38 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for ComputingTarget {
     fn drop(&mut self) {
         let ended = self.child.kill().and_then(|()| self.child.wait());
         assert!(ended.is_ok());
     }
+}
+
+/// Says why something is not tested here.
+pub(crate) fn untested(why: &str) {
+    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
+}
+
+/// The program of this name; says so where there is none.
+pub(crate) fn found(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let program = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    if program.is_none() {
+        untested(&format!("there is no {name}"));
+    }
+    program
+}
+
+/// A script for an interpreter or a compiler.
+pub(crate) fn script(name: &str, text: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
+    std::fs::write(&place, text).expect("the script can be written");
+    place
+}
+
+/// Starts a script of an interpreter.
+pub(crate) fn interpret(interpreter: &Path, options: &[&str], script: &Path) -> ComputingTarget {
+    ComputingTarget::start(interpreter, &[options, &[script.to_str().expect("a plain path")]].concat())
 }
 
 /// Compiles a C program of `targets/` with these flags; the same name and flags give the same file.

@@ -28,15 +28,13 @@ async fn manual_control() {
 /// Guarantees: only configured targets and their processes can be named in requests.
 #[tokio::test(start_paused = true)]
 async fn only_what_is_configured() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let rig = Rig::with_process(WEB).await;
     let named = |target: Option<&str>, pid| Choice { target: target.map(str::to_owned), pid };
-    let fault = rig.ask(1, None, Request::Stop(named(Some("db"), None))).await.error.unwrap();
+    let fault = rig.ask(1, None, ControlRequest::Stop(named(Some("db"), None))).await.error.unwrap();
     assert_eq!((&*fault.place, fault.rule.contains("web")), ("target", true));
-    let fault = rig.ask(1, None, Request::Stop(named(None, Some(9)))).await.error.unwrap();
+    let fault = rig.ask(1, None, ControlRequest::Stop(named(None, Some(9)))).await.error.unwrap();
     assert_eq!(&*fault.place, "pid");
-    assert_eq!(rig.ask(1, None, Request::Stop(named(Some("web"), Some(7)))).await.changed, 1);
+    assert_eq!(rig.ask(1, None, ControlRequest::Stop(named(Some("web"), Some(7)))).await.changed, 1);
     rig.stop().await;
 }
 
@@ -50,17 +48,17 @@ async fn trace_lifecycle() {
     rig.say(attached(1, 7)).await;
     let refused = rig.ask(1, None, start()).await;
     assert!(refused.changed == 0 && refused.processes[0].message.contains("trace"));
-    let deferred = rig.ask(1, Some(7), Request::SpanStart(span(DEFERRED))).await;
+    let deferred = rig.ask(1, Some(7), ControlRequest::SpanStart(span(DEFERRED))).await;
     assert!(deferred.ok && deferred.message.unwrap().contains("deferred"));
     assert!(rig.is_silent().await);
-    assert_eq!(rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await.changed, 1);
+    assert_eq!(rig.ask(1, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await.changed, 1);
     assert_eq!(rig.sample().await, (1, true));
-    assert_eq!(rig.ask(2, Some(7), Request::SpanStart(span(SAMPLED))).await.changed, 0);
-    assert_eq!(rig.ask(1, Some(7), Request::SpanEnd(span(DEFERRED))).await.changed, 0, "another one is open");
+    assert_eq!(rig.ask(2, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await.changed, 0);
+    assert_eq!(rig.ask(1, Some(7), ControlRequest::SpanEnd(span(DEFERRED))).await.changed, 0, "another one is open");
     assert!(rig.is_silent().await);
     rig.control.send(ControlEvent::Closed(ConnectionId(2))).await.unwrap();
     assert_eq!(rig.sample().await, (1, false));
-    let unknown = rig.ask(1, Some(7), Request::SpanEnd(span(SAMPLED))).await;
+    let unknown = rig.ask(1, Some(7), ControlRequest::SpanEnd(span(SAMPLED))).await;
     assert!(unknown.ok && unknown.message.unwrap().contains("no such span"));
     rig.stop().await;
 }
@@ -71,19 +69,19 @@ async fn trace_lifecycle() {
 async fn spans_of_others() {
     let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
     rig.watched().await;
-    let early = rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await;
+    let early = rig.ask(1, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await;
     assert!(early.message.unwrap().contains("not attached"));
     rig.say(attached(1, 7)).await;
     assert_eq!(rig.sample().await, (1, true));
     rig.say(attached(2, 8)).await;
     let of_target = SpanHeaders { target: Some("web".to_owned()), ..span(SAMPLED) };
-    assert_eq!(rig.ask(2, Some(99), Request::SpanStart(of_target)).await.changed, 1);
+    assert_eq!(rig.ask(2, Some(99), ControlRequest::SpanStart(of_target)).await.changed, 1);
     assert_eq!(rig.sample().await, (2, true));
-    let fault = rig.ask(3, Some(7), Request::SpanStart(span("771a-1"))).await.error.unwrap();
+    let fault = rig.ask(3, Some(7), ControlRequest::SpanStart(span("771a-1"))).await.error.unwrap();
     assert_eq!((&*fault.place, fault.rule.contains("at byte 4")), ("sentry-trace", true));
-    let fault = rig.ask(3, Some(7), Request::SpanStart(SpanHeaders::default())).await.error.unwrap();
+    let fault = rig.ask(3, Some(7), ControlRequest::SpanStart(SpanHeaders::default())).await.error.unwrap();
     assert!(fault.rule.contains("either"));
-    let fault = rig.ask(3, None, Request::SpanStart(span(SAMPLED))).await.error.unwrap();
+    let fault = rig.ask(3, None, ControlRequest::SpanStart(span(SAMPLED))).await.error.unwrap();
     assert!(fault.rule.contains("PID namespace"));
     rig.stop().await;
 }
@@ -98,7 +96,7 @@ async fn spans_of_a_process_of_a_target() {
     rig.watched().await;
     rig.watched().await;
     let of = |pid, target: &str| {
-        Request::SpanStart(SpanHeaders { pid: Some(pid), target: Some(target.to_owned()), ..span(SAMPLED) })
+        ControlRequest::SpanStart(SpanHeaders { pid: Some(pid), target: Some(target.to_owned()), ..span(SAMPLED) })
     };
     let early = rig.ask(1, Some(99), of(8, "web")).await;
     assert!(early.ok && early.message.unwrap().contains("process 8 is not attached for web"));
@@ -124,7 +122,7 @@ async fn unsampled_sessions() {
     rig.say(attached(1, 7)).await;
     let answer = rig.ask(1, None, start()).await;
     assert!(answer.changed == 0 && answer.processes[0].message.contains("profile_session_sample_rate"));
-    let status = rig.ask(1, None, Request::Status(Choice::default())).await;
+    let status = rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     assert!(!status.targets[0].processes[0].sampled);
     assert!(rig.is_silent().await);
     rig.stop().await;
@@ -134,9 +132,7 @@ async fn unsampled_sessions() {
 /// that stay in the same session.
 #[tokio::test(start_paused = true)]
 async fn sessions_follow_lives() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(batch(1, 1)).await;
     let first = session_of(&rig.profiles().await);
     rig.ask(1, None, stop()).await;
@@ -176,7 +172,7 @@ async fn nobody_announces() {
     }
     let unsampled = SAMPLED.replace("-1", "-0");
     let headers = SpanHeaders { sentry_trace: Some(unsampled), ..SpanHeaders::default() };
-    rig.ask(1, Some(42), Request::SpanStart(headers)).await;
+    rig.ask(1, Some(42), ControlRequest::SpanStart(headers)).await;
     tokio::time::sleep(announcers::PATIENCE - Duration::from_secs(1)).await;
     assert_eq!(logged("has announced"), [""; 0]);
     tokio::time::sleep(Duration::from_secs(2)).await;

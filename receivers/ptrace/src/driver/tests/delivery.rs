@@ -6,9 +6,7 @@ use super::*;
 /// samples sends none.
 #[tokio::test(start_paused = true)]
 async fn exports_at_the_interval() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(attached(2, 8)).await;
     rig.say(batch(1, 3)).await;
     rig.say(batch(1, 2)).await;
@@ -28,16 +26,14 @@ async fn exports_at_the_interval() {
 /// delivered.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_loses_nothing() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(batch(1, 3)).await;
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     rig.trigger.trigger();
     assert!(matches!(rig.command().await, Command::Stop));
     rig.say(batch(1, 4)).await;
     rig.say(Event::Detached { process: ProcessId(1), why: Detached::Asked }).await;
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
+    rig.sampler.notices.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     assert_eq!(rig.profiles().await.observations(), 7);
     rig.driver.await.unwrap();
     rig.couriers.await.unwrap();
@@ -53,17 +49,17 @@ async fn many_processes_are_due_at_once() {
         rig.say(attached(number, 1000 + number as u32)).await;
         rig.say(batch(number, 3)).await;
     }
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     for _ in 0..100 {
         assert_eq!(rig.profiles().await.observations(), 3);
     }
     for number in 0..100 {
         rig.say(batch(number, 2)).await;
     }
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     rig.trigger.trigger();
     assert!(matches!(rig.command().await, Command::Stop));
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
+    rig.sampler.notices.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     let mut pids = Vec::new();
     for _ in 0..100 {
         let profiles = rig.profiles().await;
@@ -84,9 +80,7 @@ async fn many_processes_are_due_at_once() {
 /// permanently is counted under its reason.
 #[tokio::test(start_paused = true)]
 async fn refusals() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(batch(1, 3)).await;
     let rejected = |retry| Rejected {
         component: "chunk".to_owned(),
@@ -111,9 +105,7 @@ async fn refusals() {
 /// Guarantees: a pipeline that never accepts anything costs a bounded time, and abandoned samples are counted.
 #[tokio::test(start_paused = true)]
 async fn patience_ends() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(batch(1, 3)).await;
     let why = Rejected {
         component: "chunk".to_owned(),
@@ -135,9 +127,7 @@ async fn patience_ends() {
 /// at the end of a shutdown, which has little time, samples that still wait are counted.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_is_waited_for() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     rig.say(batch(1, 3)).await;
     tokio::time::sleep(Duration::from_secs(1800)).await;
@@ -158,22 +148,20 @@ async fn a_full_queue_is_waited_for() {
 /// so are those that the sampler lost itself.
 #[tokio::test(start_paused = true)]
 async fn losses_are_counted() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let rig = Rig::with_process(WEB).await;
     let lost = |lost_observations| {
         Event::Status(Status { process: ProcessId(1), lost_observations, ticks: 9, ..Status::default() })
     };
     rig.say(lost(2)).await;
     rig.say(lost(5)).await;
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     assert_eq!(rig.consumer.totals().dropped.get(Reason::QueueFull).total(), 5);
     assert!(rig.consumer.totals().notes.contains(&("sampler_ticks", 9)));
     // 32 MiB at 12 bytes or more per sample, and no pipeline accepts any.
     for _ in 0..400 {
         rig.say(batch(1, 20_000)).await;
     }
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     let dropped = rig.consumer.totals().dropped.get(Reason::QueueFull).total();
     assert!(dropped > 5 && dropped < 300 * 20_000, "{dropped}");
     drop(rig);

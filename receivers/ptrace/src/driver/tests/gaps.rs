@@ -6,13 +6,11 @@ use super::*;
 /// same commands, and profilers switched by hand stay as they were.
 #[tokio::test(start_paused = true)]
 async fn a_dead_sampler_is_replaced() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(batch(1, 2)).await;
     rig.ask(1, None, stop()).await;
     let before = Instant::now();
-    rig.sampler.heard.send(Notice::Ended(Ending::Killed(9))).await.unwrap();
+    rig.sampler.notices.send(Notice::Ended(Ending::Killed(9))).await.unwrap();
     assert_eq!(rig.profiles().await.observations(), 2);
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(before.elapsed().as_secs(), 1);
@@ -20,7 +18,7 @@ async fn a_dead_sampler_is_replaced() {
     // The new one's process numbers start over.
     rig.say(attached(1, 7)).await;
     assert_eq!(rig.sample().await, (1, false), "it was stopped by hand");
-    let status = rig.ask(1, None, Request::Status(Choice::default())).await;
+    let status = rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     assert_eq!(status.targets[0].processes.len(), 1);
     rig.stop().await;
 }
@@ -72,9 +70,7 @@ fn without_sampler(profiles: &Profiles) -> Vec<(i64, u64, i64)> {
 #[tokio::test(start_paused = true)]
 async fn a_death_is_explained() {
     for (mode, deaths) in [(Mode::Wall, 1), (Mode::Wall, 2), (Mode::Cpu, 1)] {
-        let mut rig = Rig::start(WEB);
-        rig.watched().await;
-        rig.say(attached(1, 7)).await;
+        let mut rig = Rig::with_process(WEB).await;
         rig.say(samples(1, mode, &[(7, 0, 100), (8, 0, 50), (9, 0, 90)])).await;
         for _ in 0..deaths {
             rig.die().await;
@@ -99,9 +95,7 @@ async fn a_death_is_explained() {
 async fn a_pause_is_no_death() {
     let first = &[(7, 0, 100)];
     for (stopped_before, started_before) in [(true, true), (true, false), (false, false)] {
-        let mut rig = Rig::start(WEB);
-        rig.watched().await;
-        rig.say(attached(1, 7)).await;
+        let mut rig = Rig::with_process(WEB).await;
         rig.say(samples(1, Mode::Wall, first)).await;
         if stopped_before {
             rig.ask(1, None, stop()).await;
@@ -124,13 +118,13 @@ async fn a_pause_is_no_death() {
     for closed in [true, false] {
         let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
         rig.watched().await;
-        rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await;
+        rig.ask(1, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await;
         rig.say(attached(1, 7)).await;
         rig.say(samples(1, Mode::Wall, first)).await;
         rig.die().await;
         if closed {
-            rig.ask(1, Some(7), Request::SpanEnd(span(SAMPLED))).await;
-            rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await;
+            rig.ask(1, Some(7), ControlRequest::SpanEnd(span(SAMPLED))).await;
+            rig.ask(1, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await;
         }
         rig.say(attached(1, 7)).await;
         assert_eq!(rig.sample().await, (1, true));
@@ -145,15 +139,12 @@ async fn a_pause_is_no_death() {
 /// again; samples that the next one took before it received the switch are dropped.
 #[tokio::test(start_paused = true)]
 async fn a_stop_outlasts_two_deaths() {
-    let mut rig = Rig::start(WEB);
-    rig.watched().await;
-    rig.say(attached(1, 7)).await;
+    let mut rig = Rig::with_process(WEB).await;
     rig.say(attached(2, 8)).await;
-    rig.ask(1, None, Request::Stop(Choice { target: None, pid: Some(7) })).await;
+    rig.ask(1, None, ControlRequest::Stop(Choice { target: None, pid: Some(7) })).await;
     assert_eq!(rig.sample().await, (1, false));
     for _ in 0..2 {
-        rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
-        rig.sampler = rig.samplers.recv().await.unwrap();
+        rig.replace_sampler().await;
         assert!(rig.watched().await.sample_at_once);
     }
     rig.say(attached(1, 7)).await;
@@ -179,19 +170,16 @@ async fn commands_are_started_once() {
     let mut rig = Rig::start("{job: {command: [job]}}");
     assert!(matches!(rig.watched().await.select, Select::Command(_)));
     rig.say(attached(1, 7)).await;
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
-    rig.sampler = rig.samplers.recv().await.unwrap();
+    rig.replace_sampler().await;
     assert_eq!(rig.watched().await.select, Select::Pid(7));
     // The wall clock was set, but it is still the same process.
     rig.say(Event::Attached(Box::new(Process { start_unix_nano: START, ..process(1, 7) }))).await;
     assert!(rig.is_silent().await);
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
-    rig.sampler = rig.samplers.recv().await.unwrap();
+    rig.replace_sampler().await;
     assert_eq!(rig.watched().await.select, Select::Pid(7));
     rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(1, 7) }))).await;
     assert!(matches!(rig.command().await, Command::Unwatch(TargetId(0))));
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
-    rig.sampler = rig.samplers.recv().await.unwrap();
+    rig.replace_sampler().await;
     assert!(rig.is_silent().await);
     rig.stop().await;
 }
@@ -206,8 +194,7 @@ async fn what_a_command_started_is_not_the_command() {
     rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(2, 8) }))).await;
     rig.say(batch(2, 3)).await;
     assert_eq!(rig.profiles().await.observations(), 3);
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
-    rig.sampler = rig.samplers.recv().await.unwrap();
+    rig.replace_sampler().await;
     assert_eq!(rig.watched().await.select, Select::Pid(7));
     rig.stop().await;
 }
@@ -217,7 +204,7 @@ async fn what_a_command_started_is_not_the_command() {
 async fn stop_without_a_sampler() {
     let rig = Rig::start("{app: {pid: 7}}");
     let start = Instant::now();
-    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
+    rig.sampler.notices.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     while !rig.sampler.commands.is_closed() {
         tokio::task::yield_now().await;
     }

@@ -17,7 +17,7 @@ async fn what_is_not_sampled() {
     };
     rig.say(status(1_000_000_000, 1)).await;
     rig.say(status(2_500_000_000, 3)).await;
-    let response = rig.ask(1, None, Request::Status(Choice::default())).await;
+    let response = rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     let process = &response.targets[0].processes[0];
     assert_eq!((process.not_sampled_millis, process.cut_calls), (2_500, 3));
     assert!(process.more.contains("CAP_PERFMON") && process.running.contains("user-bound"), "{process:?}");
@@ -38,7 +38,7 @@ async fn what_is_not_sampled() {
 impl Rig {
     /// The number of processes on each level: unknown yet, none, user, kernel, processors.
     async fn levels(&self) -> Vec<u64> {
-        self.ask(1, None, Request::Status(Choice::default())).await;
+        self.ask(1, None, ControlRequest::Status(Choice::default())).await;
         let names = ["undecided", "without_events", "user_events", "kernel_events", "processor_events"];
         let levels = self.consumer.totals().levels;
         let level = |name: &str| levels.iter().find(|(known, _)| *known == format!("sampler_processes_{name}"));
@@ -69,7 +69,7 @@ async fn processes_by_level() {
     assert_eq!(rig.levels().await, [1; 5], "without a tick nothing was asked for");
     rig.say(on_level(3, Level::Kernel)).await;
     assert_eq!(rig.levels().await, [1, 1, 0, 2, 1]);
-    rig.ask(1, None, Request::Stop(Choice { target: None, pid: Some(5) })).await;
+    rig.ask(1, None, ControlRequest::Stop(Choice { target: None, pid: Some(5) })).await;
     assert_eq!(rig.levels().await, [1, 1, 0, 2, 0]);
     rig.ask(1, None, start()).await;
     rig.say(Event::Detached { process: ProcessId(2), why: Detached::Exited }).await;
@@ -124,7 +124,7 @@ async fn many_levels_are_summed_up() {
     rig.say(on_level(2, Level::Processors)).await;
     rig.say(on_level(2, Level::Kernel)).await;
     rig.say(on_level(4, Level::Processors)).await;
-    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     assert_eq!(logged("running threads of process 6").len(), MOST_LINES);
     assert_eq!(logged("more processes"), [""; 0]);
     let ended = logged(&format!("process {} of many ended", 6000 + all));

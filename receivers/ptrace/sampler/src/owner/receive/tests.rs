@@ -7,20 +7,20 @@ use crate::message::{Event, Rights};
 use crate::protocol::encode_event;
 
 /// A process in place of the sampler that sends whatever the test wants.
-struct Fake {
+struct FakeSampler {
     child: Child,
     socket: OwnedFd,
     receiving: Receiving,
 }
 
-fn fake() -> Fake {
+fn fake() -> FakeSampler {
     let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let (owner, socket) = socket::pair().unwrap();
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap();
     let stop_timeout = message::STOP_TIMEOUT;
-    let shared = Arc::new(Shared { checker: Mutex::default(), deadline: Mutex::default(), stop_timeout, wake });
+    let shared = Arc::new(ReceiverState { checker: Mutex::default(), deadline: Mutex::default(), stop_timeout, wake });
     let process = PidFd::open(child.id()).unwrap();
-    Fake { child, socket, receiving: Receiving { socket: owner, process, shared } }
+    FakeSampler { child, socket, receiving: Receiving { socket: owner, process, shared } }
 }
 
 fn say(socket: &OwnedFd, bytes: &[u8]) {
@@ -42,11 +42,11 @@ fn nonsense_ends_the_sampler() {
         say(&fake.socket, &ready());
         say(&fake.socket, nonsense);
         say(&fake.socket, &ready());
-        let mut heard = 0;
-        let ending = fake.receiving.run(&mut |_| heard += 1);
+        let mut received = 0;
+        let ending = fake.receiving.run(&mut |_| received += 1);
         let Ending::Misbehaved(what) = &ending else { panic!("{ending:?}") };
         assert!(what.contains(reason), "{what}");
-        assert_eq!(heard, 1);
+        assert_eq!(received, 1);
         // Its exit status was collected, so it has ended.
         assert!(fake.receiving.process.ended_within(Duration::ZERO));
         drop(fake.child);

@@ -10,10 +10,7 @@ use std::time::{Duration, Instant};
 mod repeated;
 
 use super::*;
-use rustix::thread::CapabilitySet;
-
-use crate::capability;
-use crate::perf::record::{CpuMode, Record, User, parse};
+use crate::perf::record::{Record, User, parse};
 use crate::perf::ring::Ring;
 
 /// A kernel with predefined answers.
@@ -29,7 +26,7 @@ impl<F> fmt::Debug for Answers<F> {
 }
 
 impl<F: Fn(bool) -> Result<(), Errno>> Opener for Answers<F> {
-    fn open(&self, attr: &EventAttr, _subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+    fn open(&self, attr: &EventAttr, _subject: EventSubject<'_>) -> Result<OwnedFd, Errno> {
         self.asked.borrow_mut().push(attr.sees_kernel());
         (self.answer)(attr.sees_kernel())?;
         Ok(File::open("/dev/null").unwrap().into())
@@ -53,7 +50,7 @@ fn ladder() {
         let all = vec![(Level::Kernel, reason), (Level::User, reason)];
         assert_eq!(
             open(&with(|_| Err(reason)), (1, None), 1, Level::Kernel, false).unwrap_err(),
-            Failure::Refused(all)
+            OpenFailure::Refused(all)
         );
     }
     let lower = with(|_| Ok(()));
@@ -76,20 +73,20 @@ fn processors() {
 #[test]
 fn all_processors_or_none() {
     #[derive(Debug)]
-    struct Machine(Errno);
-    impl Opener for Machine {
-        fn open(&self, _attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
-            let Subject::Processor { number, group: None } = subject else { panic!("{subject:?}") };
+    struct OneBadProcessor(Errno);
+    impl Opener for OneBadProcessor {
+        fn open(&self, _attr: &EventAttr, subject: EventSubject<'_>) -> Result<OwnedFd, Errno> {
+            let EventSubject::Processor { number, group: None } = subject else { panic!("{subject:?}") };
             if number == 1 { Err(self.0) } else { Ok(File::open("/dev/null").unwrap().into()) }
         }
     }
     let opened = |error, processors: &[u32]| {
-        open_processors(&Machine(error), processors, None, 1, Switches::Hidden).map(|all| all.len())
+        open_processors(&OneBadProcessor(error), processors, None, 1, Switches::Hidden).map(|all| all.len())
     };
     assert_eq!(opened(Errno::ENODEV, &[0, 1, 2]), Ok(2));
-    assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Level::Processors, Errno::EACCES)])));
-    assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Lack::Descriptors)));
-    assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Level::Processors, Errno::ENODEV)])));
+    assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(OpenFailure::Refused(vec![(Level::Processors, Errno::EACCES)])));
+    assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(OpenFailure::Exhausted(Lack::Descriptors)));
+    assert_eq!(opened(Errno::ENODEV, &[1]), Err(OpenFailure::Refused(vec![(Level::Processors, Errno::ENODEV)])));
 }
 
 /// The permission checks of Linux (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and of the kernels
@@ -104,12 +101,12 @@ struct Linux {
 }
 
 impl Opener for Linux {
-    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+    fn open(&self, attr: &EventAttr, subject: EventSubject<'_>) -> Result<OwnedFd, Errno> {
         let from_level = match subject {
             _ if self.of_a_distribution && self.paranoid > 2 => i32::MIN,
-            Subject::Processor { .. } => 1,
-            Subject::Thread { .. } if attr.sees_kernel() => 2,
-            Subject::Thread { .. } => i32::MAX,
+            EventSubject::Processor { .. } => 1,
+            EventSubject::Thread { .. } if attr.sees_kernel() => 2,
+            EventSubject::Thread { .. } => i32::MAX,
         };
         if self.paranoid >= from_level && !self.capable {
             return Err(Errno::EACCES);
@@ -147,11 +144,11 @@ fn settings_and_rights() {
 #[test]
 fn no_refusals() {
     let ended = with(|_| Err(Errno::ESRCH));
-    assert_eq!(open(&ended, (1, None), 1, Level::Kernel, false).unwrap_err(), Failure::Ended);
+    assert_eq!(open(&ended, (1, None), 1, Level::Kernel, false).unwrap_err(), OpenFailure::Ended);
     for reason in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
         let kernel = with(|_| Err(reason));
         assert!(
-            matches!(open(&kernel, (1, None), 1, Level::Kernel, false).unwrap_err(), Failure::Exhausted(_)),
+            matches!(open(&kernel, (1, None), 1, Level::Kernel, false).unwrap_err(), OpenFailure::Exhausted(_)),
             "{reason}"
         );
         assert_eq!(kernel.asked.borrow().len(), 1);
@@ -194,7 +191,7 @@ fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
 /// are skipped.
 fn permitted(level: Level) -> bool {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
-    let permitted = open(&Kernel, (own, None), 1_000_000, level, false).is_ok_and(|opened| opened.level == level);
+    let permitted = open(&KernelOpener, (own, None), 1_000_000, level, false).is_ok_and(|opened| opened.level == level);
     if !permitted {
         untested(level);
     }
@@ -228,7 +225,7 @@ fn brief_threads() {
 fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
-    let events = open_processors(&Kernel, &processors, None, PERIOD, Switches::Hidden).ok()?;
+    let events = open_processors(&KernelOpener, &processors, None, PERIOD, Switches::Hidden).ok()?;
     let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.samples.as_fd(), 512 << 10).unwrap()).collect();
     let (mut threads, mut used) = (std::collections::HashSet::new(), Duration::ZERO);
     let (mut seen, mut lost) = (0_u64, 0_u64);
@@ -261,70 +258,6 @@ fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     Some((seen, lost, used.as_nanos() as u64))
 }
 
-/// Takes samples of a worker until one is accepted.
-fn sample_until(level: Level, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
-    let (thread, end) = worker(work);
-    let opened = open(&Kernel, (thread, None), 1_000_000, level, false).unwrap();
-    let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
-    let (mut buffer, mut done) = (Vec::new(), false);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !done && Instant::now() < deadline {
-        let drained = ring.drain(
-            |process| process == std::process::id(),
-            &mut buffer,
-            |bytes| {
-                let record = parse(bytes).unwrap();
-                if let Record::Sample(sample) = &record {
-                    assert_eq!(
-                        (sample.process, sample.thread, sample.period_nano),
-                        (std::process::id(), thread, 1_000_000)
-                    );
-                }
-                done |= accept(&record);
-            },
-        );
-        assert_eq!(drained.unwanted, 0);
-        std::thread::yield_now();
-    }
-    end();
-    assert!(done);
-}
-
-/// The clock of the samples.
-fn clock() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
-    Duration::from(now).as_nanos() as u64
-}
-
-/// Guarantees: a thread that computes is sampled with its registers and its stack, with times of the clock that this
-/// program reads, at every level.
-#[test]
-fn own_thread() {
-    // The kernel reads a version of the clock that may be ahead for a moment while the clock is adjusted.
-    const AHEAD: u64 = 1_000_000;
-    for level in [Level::Kernel, Level::User] {
-        if !permitted(level) {
-            continue;
-        }
-        let before = clock();
-        sample_until(
-            level,
-            || {
-                std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
-            },
-            |record| {
-                let Record::Sample(sample) = record else { return false };
-                let now = clock();
-                assert!((before..=now + AHEAD).contains(&sample.time_nano), "{before} to {now}: {}", sample.time_nano);
-                let User::Registers(registers) = sample.user else { return false };
-                let (stack, pc) = (registers.stack_pointer(), registers.instruction_pointer());
-                assert!(stack != 0 && pc != 0);
-                sample.mode == CpuMode::User && !sample.stack.is_empty()
-            },
-        );
-    }
-}
-
 /// Guarantees: the kernel accepts another period for an open event, and samples become less frequent accordingly.
 #[test]
 fn another_period() {
@@ -336,7 +269,7 @@ fn another_period() {
     let (thread, end) = worker(|| {
         std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
     });
-    let opened = open(&Kernel, (thread, None), 1_000_000, Level::Kernel, false).unwrap();
+    let opened = open(&KernelOpener, (thread, None), 1_000_000, Level::Kernel, false).unwrap();
     let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
     let (mut buffer, mut times, mut changed) = (Vec::new(), Vec::new(), false);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -363,47 +296,6 @@ fn another_period() {
     assert!(took > OTHER * SAMPLES as u64 / 2, "{SAMPLES} samples in {took} ns");
 }
 
-/// Guarantees: if the kernel may be sampled, a thread inside a long system call is sampled there, with the registers
-/// with which it will continue.
-#[test]
-fn in_the_kernel() {
-    if !permitted(Level::Kernel) {
-        return;
-    }
-    sample_until(
-        Level::Kernel,
-        || {
-            let mut bytes = vec![0; 4 << 20];
-            std::io::Read::read_exact(&mut File::open("/dev/zero").unwrap(), &mut bytes).unwrap();
-        },
-        |record| {
-            let Record::Sample(sample) = record else { return false };
-            sample.mode == CpuMode::Kernel && matches!(sample.user, User::Registers(_)) && !sample.stack.is_empty()
-        },
-    );
-}
-
-/// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN, the level is the one that `perf_event_paranoid` permits, and it
-/// matches what the events really show.
-#[test]
-fn without_capabilities() {
-    let paranoid: i32 = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(4);
-    let mode = std::thread::spawn(move || {
-        capability::keep(!(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)).unwrap();
-        let own = nix::unistd::gettid().as_raw().unsigned_abs();
-        open(&Kernel, (own, None), 1_000_000, Level::Kernel, false).map(|opened| opened.level)
-    });
-    match mode.join().unwrap() {
-        Ok(Level::Kernel) => assert!(paranoid <= 1, "{paranoid}"),
-        // Linux itself permits this at any setting; distributions refuse it from 3 on.
-        Ok(level) => assert!(level == Level::User && paranoid >= 2, "{paranoid}"),
-        Err(failure) => assert!(matches!(failure, Failure::Refused(_)), "{failure:?}"),
-    }
-}
-
 /// Guarantees: an event that shows where a thread resumes takes one sample each time that it is armed, with registers
 /// and stack, and none otherwise.
 #[test]
@@ -413,7 +305,8 @@ fn one_sample_each_time() {
         std::hint::black_box((0..1000_u64).sum::<u64>());
         TURNS.fetch_add(1, Ordering::Relaxed);
     });
-    let Ok(event) = Kernel.open(&EventAttr::of_resumption(), Subject::Thread { thread, processor: None }) else {
+    let Ok(event) = KernelOpener.open(&EventAttr::of_resumption(), EventSubject::Thread { thread, processor: None })
+    else {
         end();
         return eprintln!("untested here: perf events");
     };

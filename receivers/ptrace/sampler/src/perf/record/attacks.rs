@@ -16,7 +16,7 @@ fn cut() {
         cut_to(whole, least);
     }
     for kind in [2, 4, 7, 10, 13, 14, 15] {
-        assert_eq!(parse(&record(kind, 0, &[])), Err(Malformed::Short), "{kind}");
+        assert_eq!(parse(&record(kind, 0, &[])), Err(MalformedRecord::Short), "{kind}");
     }
 }
 
@@ -52,7 +52,7 @@ fn paths() {
 fn lengths() {
     for length in 0..=u16::MAX {
         let [low, high] = length.to_ne_bytes();
-        let header = Header::read([9, 0, 0, 0, 0, 0, low, high]);
+        let header = RecordHeader::parse([9, 0, 0, 0, 0, 0, low, high]);
         assert_eq!(header.is_ok(), length >= 8 && length % 8 == 0, "{length}");
     }
 }
@@ -61,9 +61,9 @@ fn lengths() {
 #[test]
 fn stacks() {
     let longer = Encoded { stack: vec![0; STACK_BYTES as usize + 8], valid: 8, ..Encoded::default() };
-    assert_eq!(parse(&longer.bytes()), Err(Malformed::Stack));
+    assert_eq!(parse(&longer.bytes()), Err(MalformedRecord::Stack));
     for valid in [9, 16, u64::from(u32::MAX), u64::MAX] {
-        assert_eq!(parse(&Encoded { valid, ..Encoded::default() }.bytes()), Err(Malformed::Stack), "{valid}");
+        assert_eq!(parse(&Encoded { valid, ..Encoded::default() }.bytes()), Err(MalformedRecord::Stack), "{valid}");
     }
     // Sizes that would make the length overflow, and invalid ones.
     let mut bytes = Encoded::default().bytes();
@@ -83,7 +83,7 @@ fn call_chains() {
     for claimed in [100, 8 << 10, 1 << 61, (1 << 61) + 3, u64::MAX / 8, u64::MAX] {
         let mut bytes = sample.clone();
         bytes[place..place + 8].copy_from_slice(&claimed.to_ne_bytes());
-        assert_eq!(parse(&bytes), Err(Malformed::Short), "{claimed}");
+        assert_eq!(parse(&bytes), Err(MalformedRecord::Short), "{claimed}");
     }
 }
 
@@ -96,8 +96,8 @@ fn registers_of_others() {
         Err(error) => Err(error),
     };
     assert_eq!(parsed(1), Ok(User::OtherArchitecture));
-    assert_eq!(parsed(3), Err(Malformed::Registers));
-    assert_eq!(parsed(u64::MAX), Err(Malformed::Registers));
+    assert_eq!(parsed(3), Err(MalformedRecord::Registers));
+    assert_eq!(parsed(u64::MAX), Err(MalformedRecord::Registers));
 }
 
 proptest! {

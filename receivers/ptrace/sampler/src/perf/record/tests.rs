@@ -148,12 +148,12 @@ fn switches() {
             let bytes = record(kind, misc | 1, &[&before[..], &id].concat());
             let switched = Switched { process: 2, thread: 3, time_nano: 99, processor: 5, change };
             assert_eq!(parse(&bytes), Ok(Record::Switched(switched)), "{kind} {misc}");
-            let header = Header::read(*bytes.first_chunk().unwrap()).unwrap();
+            let header = RecordHeader::parse(*bytes.first_chunk().unwrap()).unwrap();
             assert_eq!(bytes[header.process_at().unwrap()..][..4], [2, 0, 0, 0]);
         }
     }
     let leaving = Encoded { period: 1, ..Encoded::default() }.bytes();
-    let header = Header::read(*leaving.first_chunk().unwrap()).unwrap();
+    let header = RecordHeader::parse(*leaving.first_chunk().unwrap()).unwrap();
     let head = header.sample_head(*leaving.first_chunk().unwrap());
     assert_eq!(head, Some(SampleHead { process: 7, switched_nano: Some(9) }));
     let head = header.sample_head(*Encoded::default().bytes().first_chunk().unwrap());

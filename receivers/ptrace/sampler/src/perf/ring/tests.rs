@@ -7,12 +7,12 @@ use crate::perf::record::tests::{Encoded, record};
 use crate::perf::record::{Record, parse};
 
 /// The kernel's side of a ring.
-struct Kernel {
+struct RingWriter {
     ring: Ring,
     head: u64,
 }
 
-impl Kernel {
+impl RingWriter {
     /// A ring of 32 KiB that was written and read up to `position`.
     fn new(position: u64) -> Self {
         let page = page_size().unwrap();
@@ -51,7 +51,7 @@ impl Kernel {
 
 /// A ring with these records.
 pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
-    let mut kernel = Kernel::new(0);
+    let mut kernel = RingWriter::new(0);
     for record in records {
         assert!(kernel.write(record));
     }
@@ -84,7 +84,7 @@ proptest! {
         position in prop_oneof![Just(u64::MAX - 15), Just(0), any::<u64>()],
         batches in prop::collection::vec(prop::collection::vec(0usize..900, 1..20), 1..8),
     ) {
-        let mut kernel = Kernel::new(position & !7);
+        let mut kernel = RingWriter::new(position & !7);
         let mut number = 0_u64;
         for batch in batches {
             let mut expected = Vec::new();
@@ -107,7 +107,7 @@ proptest! {
     /// whole records.
     #[test]
     fn nonsense(bytes in prop::collection::vec(any::<u8>(), 0..4096), head: u64) {
-        let mut kernel = Kernel::new(0);
+        let mut kernel = RingWriter::new(0);
         kernel.write(&bytes);
         let (records, _) = kernel.drain();
         prop_assert!(records.iter().all(|record| record.len() >= HEADER));
@@ -121,7 +121,7 @@ proptest! {
 /// Guarantees: samples of other processes are counted but not passed on; other records are passed on.
 #[test]
 fn other_processes() {
-    let mut kernel = Kernel::new(0);
+    let mut kernel = RingWriter::new(0);
     assert!(kernel.write(&Encoded { process: 6, ..Encoded::default() }.bytes()));
     assert!(kernel.write(&Encoded::default().bytes()));
     assert!(kernel.write(&Encoded { process: u32::MAX, ..Encoded::default() }.bytes()));
@@ -137,7 +137,7 @@ fn other_processes() {
 #[test]
 fn broken() {
     for bad in [vec![0; 8], record(9, 0, &[0; 8])[..8].to_vec(), vec![9, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0]] {
-        let mut kernel = Kernel::new(0);
+        let mut kernel = RingWriter::new(0);
         assert!(kernel.write(&bad));
         let (records, drained) = kernel.drain();
         assert!(records.is_empty() && drained.broken, "{bad:?}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Active, COUNTED, Standing};
+use super::{Active, COUNTED, WaitStack};
 use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
@@ -11,8 +11,8 @@ use crate::runtime::ThreadKey;
 use crate::sampler::attached::Attached;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
-use crate::sampler::interpreters::Named;
-use crate::sampler::ledger::{Basis, Next, Rest, Rules};
+use crate::sampler::interpreters::NamedFrames;
+use crate::sampler::ledger::{Basis, Next, SettleRules, Unsampled};
 use crate::sampler::states::LastSeen;
 use crate::sampler::thread_state::Blocked;
 use crate::sampler::unseen::Unseen;
@@ -27,7 +27,7 @@ const MANY_THREADS: usize = 1024;
 
 /// A stack that was found in a thread.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sampler) struct Found<'a> {
+pub(in crate::sampler) struct FoundStack<'a> {
     pub(in crate::sampler) trust: Trust,
     pub(in crate::sampler) locations: &'a [Location],
     pub(in crate::sampler) worked: &'a Worked,
@@ -38,7 +38,11 @@ impl Active {
     /// Adds a sample of a thread that was blocked when it was stopped and has gone on since. Returns a reference for
     /// [`Active::replace_stack`]; `None` if blocked threads are not sampled. The sample is counted later, by
     /// [`Active::observed`].
-    pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<BatchEntry> {
+    pub(in crate::sampler) fn account_met_blocked(
+        &mut self,
+        index: usize,
+        found: FoundStack<'_>,
+    ) -> Option<BatchEntry> {
         if !self.wants_blocked() {
             return None;
         }
@@ -58,7 +62,7 @@ impl Active {
     pub(in crate::sampler) fn account_on_cpu(
         &mut self,
         index: usize,
-        found: Found<'_>,
+        found: FoundStack<'_>,
         period_nano: u64,
     ) -> BatchEntry {
         let stack = self.batch.add_stack(found.trust, found.locations);
@@ -103,7 +107,7 @@ impl Active {
             recording.incomplete_in = incomplete.map(|unwound| unwound.space_generation);
             let Blocked { trust, ref locations, named, ref worked, .. } = thread.blocked;
             let worked = self.attached.contexts.is_read().then(|| worked.clone());
-            let found = || Standing::new(trust, locations, named, worked);
+            let found = || WaitStack::new(trust, locations, named, worked);
             let standing = thread.blocked.standing.clone().unwrap_or_else(found);
             thread.blocked.standing = Some(standing.clone());
             if self.threads[index].name.is_empty() {
@@ -171,7 +175,7 @@ impl Active {
             }
         }
         self.settle_pool(now, next);
-        self.say_unseen(now, running, next);
+        self.report_unseen(now, running, next);
     }
 
     /// Shares the time of a running thread up to now among its samples. Later samples do not stand for any of it.
@@ -225,7 +229,7 @@ impl Active {
         for thread in &mut self.threads {
             if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
                 thread.sched = sched;
-                thread.ledger.saw(sched);
+                thread.ledger.note_counters(sched);
             }
         }
     }
@@ -244,11 +248,11 @@ impl Active {
 
     /// Adds a sample for the processor time of threads that were never examined; at the end, for all time that is
     /// missing.
-    fn say_unseen(&mut self, now: Instant, running: u64, next: Next) {
+    fn report_unseen(&mut self, now: Instant, running: u64, next: Next) {
         let period = self.event_period();
-        let worth_saying = |missing| match next {
+        let is_significant = |missing| match next {
             Next::Nothing => Unseen::is_left(missing, running),
-            Next::Same | Next::Other => Unseen::worth_saying(missing, period, running),
+            Next::Same | Next::Other => Unseen::is_significant(missing, period, running),
         };
         if next == Next::Nothing && self.attached.files.alive() == Life::Same {
             self.note_clock();
@@ -256,11 +260,11 @@ impl Active {
         let begins = std::mem::replace(&mut self.unseen_since, now);
         // The first estimate uses the last readings of the counters. Idle threads were not read for some ticks, so
         // before a sample is added all counters are read.
-        if !worth_saying(self.missing(false)) {
+        if !is_significant(self.missing(false)) {
             return;
         }
         let missing = self.missing(true);
-        if !worth_saying(missing) {
+        if !is_significant(missing) {
             return;
         }
         self.count_accounted(missing);
@@ -304,8 +308,8 @@ impl Active {
     pub(super) fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next, basis: Basis) {
         let hides = self.watch.hides_kernel();
         let thread = &mut self.threads[index];
-        let kernel_nano = if hides { thread.tell_skipped() } else { 0 };
-        let rules = Rules {
+        let kernel_nano = if hides { thread.take_skipped() } else { 0 };
+        let rules = SettleRules {
             period_nano: self.event_period(),
             kernel_nano,
             duty_divisor: self.threads[index].duty_cycle.divisor(),
@@ -338,15 +342,15 @@ impl Active {
             self.pool.left.extend(settled.left);
         }
         for (rest, stretch) in settled.rests {
-            if rules.pooled && rest == Rest::NotSampled {
+            if rules.pooled && rest == Unsampled::NotSampled {
                 self.pool.not_sampled = self.pool.not_sampled.saturating_add(stretch.nano);
                 continue;
             }
             let (location, blocked) = match rest {
-                Rest::NotSampled => (Location::NOT_SAMPLED, false),
-                Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, false),
-                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, true),
-                Rest::NotSeen => (Location::WAITING_NOT_SEEN, true),
+                Unsampled::NotSampled => (Location::NOT_SAMPLED, false),
+                Unsampled::InTheKernel => (Location::KERNEL_NOT_VISIBLE, false),
+                Unsampled::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, true),
+                Unsampled::NotSeen => (Location::WAITING_NOT_SEEN, true),
             };
             let status = &mut self.attached.status;
             let kind = if blocked { &mut status.not_placed_nano } else { &mut status.not_sampled_nano };
@@ -413,7 +417,7 @@ impl Active {
     }
 
     /// Counts a sample that was taken.
-    pub(in crate::sampler) fn observed(&mut self, trust: Trust, named: &Named) {
+    pub(in crate::sampler) fn observed(&mut self, trust: Trust, named: &NamedFrames) {
         let status = &mut self.attached.status;
         status.count(trust, 1);
         status.interpreted += u64::from(named.any);
@@ -432,21 +436,5 @@ pub(super) fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u
     match at.checked_duration_since(then) {
         Some(after) => unix_nano.saturating_add(nano(after)),
         None => unix_nano.saturating_sub(nano(then.duration_since(at))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: moments before and after the reference moment are converted to the nanosecond.
-    #[test]
-    fn moments() {
-        let then = Instant::now();
-        let of = |at| on_wall_clock((then, 1_000_000_000), at);
-        assert_eq!(of(then), 1_000_000_000);
-        assert_eq!(of(then + Duration::from_nanos(7)), 1_000_000_007);
-        assert_eq!(of(then - Duration::from_nanos(7)), 999_999_993);
-        assert_eq!(of(then - Duration::from_secs(2)), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Active, ByRecords, Standing};
+use super::{Active, RecordedState, WaitStack};
 use crate::arch;
 use crate::discover::read_at_most;
 use crate::message::{Location, Trust};
@@ -90,12 +90,12 @@ impl Active {
 
     /// Examines a thread. With `all`, idle threads are examined in every tick.
     pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
-        let known = match self.by_records(index) {
-            ByRecords::Runs => return Look::Running,
-            ByRecords::Waits => return Look::Nothing,
-            ByRecords::Stands => Some(Look::Stands),
-            ByRecords::Preempted => Some(Look::Preempted),
-            ByRecords::Unknown => None,
+        let known = match self.recorded_state(index) {
+            RecordedState::Running => return Look::Running,
+            RecordedState::Placed => return Look::Nothing,
+            RecordedState::Unread => Some(Look::Stands),
+            RecordedState::Preempted => Some(Look::Preempted),
+            RecordedState::Unknown => None,
         };
         self.look_again(self.threads[index].id());
         if let Some(known) = known {
@@ -274,7 +274,7 @@ impl Active {
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
-        self.saw_calls(index, &unwinder.frames, || Standing::new(outcome.trust, &known.locations, known.named, None));
+        self.keep_calls(index, &unwinder.frames, || WaitStack::new(outcome.trust, &known.locations, known.named, None));
         if !self.attached.interpreters.is_empty() {
             known.looked_for_frames(known.interpreted.is_any());
         }

@@ -50,10 +50,10 @@ impl Active {
                 thread.read_name(&mut self.attached.interpreters.lock(), &self.attached.files, self.slot);
                 names -= 1;
             }
-            if let Some(said) = self.batch.thread(entry) {
-                said.pointer = thread.pointer;
-                if said.name != thread.name {
-                    said.name.clone_from(&thread.name);
+            if let Some(sent) = self.batch.thread(entry) {
+                sent.pointer = thread.pointer;
+                if sent.name != thread.name {
+                    sent.name.clone_from(&thread.name);
                 }
             }
         }

@@ -19,7 +19,7 @@ impl Active {
                 Stops::UserBound if thread.user_bound.is_barred(now) => false,
                 // If the counters cannot be read, the thread is not stopped.
                 Stops::UserBound => {
-                    thread.files.processor_ticks(task).is_ok_and(|ticks| thread.user_bound.saw(ticks, now))
+                    thread.files.processor_ticks(task).is_ok_and(|ticks| thread.user_bound.note_ticks(ticks, now))
                 }
             };
         if thread.stop_turn.allow(may) {

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::perf::attr::EventAttr;
-use crate::perf::open::Subject;
+use crate::perf::open::EventSubject;
 use crate::sampler::processors::tests::engine;
 use crate::sampler::shortfall::Shortfall;
 
@@ -15,9 +15,9 @@ fn what_threads_miss() {
     let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
     let mut ring = crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]);
     let (_, shortfall) = Shortfall::drain(&mut ring, |_| true, &mut Vec::new(), |_| {});
-    engine.take_item(Item::Missing(shortfall), Instant::now());
+    engine.take_item(RingItem::Missing(shortfall), Instant::now());
     engine.processes[0].watch = Watch::Machine;
-    engine.take_item(Item::Missing(shortfall), Instant::now());
+    engine.take_item(RingItem::Missing(shortfall), Instant::now());
     let status = &engine.processes[0].attached.status;
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
@@ -36,18 +36,18 @@ struct Permitted {
 }
 
 impl Opener for Permitting {
-    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+    fn open(&self, attr: &EventAttr, subject: EventSubject<'_>) -> Result<OwnedFd, Errno> {
         let mut permitted = self.0.lock().unwrap();
         permitted.asked += 1;
         let level = if attr.sees_kernel() { Level::Kernel } else { Level::User };
-        if level > permitted.up_to { Err(permitted.error) } else { Kernel.open(attr, subject) }
+        if level > permitted.up_to { Err(permitted.error) } else { KernelOpener.open(attr, subject) }
     }
 }
 
 /// The level that the kernel permits this program for its own threads.
 fn permitted_here() -> Level {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
-    open(&Kernel, (own, None), 1_000_000, Level::Kernel, true).map_or(Level::None, |opened| opened.level)
+    open(&KernelOpener, (own, None), 1_000_000, Level::Kernel, true).map_or(Level::None, |opened| opened.level)
 }
 
 /// Guarantees: after a refusal or a lack of resources the kernel is asked again after 60 seconds, not earlier, and the
@@ -60,7 +60,7 @@ fn refusals_are_asked_for_again() {
         (Level::None, Errno::EPERM, Watch::Stops),
         (Level::None, Errno::ENOSYS, Watch::Stops),
         (Level::None, Errno::EMFILE, Watch::Not),
-        (Level::User, Errno::EACCES, Watch::of(here.min(Level::User), Stops::UserBound)),
+        (Level::User, Errno::EACCES, Watch::for_level(here.min(Level::User), Stops::UserBound)),
     ] {
         let kernel = Permitting(Arc::new(Mutex::new(Permitted { up_to, error, asked: 0 })));
         let asked = || std::mem::take(&mut kernel.0.lock().unwrap().asked);
@@ -82,7 +82,7 @@ fn refusals_are_asked_for_again() {
         assert!(asked() > 0, "{error}");
         kernel.0.lock().unwrap().up_to = Level::Kernel;
         assert_eq!((decide(start + 119 * SECOND), asked()), (first, 0), "{error}");
-        assert_eq!(decide(start + 120 * SECOND), Watch::of(here, Stops::UserBound), "{error}");
+        assert_eq!(decide(start + 120 * SECOND), Watch::for_level(here, Stops::UserBound), "{error}");
         asked();
         decide(start + 180 * SECOND);
         assert_eq!(asked() == 0, here == Level::Kernel, "{error}");

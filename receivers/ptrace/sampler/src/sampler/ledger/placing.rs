@@ -8,11 +8,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Rest, Stretch, nano};
+use super::{Stretch, Unsampled, nano};
 
 /// A sample, and how long it stands for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Observed {
+pub(super) struct WeightedSample {
     /// Its index in the batch.
     pub(super) sample: u32,
     /// When the thread was first and last found with this stack.
@@ -36,15 +36,15 @@ pub(super) struct Placing {
 
 /// The spans, in order of time.
 #[derive(Debug, Default)]
-pub(super) struct Placed {
+pub(super) struct PlacedSpans {
     pub(super) samples: Vec<(u32, Stretch)>,
     /// The time without samples.
-    pub(super) rests: Vec<(Rest, Stretch)>,
+    pub(super) rests: Vec<(Unsampled, Stretch)>,
 }
 
 impl Placing {
     /// Places the samples and the time without samples. The kinds of the latter are used up in the given order.
-    pub(super) fn place(&self, mut observed: Vec<Observed>, rests: &[(Rest, u64)]) -> Placed {
+    pub(super) fn place(&self, mut observed: Vec<WeightedSample>, rests: &[(Unsampled, u64)]) -> PlacedSpans {
         // The kernel's samples are read later than they were taken, so an examination may come before them.
         observed.sort_by_key(|of| of.at.0);
         let placed = observed.iter().map(|of| of.nano).chain(rests.iter().map(|(_, nano)| *nano));
@@ -52,7 +52,7 @@ impl Placing {
         let left_out = nano(self.until.saturating_duration_since(self.since)).saturating_sub(placed);
         let mut left: Vec<_> = rests.iter().map(|&(rest, nano)| (Some(rest), nano)).collect();
         left.push((None, left_out));
-        let mut layer = Layer { left, cursor: self.since, placed: Placed::default() };
+        let mut layer = SpanLayer { left, cursor: self.since, placed: PlacedSpans::default() };
         let mut before = 0;
         let bounds = self.bounds(&observed);
         for (at, of) in observed.iter().enumerate() {
@@ -73,11 +73,11 @@ impl Placing {
     /// How much of the time without samples must lie before each sample at least, and may at most, in nanoseconds. Both
     /// grow from sample to sample. If a sample would have to lie after the position of a later one, both miss their
     /// positions by half of the distance: that is the smallest error for the worse of the two.
-    fn bounds(&self, observed: &[Observed]) -> Vec<(i128, i128)> {
+    fn bounds(&self, observed: &[WeightedSample]) -> Vec<(i128, i128)> {
         let offset = |at: Instant| nano(at.min(self.until).saturating_duration_since(self.since));
         let (mut met, mut samples, mut most) = (0, 0, i128::MIN);
         let mut bounds = Vec::with_capacity(observed.len());
-        for Observed { at, unchanged, nano: length, .. } in observed {
+        for WeightedSample { at, unchanged, nano: length, .. } in observed {
             let (first, last) = (offset(at.0), offset(at.1));
             let earliest = first.saturating_sub(nano(self.tolerance));
             let earliest = if *unchanged { earliest.min(met) } else { earliest };
@@ -99,15 +99,15 @@ impl Placing {
 }
 
 /// Puts spans one after the other.
-struct Layer {
+struct SpanLayer {
     /// The time without samples that has no position yet; time without a kind stays empty.
-    left: Vec<(Option<Rest>, u64)>,
+    left: Vec<(Option<Unsampled>, u64)>,
     /// Where the next span begins.
     cursor: Instant,
-    placed: Placed,
+    placed: PlacedSpans,
 }
 
-impl Layer {
+impl SpanLayer {
     /// Puts down up to this much of the time without samples, in nanoseconds. Returns how much it was.
     fn rest(&mut self, most: i128) -> i128 {
         let most = u64::try_from(most.max(0)).unwrap_or(u64::MAX);
@@ -140,12 +140,12 @@ mod tests {
     /// sample before, and how long it stands for.
     type Drawn = (u64, u64, bool, u64);
 
-    const KINDS: [Rest; 2] = [Rest::WaitingForProcessor, Rest::NotSampled];
+    const KINDS: [Unsampled; 2] = [Unsampled::WaitingForProcessor, Unsampled::NotSampled];
 
-    fn place(drawn: &[Drawn], rests: [u64; 2], until: u64, tolerance: u64) -> (Instant, Placed) {
+    fn place(drawn: &[Drawn], rests: [u64; 2], until: u64, tolerance: u64) -> (Instant, PlacedSpans) {
         let since = Instant::now();
         let at = |offset| since + Duration::from_nanos(offset);
-        let observed = drawn.iter().zip(0..).map(|(&(first, long, unchanged, nano), sample)| Observed {
+        let observed = drawn.iter().zip(0..).map(|(&(first, long, unchanged, nano), sample)| WeightedSample {
             sample,
             at: (at(first), at(first + long)),
             unchanged,

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 const MS: u64 = 1_000_000;
-const RULES: Rules = Rules {
+const RULES: SettleRules = SettleRules {
     period_nano: 10 * MS,
     kernel_nano: 0,
     duty_divisor: 1,
@@ -23,9 +23,9 @@ fn after(start: Instant, ms: u64) -> Instant {
 }
 
 /// A ledger of a thread whose counters show 100 ms of running and 50 ms of waiting for a processor.
-fn ledger(start: Instant) -> Ledger {
-    let mut ledger = Ledger::new(start);
-    ledger.saw(sched(100, 50));
+fn ledger(start: Instant) -> ThreadLedger {
+    let mut ledger = ThreadLedger::new(start);
+    ledger.note_counters(sched(100, 50));
     ledger
 }
 
@@ -34,8 +34,8 @@ fn weights(settled: &Settled) -> Vec<u64> {
 }
 
 /// The total of each kind of rest, in milliseconds.
-fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
-    let mut sums: Vec<(Rest, u64)> = Vec::new();
+fn rests(settled: &Settled) -> Vec<(Unsampled, u64)> {
+    let mut sums: Vec<(Unsampled, u64)> = Vec::new();
     for (rest, stretch) in &settled.rests {
         match sums.iter_mut().find(|(of, _)| of == rest) {
             Some((_, sum)) => *sum += stretch.nano,
@@ -79,16 +79,16 @@ fn unsampled() {
     let start = Instant::now();
     let mut ledger = ledger(start);
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), RULES);
-    assert_eq!(rests(&settled), [(Rest::NotSampled, 100)]);
+    assert_eq!(rests(&settled), [(Unsampled::NotSampled, 100)]);
     ledger.on_cpu(0, after(start, 110), 10 * MS);
     let settled = ledger.settle(after(start, 200), Some(sched(300, 50)), RULES);
-    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::NotSampled, 80)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Unsampled::NotSampled, 80)]));
     for later in [210, 259] {
         let settled = ledger.settle(after(start, later), Some(sched(later + 100, 50)), RULES);
         assert!(settled.samples.is_empty() && settled.rests.is_empty());
     }
     let settled = ledger.settle(after(start, 260), Some(sched(360, 50)), RULES);
-    assert_eq!(rests(&settled), [(Rest::NotSampled, 60)]);
+    assert_eq!(rests(&settled), [(Unsampled::NotSampled, 60)]);
 }
 
 /// Guarantees: if the kernel may not be sampled, the time known to have been spent there gets its share as if it had
@@ -97,21 +97,21 @@ fn unsampled() {
 fn in_the_kernel() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    let hidden = |periods: u64| Rules { kernel_nano: periods * 10 * MS, ..RULES };
+    let hidden = |periods: u64| SettleRules { kernel_nano: periods * 10 * MS, ..RULES };
     // All of the time is spent in the kernel, as by a program that copies large files.
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), hidden(10));
-    assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::InTheKernel, 100)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Unsampled::InTheKernel, 100)]));
     // A quarter of the time is spent in the kernel, and the counters show a little more than the samples.
     for sample in 0..6 {
         ledger.on_cpu(sample, after(start, 110 + 11 * u64::from(sample)), 10 * MS);
     }
     let settled = ledger.settle(after(start, 200), Some(sched(288, 50)), hidden(2));
-    assert_eq!((weights(&settled), rests(&settled)), (vec![11; 6], vec![(Rest::InTheKernel, 22)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![11; 6], vec![(Unsampled::InTheKernel, 22)]));
     // None of the time is spent in the kernel, and the thread had its event only for a moment.
     let settled = ledger.settle(after(start, 300), Some(sched(388, 50)), hidden(0));
-    assert_eq!(rests(&settled), [(Rest::NotSampled, 100)]);
+    assert_eq!(rests(&settled), [(Unsampled::NotSampled, 100)]);
     let settled = ledger.settle(after(start, 400), Some(sched(488, 50)), hidden(1));
-    assert_eq!(rests(&settled), [(Rest::InTheKernel, 20), (Rest::NotSampled, 80)]);
+    assert_eq!(rests(&settled), [(Unsampled::InTheKernel, 20), (Unsampled::NotSampled, 80)]);
 }
 
 /// Guarantees: if later samples do not stand for the time so far, all of that time is settled, however short.
@@ -119,8 +119,8 @@ fn in_the_kernel() {
 fn other_samples() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    let settled = ledger.settle(after(start, 30), Some(sched(130, 50)), Rules { next: Next::Other, ..RULES });
-    assert_eq!(rests(&settled), [(Rest::NotSampled, 30)]);
+    let settled = ledger.settle(after(start, 30), Some(sched(130, 50)), SettleRules { next: Next::Other, ..RULES });
+    assert_eq!(rests(&settled), [(Unsampled::NotSampled, 30)]);
     ledger.on_cpu(0, after(start, 40), 10 * MS);
     let settled = ledger.settle(after(start, 40), Some(sched(140, 50)), RULES);
     assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
@@ -133,7 +133,7 @@ fn duty_divisor() {
     let mut ledger = ledger(start);
     ledger.on_cpu(0, after(start, 10), 10 * MS);
     ledger.on_cpu(1, after(start, 20), 10 * MS);
-    let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), Rules { duty_divisor: 5, ..RULES });
+    let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), SettleRules { duty_divisor: 5, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![50, 50], vec![]));
     assert_eq!(places(&settled, start).0, [[0, 50], [50, 100]], "they stand for the time without it as well");
 }
@@ -146,7 +146,7 @@ fn queue() {
     ledger.on_cpu(0, after(start, 10), 10 * MS);
     ledger.blocked(1, after(start, 90), sched(120, 100));
     let settled = ledger.settle(after(start, 100), Some(sched(120, 100)), RULES);
-    assert_eq!((weights(&settled), rests(&settled)), (vec![20, 30], vec![(Rest::WaitingForProcessor, 50)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20, 30], vec![(Unsampled::WaitingForProcessor, 50)]));
     assert_eq!(ledger.last_blocked(), Some((after(start, 90), sched(120, 100))));
 }
 
@@ -156,16 +156,16 @@ fn queue() {
 #[test]
 fn waits_that_have_not_ended() {
     let start = Instant::now();
-    let ready = Rules { ready: true, ..RULES };
+    let ready = SettleRules { ready: true, ..RULES };
     let mut waiting = ledger(start);
     let settled = waiting.settle(after(start, 100), Some(sched(100, 50)), ready);
-    assert_eq!(rests(&settled), [(Rest::WaitingForProcessor, 100)]);
+    assert_eq!(rests(&settled), [(Unsampled::WaitingForProcessor, 100)]);
     // The wait ends after 130 ms, and 20 ms of running follow.
     waiting.on_cpu(0, after(start, 140), 10 * MS);
     let settled = waiting.settle(after(start, 150), Some(sched(120, 180)), ready);
-    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::WaitingForProcessor, 30)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Unsampled::WaitingForProcessor, 30)]));
     let settled = ledger(start).settle(after(start, 100), Some(sched(100, 50)), RULES);
-    assert_eq!(rests(&settled), [(Rest::NotSeen, 100)]);
+    assert_eq!(rests(&settled), [(Unsampled::NotSeen, 100)]);
 }
 
 /// Guarantees: in mode cpu only processor time counts.
@@ -174,11 +174,11 @@ fn cpu() {
     let start = Instant::now();
     let mut ledger = ledger(start);
     ledger.on_cpu(0, after(start, 40), 10 * MS);
-    let settled = ledger.settle(after(start, 100), Some(sched(190, 90)), Rules { cpu: true, ..RULES });
-    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::NotSampled, 70)]));
+    let settled = ledger.settle(after(start, 100), Some(sched(190, 90)), SettleRules { cpu: true, ..RULES });
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Unsampled::NotSampled, 70)]));
     ledger.on_cpu(0, after(start, 140), 10 * MS);
     ledger.on_cpu(1, after(start, 190), 10 * MS);
-    let settled = ledger.settle(after(start, 200), Some(sched(210, 90)), Rules { cpu: true, ..RULES });
+    let settled = ledger.settle(after(start, 200), Some(sched(210, 90)), SettleRules { cpu: true, ..RULES });
     assert_eq!((places(&settled, start), rests(&settled)), ((vec![[130, 140], [180, 190]], vec![]), vec![]));
 }
 
@@ -190,7 +190,7 @@ fn gone() {
     let mut ledger = ledger(start);
     ledger.on_cpu(0, after(start, 10), 10 * MS);
     ledger.blocked(1, after(start, 50), sched(110, 50));
-    let settled = ledger.settle(after(start, 100), None, Rules { next: Next::Nothing, ..RULES });
+    let settled = ledger.settle(after(start, 100), None, SettleRules { next: Next::Nothing, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![10, 65], vec![]));
 }
 
@@ -199,15 +199,15 @@ fn gone() {
 #[test]
 fn gone_while_it_ran() {
     let start = Instant::now();
-    let gone = Rules { next: Next::Nothing, ..RULES };
+    let gone = SettleRules { next: Next::Nothing, ..RULES };
     let mut sampled = ledger(start);
     sampled.on_cpu(0, after(start, 10), 10 * MS);
     let settled = sampled.settle(after(start, 40), None, gone);
     assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
     let mut unsampled = ledger(start);
-    unsampled.saw(sched(106, 50));
+    unsampled.note_counters(sched(106, 50));
     let settled = unsampled.settle(after(start, 20), None, gone);
-    assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::NotSampled, 6)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Unsampled::NotSampled, 6)]));
     assert!(settled.rests.iter().all(|(_, stretch)| stretch.begins <= after(start, 10)));
     for ledger in [&mut sampled, &mut unsampled] {
         assert_eq!(ledger.unaccounted(sched(100, 50)), 0, "all is settled");
@@ -226,9 +226,9 @@ fn short_lives_add_up() {
     // One examination per period; one thread starts at each of these times.
     for begins in (period..2 * period).step_by(100) {
         for look in [2 * period, 3 * period].into_iter().filter(|look| (begins..begins + life).contains(look)) {
-            let mut short = Ledger::new(micros(look - period / 2));
+            let mut short = ThreadLedger::new(micros(look - period / 2));
             short.blocked(0, micros(look), sched(0, 0));
-            let settled = short.settle(micros(look + period), None, Rules { next: Next::Nothing, ..RULES });
+            let settled = short.settle(micros(look + period), None, SettleRules { next: Next::Nothing, ..RULES });
             waited += settled.samples.iter().map(|(_, stretch)| stretch.nano / 1_000).sum::<u64>();
         }
     }
@@ -274,7 +274,7 @@ fn time_is_where_it_was_seen() {
 #[test]
 fn by_records() {
     let start = Instant::now();
-    let records = |began, ended| Rules { basis: Basis::Records { began, ended }, ..RULES };
+    let records = |began, ended| SettleRules { basis: Basis::Records { began, ended }, ..RULES };
     let mut thread = ledger(start);
     thread.waited(0, after(start, 5), 30 * MS);
     thread.on_cpu(1, after(start, 50), 10 * MS);
@@ -285,11 +285,11 @@ fn by_records() {
     // 10 ms of running are carried on.
     thread.waited(0, after(start, 100), 50 * MS);
     let settled = thread.settle(after(start, 200), None, records(None, false));
-    assert_eq!((weights(&settled), rests(&settled)), (vec![50], vec![(Rest::NotSampled, 60)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![50], vec![(Unsampled::NotSampled, 60)]));
     let settled = thread.settle(after(start, 300), Some(sched(278, 90)), records(None, true));
-    assert_eq!((rests(&settled), thread.unaccounted(sched(999, 90))), (vec![(Rest::NotSampled, 100)], 0));
+    assert_eq!((rests(&settled), thread.unaccounted(sched(999, 90))), (vec![(Unsampled::NotSampled, 100)], 0));
     // A thread that started after the threads were listed has no time before its start.
-    let mut born = Ledger::new(start);
+    let mut born = ThreadLedger::new(start);
     born.waited(0, after(start, 40), 10 * MS);
     let settled = born.settle(after(start, 55), None, records(Some(after(start, 40)), true));
     assert_eq!((places(&settled, start).0, rests(&settled)), (vec![[40, 50]], vec![]));
@@ -300,13 +300,13 @@ fn by_records() {
 #[test]
 fn waits_without_all_records() {
     let start = Instant::now();
-    let preempted = |ms: u64| Rules { basis: Basis::Counters { preempted_nano: ms * MS }, ..RULES };
+    let preempted = |ms: u64| SettleRules { basis: Basis::Counters { preempted_nano: ms * MS }, ..RULES };
     let mut thread = ledger(start);
     thread.waited(0, after(start, 10), 10 * MS);
     let settled = thread.settle(after(start, 100), Some(sched(120, 60)), preempted(40));
-    assert_eq!((weights(&settled), rests(&settled)), (vec![30], vec![(Rest::WaitingForProcessor, 50)]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![30], vec![(Unsampled::WaitingForProcessor, 50)]));
     let settled = thread.settle(after(start, 200), Some(sched(120, 190)), preempted(0));
-    assert_eq!(rests(&settled), [(Rest::WaitingForProcessor, 90)]);
+    assert_eq!(rests(&settled), [(Unsampled::WaitingForProcessor, 90)]);
 }
 
 /// A thread in a batch: the length of the batch, the share of it that the thread ran, the share of the rest that it
@@ -354,7 +354,7 @@ proptest! {
                 (_, true) => Next::Other,
                 _ => Next::Same,
             };
-            let rules = Rules { kernel_nano: periods * 10 * MS, duty_divisor, ready, next, cpu, ..RULES };
+            let rules = SettleRules { kernel_nano: periods * 10 * MS, duty_divisor, ready, next, cpu, ..RULES };
             let settled = ledger.settle(now, Some(sched(run, wait)), rules);
             prop_assert!(ledger.is_empty());
             prop_assert_eq!(settled.samples.len(), taken.len());

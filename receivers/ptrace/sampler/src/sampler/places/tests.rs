@@ -6,9 +6,9 @@ fn ranges() -> CodeRanges {
     CodeRanges::new([(0x7000, 0x8000), (0x1000, 0x2000), (0x2000, 0x3000)])
 }
 
-fn place(ip: u64, sp: u64, words: &[u64]) -> Place {
+fn place(ip: u64, sp: u64, words: &[u64]) -> WaitPlace {
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    Place::new(ip, sp, &stack, &mut ranges())
+    WaitPlace::new(ip, sp, &stack, &mut ranges())
 }
 
 /// Guarantees: two waits are at the same place if and only if the instruction pointer, the stack pointer and all words
@@ -29,7 +29,7 @@ fn one_place() {
         assert_ne!(known, other);
     }
     let odd = [1, 2, 3];
-    assert_eq!(Place::new(1, 2, &odd, &mut ranges()), Place::new(1, 2, &[], &mut ranges()));
+    assert_eq!(WaitPlace::new(1, 2, &odd, &mut ranges()), WaitPlace::new(1, 2, &[], &mut ranges()));
 }
 
 /// Guarantees: a place that is found again and again is kept as long as there is room, however many others are found

@@ -10,10 +10,10 @@ fn silence() {
         let now = Instant::now();
         let mut rules = StopRules::new(rationed, now);
         assert!(rules.may_ask(now));
-        rules.be_silent(now);
+        rules.pause_stops(now);
         assert!(rules.is_silent(now) && !rules.may_ask(now));
         let later = now + Duration::from_secs(4);
-        rules.be_silent(later);
+        rules.pause_stops(later);
         assert!(!rules.may_ask(now + SILENCE));
         assert!(rules.may_ask(later + SILENCE) && !rules.is_silent(later + SILENCE));
     }

@@ -13,7 +13,7 @@ const SUMMED: Duration = Duration::from_millis(50);
 
 /// A wait, or several short ones of one cause at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sampler) struct Observation<P> {
+pub(in crate::sampler) struct WaitObservation<P> {
     pub(in crate::sampler) place: Option<P>,
     /// If preempted, the thread waited for a processor.
     pub(in crate::sampler) cause: Cause,
@@ -29,9 +29,9 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     waits: Vec<Wait<P>>,
     long_nano: u64,
     most: usize,
-) -> Vec<Observation<P>> {
+) -> Vec<WaitObservation<P>> {
     let mut observations = Vec::new();
-    let mut short: Vec<Observation<P>> = Vec::new();
+    let mut short: Vec<WaitObservation<P>> = Vec::new();
     let mut known = HashMap::<(Option<P>, Cause), usize, foldhash::fast::FixedState>::default();
     let mut add = |place: Option<P>, cause, at: Instant, nano| {
         let index = known.entry((place.clone(), cause)).or_insert(short.len());
@@ -39,7 +39,7 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
             Some(of) if of.nano < long_nano || at.saturating_duration_since(of.at) < SUMMED => of.nano += nano,
             _ => {
                 *index = short.len();
-                short.push(Observation { place, cause, at, nano });
+                short.push(WaitObservation { place, cause, at, nano });
             }
         }
     };
@@ -51,7 +51,7 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
         match nano - queued {
             0 => {}
             nano if nano < long_nano => add(place, cause, at, nano),
-            nano => observations.push(Observation { place, cause, at, nano }),
+            nano => observations.push(WaitObservation { place, cause, at, nano }),
         }
     }
     observations.extend(represent(short, most.max(1)));
@@ -61,14 +61,14 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
 
 /// Keeps at most `most` of these, with the time of all: the total time is cut into `most` equal steps, and the
 /// observation in the middle of each step is kept.
-fn represent<P>(all: Vec<Observation<P>>, most: usize) -> Vec<Observation<P>> {
+fn represent<P>(all: Vec<WaitObservation<P>>, most: usize) -> Vec<WaitObservation<P>> {
     if all.len() <= most {
         return all;
     }
     let mut left: u64 = all.iter().map(|observation| observation.nano).sum();
     let step = left.div_ceil(most as u64).max(1);
     let (mut passed, mut next) = (0, step / 2);
-    let mut kept: Vec<Observation<P>> = Vec::with_capacity(most);
+    let mut kept: Vec<WaitObservation<P>> = Vec::with_capacity(most);
     for observation in all {
         passed += observation.nano;
         let mut nano = 0;
@@ -78,7 +78,7 @@ fn represent<P>(all: Vec<Observation<P>>, most: usize) -> Vec<Observation<P>> {
         }
         if nano > 0 {
             left -= nano;
-            kept.push(Observation { nano, ..observation });
+            kept.push(WaitObservation { nano, ..observation });
         }
     }
     if let Some(last) = kept.last_mut() {

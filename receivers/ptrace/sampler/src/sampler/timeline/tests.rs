@@ -15,7 +15,7 @@ fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
 }
 
 /// The settled time; `None` if its records are incomplete.
-fn settle(thread: &mut Timeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
+fn settle(thread: &mut ThreadTimeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
     Some(thread.settle(until, counters)).filter(|recorded| recorded.is_whole)
 }
 
@@ -30,7 +30,7 @@ fn waits(recorded: &Recorded<u32>) -> Vec<(Cause, Option<u32>, u64)> {
 fn states() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     assert_eq!(thread.latest(), Latest::Unknown);
     thread.switched_out(at(10), Cause::Preempted, Some(1));
     let waiting = Latest::Waiting { since: at(10), cause: Cause::Preempted, placed: true };
@@ -52,7 +52,7 @@ fn states() {
 fn turns_told_at_their_end() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     thread.switched_in(at(10));
     thread.switched_out(at(20), Cause::Blocked, Some(1));
     let recorded = settle(&mut thread, at(50), counters(0, 0, 0)).unwrap();
@@ -70,18 +70,18 @@ fn turns_told_at_their_end() {
 fn first_record() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut ran = Timeline::new(start);
+    let mut ran = ThreadTimeline::new(start);
     assert!(settle(&mut ran, at(10), None).is_none());
     ran.switched_out(at(20), Cause::Blocked, Some(1));
     assert_eq!(waits(&settle(&mut ran, at(30), None).unwrap()), [(Cause::Blocked, Some(1), 10)]);
-    let mut waited = Timeline::<u32>::new(start);
+    let mut waited = ThreadTimeline::<u32>::new(start);
     waited.switched_in(at(20));
     assert_eq!(waits(&settle(&mut waited, at(30), None).unwrap()), [(Cause::Blocked, None, 20)]);
-    let mut ready = Timeline::<u32>::new(start);
+    let mut ready = ThreadTimeline::<u32>::new(start);
     ready.ready();
     ready.switched_in(at(20));
     assert_eq!(waits(&settle(&mut ready, at(30), None).unwrap()), [(Cause::Preempted, None, 20)]);
-    let mut stood = Timeline::new(start);
+    let mut stood = ThreadTimeline::new(start);
     stood.stood(at(5), at(6), 7);
     assert_eq!(stood.latest(), Latest::Waiting { since: at(5), cause: Cause::Blocked, placed: true });
     assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
@@ -92,7 +92,7 @@ fn first_record() {
 fn before_the_beginning() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::new(at(10));
+    let mut thread = ThreadTimeline::new(at(10));
     thread.switched_in(at(2));
     thread.switched_out(at(4), Cause::Blocked, Some(7));
     thread.switched_in(at(15));
@@ -106,7 +106,7 @@ fn before_the_beginning() {
 fn looks() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     thread.switched_out(at(10), Cause::Blocked, None);
     assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: false });
     thread.stood(at(20), at(21), 1);
@@ -130,7 +130,7 @@ fn missing_records() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
     let thread = || {
-        let mut thread = Timeline::new(start);
+        let mut thread = ThreadTimeline::new(start);
         thread.switched_out(at(10), Cause::Blocked, Some(1));
         settle(&mut thread, at(20), None).unwrap();
         thread
@@ -158,7 +158,7 @@ fn missing_records() {
 #[test]
 fn too_many_records() {
     let start = Instant::now();
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     for round in 0..3 * MOST_RECORDS as u64 {
         thread.switched_out(after(start, 2 * round + 1), Cause::Blocked, Some(1));
         thread.switched_in(after(start, 2 * round + 2));
@@ -177,7 +177,7 @@ fn compared_with_counters() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
     let settled = |run: u64, wait: u64, timeslices: u64| {
-        let mut thread = Timeline::new(start);
+        let mut thread = ThreadTimeline::new(start);
         thread.switched_in(at(1));
         assert!(settle(&mut thread, at(10), counters(100, 50, 1_000)).is_some());
         // 40 times 5 ms of running, 3 ms preempted and 2 ms blocked.
@@ -203,7 +203,7 @@ fn compared_with_counters() {
 fn queued_behind_a_wake() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     thread.switched_in(at(0));
     settle(&mut thread, at(0), counters(0, 0, 1));
     thread.switched_out(at(100), Cause::Preempted, Some(1));
@@ -224,7 +224,7 @@ fn queued_behind_a_wake() {
 fn began_and_ended() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::<u32>::new(start);
+    let mut thread = ThreadTimeline::<u32>::new(start);
     thread.started(at(100));
     thread.switched_in(at(103));
     thread.switched_out(at(110), Cause::Blocked, Some(1));
@@ -243,7 +243,7 @@ fn began_and_ended() {
 #[test]
 fn places_of_like_waits() {
     let start = Instant::now();
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     let (mut now, mut sums) = (0, HashMap::<_, u64>::new());
     thread.switched_in(start);
     for turn in 0..400 {
@@ -272,7 +272,7 @@ fn places_of_like_waits() {
 fn places_of_about_that_time() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
-    let mut thread = Timeline::new(start);
+    let mut thread = ThreadTimeline::new(start);
     thread.switched_in(start);
     // A wait of 4 ms every 10 ms; the place of every second one is found. Every 300 ms the thread moves to another
     // place.
@@ -305,7 +305,7 @@ proptest! {
         seed: u64,
     ) {
         let start = Instant::now();
-        let mut thread = Timeline::new(start);
+        let mut thread = ThreadTimeline::new(start);
         let (mut records, mut truth, mut now) = (Vec::new(), HashMap::<_, u64>::new(), 0);
         let end: u64 = stretches.iter().sum();
         for &(run, wait, preempted, place) in turns.iter().cycle() {

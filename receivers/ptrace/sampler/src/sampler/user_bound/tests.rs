@@ -12,7 +12,7 @@ fn run(rule: &mut UserBound, from: &mut ProcessorTicks, now: Instant, stretches:
     let read = |&(user, kernel): &(u64, u64)| {
         from.user += user;
         from.kernel += kernel;
-        rule.saw(*from, now)
+        rule.note_ticks(*from, now)
     };
     stretches.iter().map(read).collect()
 }
@@ -22,10 +22,10 @@ fn run(rule: &mut UserBound, from: &mut ProcessorTicks, now: Instant, stretches:
 #[test]
 fn two_seconds() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
-    assert!(!rule.saw(ticks(10_000, 0), now));
-    assert!(!rule.saw(ticks(10_199, 0), now));
-    assert!(rule.saw(ticks(10_200, 0), now));
-    assert!(rule.saw(ticks(10_200, 0), now));
+    assert!(!rule.note_ticks(ticks(10_000, 0), now));
+    assert!(!rule.note_ticks(ticks(10_199, 0), now));
+    assert!(rule.note_ticks(ticks(10_200, 0), now));
+    assert!(rule.note_ticks(ticks(10_200, 0), now));
 }
 
 /// Guarantees: two hundredths of the time may be spent in the kernel, however they are distributed; with three
@@ -34,7 +34,7 @@ fn two_seconds() {
 fn two_percent() {
     for (kernel_of_hundred, expected) in [(0, true), (1, true), (2, true), (3, false), (50, false), (100, false)] {
         let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
-        rule.saw(at, now);
+        rule.note_ticks(at, now);
         let kernel = (1..=1000).map(|tick| u64::from(tick * kernel_of_hundred % 100 < kernel_of_hundred));
         let stretches: Vec<(u64, u64)> = kernel.map(|kernel| (1 - kernel, kernel)).collect();
         let may_stop = run(&mut rule, &mut at, now, &stretches).into_iter().filter(|may_stop| *may_stop).count();
@@ -47,7 +47,7 @@ fn two_percent() {
 #[test]
 fn a_long_call() {
     let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
-    rule.saw(at, now);
+    rule.note_ticks(at, now);
     assert_eq!(run(&mut rule, &mut at, now, &[(100_000, 0), (1, 1), (0, 1)]), [true, true, false]);
     assert_eq!(run(&mut rule, &mut at, now, &[(199, 0), (1, 0)]), [false, true]);
 }
@@ -57,29 +57,29 @@ fn a_long_call() {
 #[test]
 fn after_a_cut() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
-    rule.saw(ticks(0, 0), now);
-    assert!(rule.saw(ticks(300, 0), now));
+    rule.note_ticks(ticks(0, 0), now);
+    assert!(rule.note_ticks(ticks(300, 0), now));
     rule.cut(now);
-    assert!(rule.is_barred(now) && !rule.saw(ticks(5_000, 0), now));
+    assert!(rule.is_barred(now) && !rule.note_ticks(ticks(5_000, 0), now));
     let later = now + AFTER_A_CUT;
     assert!(rule.is_barred(later - Duration::from_nanos(1)) && !rule.is_barred(later));
-    assert!(!rule.saw(ticks(5_000, 0), later) && !rule.saw(ticks(5_199, 0), later));
-    assert!(rule.saw(ticks(5_200, 0), later));
+    assert!(!rule.note_ticks(ticks(5_000, 0), later) && !rule.note_ticks(ticks(5_199, 0), later));
+    assert!(rule.note_ticks(ticks(5_200, 0), later));
 }
 
 /// Guarantees: counters that go back count as no history.
 #[test]
 fn counters_that_go_back() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
-    rule.saw(ticks(0, 10), now);
-    assert!(rule.saw(ticks(300, 10), now));
-    assert!(!rule.saw(ticks(299, 10), now) && !rule.saw(ticks(499, 9), now));
-    assert!(rule.saw(ticks(699, 9), now));
+    rule.note_ticks(ticks(0, 10), now);
+    assert!(rule.note_ticks(ticks(300, 10), now));
+    assert!(!rule.note_ticks(ticks(299, 10), now) && !rule.note_ticks(ticks(499, 9), now));
+    assert!(rule.note_ticks(ticks(699, 9), now));
 }
 
 /// An event in the life of a thread.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum ThreadStep {
     /// The thread uses this much processor time, in ticks in its own code and in the kernel, while this many
     /// milliseconds pass; then its counters are read.
     Runs(u64, u64, u64),
@@ -87,11 +87,11 @@ enum Step {
     Cut,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ThreadStep>> {
     let runs = (0u64..150, prop_oneof![4 => Just(0u64), 1 => 0u64..20], 0u64..20_000);
     let step = prop_oneof![
-        30 => runs.prop_map(|(user, kernel, wait)| Step::Runs(user, kernel, wait)),
-        1 => Just(Step::Cut),
+        30 => runs.prop_map(|(user, kernel, wait)| ThreadStep::Runs(user, kernel, wait)),
+        1 => Just(ThreadStep::Cut),
     ];
     prop::collection::vec(step, 1..200)
 }
@@ -108,15 +108,15 @@ proptest! {
         let mut readings: Vec<ProcessorTicks> = Vec::new();
         for step in steps {
             match step {
-                Step::Cut => {
+                ThreadStep::Cut => {
                     rule.cut(now);
                     cut = Some(now);
                     readings.clear();
                 }
-                Step::Runs(user, kernel, wait) => {
+                ThreadStep::Runs(user, kernel, wait) => {
                     at = ticks(at.user + user, at.kernel + kernel);
                     now += Duration::from_millis(wait);
-                    let may_stop = rule.saw(at, now);
+                    let may_stop = rule.note_ticks(at, now);
                     if cut.is_some_and(|cut| now < cut + AFTER_A_CUT) {
                         prop_assert!(!may_stop);
                         continue;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Standing;
+use super::WaitStack;
 use crate::sampler::active::Active;
 use crate::sampler::timeline::Latest;
 use crate::unwind::Frame;
@@ -25,7 +25,7 @@ type Returns = Vec<(u64, u64)>;
 #[derive(Debug)]
 pub(super) struct Calls {
     returns: Returns,
-    standing: Standing,
+    standing: WaitStack,
 }
 
 /// A wait of a preempted thread. The sample after the thread resumes will show its place.
@@ -55,7 +55,7 @@ fn returns(frames: &[Frame]) -> Returns {
 
 impl Active {
     /// Keeps the call chain of a sample for later comparison.
-    pub(in crate::sampler) fn saw_calls(&mut self, index: usize, frames: &[Frame], standing: impl Fn() -> Standing) {
+    pub(in crate::sampler) fn keep_calls(&mut self, index: usize, frames: &[Frame], standing: impl Fn() -> WaitStack) {
         if !self.watch.hides_kernel() {
             return;
         }
@@ -69,7 +69,7 @@ impl Active {
         if known.is_some() || calls.len() == MOST_CALLS {
             calls.remove(known.unwrap_or(0));
         }
-        calls.push_back(Calls { returns, standing: standing().remembered() });
+        calls.push_back(Calls { returns, standing: standing().for_other_waits() });
     }
 
     /// Whether the place of a thread that is ready to run can be found from its memory.
@@ -120,13 +120,13 @@ impl Active {
         recording.preempted.take()
     }
 
-    /// Places a preempted wait by the sample that was taken after it.
+    /// Places a preempted wait by the sample that was record after it.
     pub(in crate::sampler) fn place_preempted_wait(
         &mut self,
         index: usize,
         preempted: &PreemptedWait,
         frames: &[Frame],
-        standing: impl FnOnce() -> Standing,
+        standing: impl FnOnce() -> WaitStack,
     ) {
         if preempted.resumed_where_it_waited(&returns(frames)) {
             self.stood(index, preempted.since, preempted.since, standing());

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-use super::{Found, Standing};
+use super::stack::{ReadStack, WaitStack};
 use crate::message::{Location, Trust};
 use crate::runtime::Merged;
 use crate::sampler::history::History;
-use crate::sampler::interpreters::Named;
+use crate::sampler::interpreters::NamedFrames;
 use crate::sampler::timeline::Wait;
 
 /// The interpreter frames that were read of a thread: all from the innermost one outwards.
@@ -56,18 +56,18 @@ impl FrameHistory {
     }
 
     /// Adds the waits in which the stack was read, and gives the other waits the frames that held around them.
-    pub(super) fn complete(&mut self, waits: &mut [Wait<Standing>]) {
+    pub(super) fn complete(&mut self, waits: &mut [Wait<WaitStack>]) {
         let was_read =
-            |wait: &Wait<Standing>| !wait.shared && wait.place.as_ref().is_some_and(|Standing(of)| of.is_read);
+            |wait: &Wait<WaitStack>| !wait.shared && wait.place.as_ref().is_some_and(|WaitStack(of)| of.is_read);
         for wait in waits.iter().filter(|wait| was_read(wait)) {
-            let Some(Standing(found)) = &wait.place else { continue };
+            let Some(WaitStack(found)) = &wait.place else { continue };
             self.note(wait.begins, wait.begins + Duration::from_nanos(wait.nano), &found.locations);
         }
         self.0.sort();
         // Waits with the same stack share it.
-        let mut completed = HashMap::<_, Standing, foldhash::fast::FixedState>::default();
+        let mut completed = HashMap::<_, WaitStack, foldhash::fast::FixedState>::default();
         for wait in waits.iter_mut().filter(|wait| !was_read(wait)) {
-            let Some(Standing(found)) = &wait.place else { continue };
+            let Some(WaitStack(found)) = &wait.place else { continue };
             let Some(native) = native_frames(&found.locations) else { continue };
             let around = self.0.around(wait.begins);
             let key = (Rc::as_ptr(found), around.map(|pair| pair.map(Rc::as_ptr)));
@@ -79,18 +79,21 @@ impl FrameHistory {
     }
 }
 
-impl Found {
+impl ReadStack {
     /// This stack with its interpreter frames replaced by these, or by a frame for unknown callers.
-    fn with_frames(&self, native: usize, frames: Option<Vec<Location>>) -> Standing {
+    fn with_frames(&self, native: usize, frames: Option<Vec<Location>>) -> WaitStack {
         let native = &self.locations[..native];
         match frames {
             Some(frames) => {
                 let trust = if self.trust == Trust::MissingCallers { Trust::Complete } else { self.trust };
-                Standing::new(trust, &[native, &frames].concat(), self.named, None)
+                WaitStack::new(trust, &[native, &frames].concat(), self.named, None)
             }
             None => {
-                let named = Named { merged: Merged { missing_callers: 1, ..Merged::default() }, ..Named::default() };
-                Standing::new(Trust::MissingCallers, &[native, &[Location::CALLERS_NOT_KNOWN]].concat(), named, None)
+                let named = NamedFrames {
+                    merged: Merged { missing_callers: 1, ..Merged::default() },
+                    ..NamedFrames::default()
+                };
+                WaitStack::new(Trust::MissingCallers, &[native, &[Location::CALLERS_NOT_KNOWN]].concat(), named, None)
             }
         }
     }
@@ -99,7 +102,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::timeline::{Cause, Timeline};
+    use crate::sampler::timeline::{Cause, ThreadTimeline};
 
     const NATIVE: Location = Location::Native { mapping: Some(1), address: 0x10 };
 
@@ -113,8 +116,9 @@ mod tests {
     /// known. A wait in which the frames were read keeps them.
     #[test]
     fn frames_of_other_waits_are_not_believed() {
-        let elsewhere = Standing::new(Trust::Complete, &frames(&[(9, 1)]), Named::default(), None).remembered();
-        let read = Standing::new(Trust::Complete, &frames(&[(1, 1)]), Named::default(), None);
+        let elsewhere =
+            WaitStack::new(Trust::Complete, &frames(&[(9, 1)]), NamedFrames::default(), None).for_other_waits();
+        let read = WaitStack::new(Trust::Complete, &frames(&[(1, 1)]), NamedFrames::default(), None);
         let unknown = (vec![NATIVE, Location::CALLERS_NOT_KNOWN], Trust::MissingCallers);
         let known = |functions: &[(u32, u32)]| (frames(functions), Trust::Complete);
         let (same, line, other) = ([(1, 1), (2, 7)], [(1, 2), (2, 7)], [(1, 1), (3, 7)]);
@@ -132,13 +136,13 @@ mod tests {
             let mut history = FrameHistory::default();
             before_at.into_iter().for_each(|ms| history.note(at(ms), at(ms), &frames(&before)));
             history.note(at(after_at), at(after_at), &frames(&after));
-            let mut thread = Timeline::new(start);
+            let mut thread = ThreadTimeline::new(start);
             thread.switched_in(start);
             thread.switched_out(at(10), Cause::Preempted, Some(standing.clone()));
             thread.switched_in(at(15));
             let mut waits = thread.settle(at(200), None).waits;
             history.complete(&mut waits);
-            let [Wait { place: Some(Standing(found)), .. }] = &waits[..] else { panic!("{waits:?}") };
+            let [Wait { place: Some(WaitStack(found)), .. }] = &waits[..] else { panic!("{waits:?}") };
             assert_eq!((found.locations.clone(), found.trust), expected);
         }
     }

@@ -6,18 +6,18 @@ use std::process::{Command as Program, ExitCode, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use profbridge_sampler::message::{Command, ProblemKind, Select, Settings, Target, TargetId};
+use profbridge_sampler::message::{Command, ProblemKind, Select, Settings, Target};
 use profbridge_sampler::owner::{Inherited, SuperviseError, Supervised};
 
-use crate::Test;
-use crate::session::Session;
+use crate::runner::tests;
+use crate::session::{TrapSession, wanted};
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_held_command_has_not_begun", a_held_command_has_not_begun),
-    ("a_command_of_the_owner_gets_signals", a_command_of_the_owner_gets_signals),
-    ("a_command_of_the_owner_outlives_samplers", a_command_of_the_owner_outlives_samplers),
-    ("a_command_of_the_owner_that_cannot_be_started", a_command_of_the_owner_that_cannot_be_started),
-    ("a_command_ends_with_its_owner", a_command_ends_with_its_owner),
+tests![
+    a_held_command_has_not_begun,
+    a_command_of_the_owner_gets_signals,
+    a_command_of_the_owner_outlives_samplers,
+    a_command_of_the_owner_that_cannot_be_started,
+    a_command_ends_with_its_owner,
 ];
 
 /// Only a failing test ever waits this long.
@@ -85,24 +85,20 @@ fn a_command_of_the_owner_gets_signals() {
 fn a_command_of_the_owner_outlives_samplers() {
     let command = shell("while :; do :; done");
     for _ in 0..2 {
-        let mut session = Session::start();
-        let target = Target {
-            id: TargetId(1),
-            select: Select::Pid(command.pid()),
-            settings: Settings::default(),
-            environment: Vec::new(),
-            thread_attributes: Vec::new(),
-            sample_at_once: false,
-        };
-        session.sampler.send(Command::Watch(target)).unwrap();
-        session.wait("to be attached", |session| !session.processes.is_empty());
+        let mut session = TrapSession::start_with(true);
+        session
+            .watch_target(Target { sample_at_once: false, ..wanted(Select::Pid(command.pid()), Settings::default()) });
+        session.until("to be attached", |seen| !seen.lives.is_empty());
         command.let_run();
-        session.sampler.send(Command::Sample { process: session.processes[0].id, on: true }).unwrap();
-        session.wait("samples", |session| session.observations() > 5);
-        assert!(session.problems.iter().all(|problem| problem.kind == ProblemKind::Events), "{:?}", session.problems);
-        let pid = nix::unistd::Pid::from_raw(session.sampler.pid().cast_signed());
-        nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
-        session.wait("its end", |session| session.ending.is_some());
+        session.send(Command::Sample { process: session.seen.lives[0].process.id, on: true });
+        session.until("samples", |seen| seen.observations() > 5);
+        assert!(
+            session.seen.problems.iter().all(|problem| problem.kind == ProblemKind::Events),
+            "{:?}",
+            session.seen.problems
+        );
+        nix::sys::signal::kill(session.sampler(), Signal::SIGKILL).unwrap();
+        session.until("its end", |seen| seen.ending.is_some());
         assert!(!command.ended_within(Duration::ZERO));
     }
     command.signal(Signal::SIGKILL).unwrap();
