@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use profbridge_model::thread::{State, Thread as Identity};
+use profbridge_model::thread::{SampleThread, ThreadState};
 use profbridge_model::{Dictionary, Profiles, Sample, Value};
 use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::message::{Batch, Process, ProcessId};
@@ -116,11 +116,11 @@ impl View for Dump {
         let dictionary = profiles.dictionary();
         let mut cache = StackCache::new(profiles);
         for resource in profiles.resources() {
-            let pid = folded::Process::of(profiles, &resource.resource, None, CalledBy::Executable).pid;
+            let pid = folded::NamedProcess::of(profiles, &resource.resource, None, CalledBy::Executable).pid;
             let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) else { continue };
             let of = resource.scopes.iter().flat_map(|scope| &scope.profiles);
             for sample in of.flat_map(|profile| profiles.samples(profile)) {
-                let Some(identity) = Identity::of(dictionary, sample.attributes) else { continue };
+                let Some(identity) = SampleThread::of(dictionary, sample.attributes) else { continue };
                 let id = identity.id.parse().ok();
                 let known = process.threads.values_mut().find(|thread| id.is_some() && thread.namespace_id == id);
                 let Some(thread) = known else { continue };
@@ -243,7 +243,7 @@ impl Seen {
         };
         Self {
             order: (has_place, sample.timestamps().max().unwrap_or_default()),
-            is_waiting: State::of(dictionary, sample.attributes) == Some(State::Waiting),
+            is_waiting: ThreadState::of(dictionary, sample.attributes) == Some(ThreadState::Waiting),
             trust,
             frames,
         }

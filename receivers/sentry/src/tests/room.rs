@@ -64,7 +64,7 @@ async fn decoding_waits_for_no_other() {
     let body = gzip((head + &payload).as_bytes());
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..EACH {
-        senders.spawn(post(body.clone()).header("content-encoding", "gzip").send(rig.address()));
+        senders.spawn(post(body.clone()).header("content-encoding", "gzip").send(rig.http()));
     }
     for _ in 0..EACH {
         assert!(patiently(rig.consumer.take()).await.is_some());
