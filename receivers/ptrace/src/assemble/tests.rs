@@ -313,10 +313,14 @@ fn states() {
         let mut batch = Batch { mode, ..batch() };
         batch.samples[1].blocked = true;
         let Assembled { profiles, .. } = assembled(&[batch], &Nameless);
-        let said = |sample: Sample<'_>| (ThreadState::of(profiles.dictionary(), sample.attributes), times(&sample).len());
+        let said =
+            |sample: Sample<'_>| (ThreadState::of(profiles.dictionary(), sample.attributes), times(&sample).len());
         profiles.samples(only(&profiles)).map(said).collect::<Vec<_>>()
     };
-    assert_eq!(both(Mode::Wall), [(Some(ThreadState::Running), 2), (Some(ThreadState::Waiting), 1), (Some(ThreadState::Running), 1)]);
+    assert_eq!(
+        both(Mode::Wall),
+        [(Some(ThreadState::Running), 2), (Some(ThreadState::Waiting), 1), (Some(ThreadState::Running), 1)]
+    );
     assert_eq!(both(Mode::Cpu), [(None, 3), (None, 1)]);
 }
 
