@@ -111,8 +111,8 @@ impl ThreadHints {
     /// Takes the hints from a span of a program with this runtime.
     pub(crate) fn of(view: &SpanView<'_>, runtime: SdkRuntime) -> Self {
         let text = |key| {
-            let value = view.attribute(key)?;
-            Some(Box::from(&*value.to_text())).filter(|text: &Box<str>| !text.is_empty())
+            let text: Box<str> = view.attribute(key)?.to_text().as_ref().into();
+            (!text.is_empty()).then_some(text)
         };
         let (native_id, id, name) = (text(NATIVE_ID), text(ID), text(NAME));
         Self { native_id, id, name, runtime, pointer: runtime.pointer(view), names_profiler: false }

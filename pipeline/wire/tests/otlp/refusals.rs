@@ -109,7 +109,8 @@ fn indices_of_a_profile() {
 /// rule: otep-0239#profile-id
 #[test]
 fn rules_of_a_profile() {
-    let cases: [(&str, fn(&mut proto::Profile)); 6] = [
+    type Damage = fn(&mut proto::Profile);
+    let cases: [(&str, Damage); 6] = [
         ("samples[1].values: the sample has neither values nor timestamps", |profile| {
             profile.samples[1].timestamps_unix_nano.clear();
         }),

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn ids() {
         let ids = ["0", "7", "07", "+7", "2147483647", "2147483648", "worker", "-1", ""];
-        let all = ids.map(|id| ThreadId::new(id));
+        let all = ids.map(ThreadId::new);
         for (text, id) in ids.iter().zip(&all) {
             assert_eq!(
                 (id.to_text().as_deref(), all.iter().filter(|of| *of == id).count()),

@@ -56,8 +56,11 @@ struct InterpreterKind {
     symbols: &'static SymbolNames,
     /// Finds the interpreter whose state is in this module, which has this path. The error is a message for the
     /// operator: why frames cannot be read although this is an interpreter of this kind.
-    detect: fn(&Module, &str, &mut dyn Target) -> Result<Option<FoundKind>, String>,
+    detect: DetectInterpreter,
 }
+
+/// Finds an interpreter in a module with a path.
+type DetectInterpreter = fn(&Module, &str, &mut dyn Target) -> Result<Option<FoundKind>, String>;
 
 /// All supported kinds of interpreters.
 static INTERPRETERS: [InterpreterKind; FunctionKind::COUNT] = [
