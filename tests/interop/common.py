@@ -17,7 +17,8 @@ from opentelemetry.proto.common.v1 import common_pb2 as common
 
 PATIENCE = 60
 PERIOD = 50_000_000
-START = 1_764_000_000_000_000_000
+START = (int(time.time()) // 60 - 5) * 60 * 1_000_000_000
+"""Minutes ago: a receiver replaces times that are more than a day from their arrival."""
 
 
 class Request:
