@@ -78,7 +78,7 @@ fn sleep_and_spin() {
         let list: Vec<&str> = finished.stdout.lines().skip_while(|line| !line.starts_with("running: ")).collect();
         measured!(list[1].starts_with("hottest: ") && list[1].contains("first_work"), "{list:?}");
         let waits = list.iter().position(|line| line.starts_with("waiting: ")).unwrap();
-        assert!(list[waits + 1].contains("  sleeping  ") && list[waits + 1].contains("doze (known"), "{list:?}");
+        assert!(list[waits + 1].contains("  signal  ") && list[waits + 1].contains("doze (known"), "{list:?}");
         Ok(())
     });
 }
