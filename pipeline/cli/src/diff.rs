@@ -1,7 +1,7 @@
 //! `profbridge diff`: shows what became slower or faster between two files of profiles.
 //!
-//! Both files are folded to own code alike. The number of samples behind each time says how exact it is: sampling errors
-//! of independent samples are those of a Poisson distribution, and samples at regular times are more exact than that.
+//! Both files are folded to own code alike. The number of samples behind each time says how exact it is: the errors of
+//! independent samples have a Poisson distribution, and samples at regular times are more exact than that.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use profbridge_codec::Report;
 use profbridge_codec::decode::{Findings, Options, decode};
 use profbridge_engine::clock::Clock;
-
 use profbridge_wire::folded::Counted;
 
 use crate::args::DiffArgs;
@@ -25,7 +24,7 @@ use crate::views::flamegraph;
 use crate::views::reading::{State, Unit};
 use crate::views::stacks::{Node, Stacks};
 use crate::views::sums::Sums;
-use crate::views::tree::is_own;
+use crate::views::tree::innermost_own;
 use crate::{Failure, files};
 
 /// How many standard deviations a difference must have. With thousands of functions, fewer would show some by chance.
@@ -47,6 +46,13 @@ struct Side {
     lines: HashMap<u32, u32>,
     total: u64,
     span_nano: Option<u64>,
+}
+
+impl Side {
+    /// What weights are divided by to be compared: the span in nanoseconds, or the total.
+    fn basis(&self, per_second: bool) -> f64 {
+        (if per_second { self.span_nano.unwrap_or(1) } else { self.total }).max(1) as f64
+    }
 }
 
 /// A value in units of the comparison, with its sampling error.
@@ -196,8 +202,7 @@ struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     fn new(stacks: &'a Stacks, before: &'a Side, after: &'a Side, unit: Unit, native: bool) -> Self {
         let per_second = unit == Unit::Nanoseconds && before.span_nano.is_some() && after.span_nano.is_some();
-        let scale =
-            |side: &Side| 1.0 / (if per_second { side.span_nano.unwrap_or(1) } else { side.total }).max(1) as f64;
+        let scale = |side: &Side| 1.0 / side.basis(per_second);
         let measured = |side: &Side, weight: u64, count: u64| {
             let value = weight as f64 * scale(side);
             // Of nothing seen, one sample might have been missed.
@@ -209,7 +214,7 @@ impl<'a> Comparison<'a> {
         for (at, side) in [before, after].into_iter().enumerate() {
             for &(node, weight) in &side.stacks {
                 let path = stacks.path(node);
-                let own = path.iter().rev().copied().find(|&function| is_own(stacks, function)).filter(|_| !native);
+                let own = innermost_own(stacks, &path).filter(|_| !native);
                 let Some(function) = own.or(path.last().copied()) else { continue };
                 let count = side.counts.get(&node).copied().unwrap_or_default();
                 for sum in [&mut functions.entry(function).or_default()[at], &mut all[at]] {
@@ -234,8 +239,7 @@ impl<'a> Comparison<'a> {
     /// What weights of the two files are multiplied with, so that they can be compared.
     fn scale(&self) -> [f64; 2] {
         let [before, after] = self.sides;
-        let of = |side: &Side| (if self.per_second { side.span_nano.unwrap_or(1) } else { side.total }).max(1) as f64;
-        [1.0, of(before) / of(after)]
+        [1.0, before.basis(self.per_second) / after.basis(self.per_second)]
     }
 
     /// The larger of the two wholes.

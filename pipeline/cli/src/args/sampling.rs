@@ -96,8 +96,9 @@ self time includes the libraries, the C library and the interpreter that they ca
 are shown as they were sampled (`n`).
 
 Keys: s, t, w sort by self, total or waiting time; o own code first or not; n as sampled or not; h
-threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and Escape drops it; arrows,
-PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
+threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and
+Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are
+left as they are.
 
 Where standard output is no terminal, lines are written instead, every second and at the end. A
 command gets no input, and what it writes to the terminal is shown when the view is closed, the last

@@ -19,7 +19,7 @@ use crate::views::fold::CALLERS_NOT_KNOWN;
 use crate::views::reading::State;
 use crate::views::stacks::{Node, Stacks, clean};
 use crate::views::sums::Sums;
-use crate::views::tree::{Row, Tree, is_own};
+use crate::views::tree::{Row, Tree, innermost_own};
 use crate::views::waits::WaitReason;
 use text::{chain, percent, seconds};
 
@@ -194,9 +194,9 @@ impl Report<'_> {
             let path = stacks.path(node);
             let label = path.last().map(|&last| stacks.label_of(last)).unwrap_or_default();
             let reason = WaitReason::of_frame(label).unwrap_or(WaitReason::Unknown);
-            let own = path.iter().rev().find(|&&function| is_own(stacks, function));
+            let own = innermost_own(stacks, &path);
             let place = match own {
-                Some(&own) => text::shortened(stacks.label_of(own)) + &located(stacks, own, &lines),
+                Some(own) => text::shortened(stacks.label_of(own)) + &located(stacks, own, &lines),
                 // Of libraries the outermost one says why.
                 None => {
                     let first = path.iter().map(|&function| stacks.label_of(function));

@@ -10,7 +10,7 @@ use super::keys::Key;
 use crate::sample::Look;
 use crate::views::reading::{Reading, State as ThreadState, Thread};
 use crate::views::stacks::{Node, Stacks};
-use crate::views::tree::is_own;
+use crate::views::tree::{innermost_own, is_own};
 use crate::views::waits::WaitReason;
 
 /// The time range shown by default.
@@ -104,7 +104,7 @@ impl Totals {
             let stacks = &mut reading.stacks;
             let folded = stacks.fold(node, is_waiting);
             let path = stacks.path(if native { node } else { folded });
-            let own = path.iter().rev().copied().find(|&function| is_own(stacks, function));
+            let own = innermost_own(stacks, &path);
             // Own time includes the libraries that a function of the program calls, unless these are listed alike.
             let leaf = if native { path.last().copied() } else { own.or(path.last().copied()) };
             for &function in path.iter().filter(|&&function| last.insert(function, number) != Some(number)) {

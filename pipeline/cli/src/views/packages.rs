@@ -147,7 +147,11 @@ mod tests {
             ("org.springframework.web", ["void org.springframework.web.servlet.X.run(int)", "X.java", ""], true),
             (
                 "tokio",
-                ["tokio::runtime::run", "/root/.cargo/registry/src/index.crates.io-1/tokio-1.44.2/src/a.rs", "shop"],
+                [
+                    "tokio::runtime::run",
+                    "/home/shop/.cargo/registry/src/index.crates.io-1/tokio-1.44.2/src/a.rs",
+                    "shop",
+                ],
                 false,
             ),
             ("std", ["core::hash::f", "/rustc/abc/library/core/src/hash.rs", "shop"], false),

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use profbridge_model::{Profiles, Reason};
-
 use profbridge_wire::folded::CalledBy;
 
 use super::reading::{MOST_WEIGHT, Reading, State};
@@ -17,10 +16,8 @@ const MOST_LINES: usize = 1 << 20;
 pub(crate) struct Sums {
     /// Resolved samples, and what was lost.
     pub(crate) reading: Reading,
-    /// Weights of stacks, by state and process.
-    weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
-    /// The number of observations of stacks, by state.
-    observations: HashMap<(State, Node), u64>,
+    /// Weights and numbers of observations of stacks, by state and process.
+    weights: BTreeMap<(State, u32), HashMap<Node, (u64, u64)>>,
     /// Start and end of all profiles with a duration, in nanoseconds since the Unix epoch.
     span: Option<(u64, u64)>,
     /// Weights of the lines of own code while threads ran, or of other values, by function and line.
@@ -42,7 +39,7 @@ impl Sums {
             let (first, last) = self.span.unwrap_or((start, end));
             self.span = Some((first.min(start), last.max(end)));
         }
-        let Self { reading, weights, observations, lines, sum, .. } = self;
+        let Self { reading, weights, lines, sum, .. } = self;
         let mut observed = Vec::new();
         let (mut refused, mut negative) = (0, 0);
         reading.read(batch, |one| {
@@ -68,14 +65,14 @@ impl Sums {
                     *lines.entry(*line).or_default() += weight;
                 }
             }
-            *observations.entry((one.state, one.node)).or_default() += count;
-            observed.push((one.state, one.thread, one.node, weight));
+            observed.push((one.state, one.thread, one.node, weight, count));
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
         reading.losses.add_observations(Reason::NegativeValue, negative);
-        for (state, thread, node, weight) in observed {
+        for (state, thread, node, weight, count) in observed {
             let process = reading.threads[thread as usize].process;
-            *weights.entry((state, process)).or_default().entry(node).or_default() += weight;
+            let sum = weights.entry((state, process)).or_default().entry(node).or_default();
+            *sum = (sum.0 + weight, sum.1 + count);
         }
     }
 
@@ -86,9 +83,10 @@ impl Sums {
 
     /// The number of observations of the stacks of a state: as they were sampled, or folded.
     pub(crate) fn counted(&mut self, state: State, is_folded: bool) -> HashMap<Node, u64> {
-        let Self { reading, observations, .. } = self;
+        let Self { reading, weights, .. } = self;
         let mut counts = HashMap::new();
-        for (&(_, node), &count) in observations.iter().filter(|((of, _), _)| *of == state) {
+        let of_state = weights.iter().filter(|((of, _), _)| *of == state).flat_map(|(_, weights)| weights);
+        for (&node, &(_, count)) in of_state {
             let node = if is_folded { reading.stacks.fold(node, state == State::Waiting) } else { node };
             *counts.entry(node).or_default() += count;
         }
@@ -104,7 +102,7 @@ impl Sums {
 
     /// How many stacks have a weight; `None` if there are none.
     pub(crate) fn stacks(&self) -> Option<usize> {
-        let count = self.weights.values().flat_map(HashMap::values).filter(|&&weight| weight > 0).count();
+        let count = self.weights.values().flat_map(HashMap::values).filter(|(weight, _)| *weight > 0).count();
         (count > 0).then_some(count)
     }
 
@@ -131,7 +129,7 @@ impl Sums {
 
     /// The total of a state in a process.
     pub(crate) fn total_of(&self, state: State, process: u32) -> u64 {
-        self.weights.get(&(state, process)).into_iter().flat_map(HashMap::values).sum()
+        self.weights.get(&(state, process)).into_iter().flat_map(HashMap::values).map(|(weight, _)| weight).sum()
     }
 
     /// The total of a state in stacks with a function of this name.
@@ -140,7 +138,7 @@ impl Sums {
         let functions: Vec<bool> = stacks.functions().map(|(function, _)| &*function.name == name).collect();
         let of = self.weights.iter().filter(|((known, _), _)| *known == state).flat_map(|(_, weights)| weights);
         let with = of.filter(|(node, _)| stacks.path(**node).iter().any(|&function| functions[function as usize]));
-        with.map(|(_, weight)| weight).sum()
+        with.map(|(_, (weight, _))| weight).sum()
     }
 
     /// The stacks of a state in all processes with their weights: as they were sampled, or folded.
@@ -156,9 +154,9 @@ impl Sums {
     /// The stacks of a state in a process with their weights: as they were sampled, or folded.
     pub(crate) fn weighed(&mut self, state: State, process: u32, is_folded: bool) -> Vec<(Node, u64)> {
         let Self { reading, weights, .. } = self;
-        let weights = weights.get(&(state, process)).into_iter().flatten().filter(|&(_, &weight)| weight > 0);
+        let weights = weights.get(&(state, process)).into_iter().flatten().filter(|&(_, &(weight, _))| weight > 0);
         let mut folded: HashMap<Node, u64> = HashMap::new();
-        for (&node, &weight) in weights {
+        for (&node, &(weight, _)) in weights {
             let node = if is_folded { reading.stacks.fold(node, state == State::Waiting) } else { node };
             *folded.entry(node).or_default() += weight;
         }

@@ -206,6 +206,11 @@ pub(crate) fn is_own(stacks: &Stacks, function: u32) -> bool {
     function.origin == CodeOrigin::Own && !function.is_placeholder()
 }
 
+/// The innermost function of own code in a path.
+pub(crate) fn innermost_own(stacks: &Stacks, path: &[u32]) -> Option<u32> {
+    path.iter().rev().copied().find(|&function| is_own(stacks, function))
+}
+
 /// The library in the label of a folded frame: of `dumps (json)` `json`, of `pbkdf2_hmac → libcrypto` `libcrypto`.
 fn library(label: &str) -> Box<str> {
     if let Some((_, library)) = label.rsplit_once(" → ") {

@@ -53,6 +53,15 @@ impl<'a> NamedProcess<'a> {
     }
 }
 
+/// The main executable of a resource's process: its path, or else its name.
+pub(crate) fn main_executable<'a>(batch: &'a Profiles, resource: &'a Resource) -> Option<&'a str> {
+    let text = |key| match batch.find(&resource.attributes, key) {
+        Some(Value::String(text)) => Some(batch.dictionary().string(*text)),
+        _ => None,
+    };
+    text("process.executable.path").or_else(|| text("process.executable.name"))
+}
+
 impl Display for NamedProcess<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match (self.name, self.pid) {

@@ -32,6 +32,7 @@ use self::marks::Marks;
 use self::sample::Labels;
 use self::text::Texts;
 use super::keys::{BUILD_ID, COMMENT, DEFAULT_SAMPLE_TYPE, DOC_URL, DROP_FRAMES, HAS, IS_FOLDED, KEEP_FRAMES};
+use crate::folded::main_executable;
 use crate::otlp::encode::put::{bytes, encoded, int};
 
 /// Profiles of a batch that form one pprof profile.
@@ -130,11 +131,7 @@ const STATES: [&str; 2] = ["cpu", "off_cpu"];
 fn executable<'a>(batch: &'a Profiles, scope: &ScopeProfiles) -> &'a str {
     let is_it = |resource: &&ResourceProfiles| resource.scopes.iter().any(|known| std::ptr::eq(known, scope));
     let resource = batch.resources().iter().find(is_it);
-    let text = |key| match resource.and_then(|resource| batch.find(&resource.resource.attributes, key)) {
-        Some(Value::String(text)) => Some(batch.dictionary().string(*text)),
-        _ => None,
-    };
-    text("process.executable.path").or_else(|| text("process.executable.name")).unwrap_or_default()
+    resource.and_then(|resource| main_executable(batch, &resource.resource)).unwrap_or_default()
 }
 
 struct ProfileEncoder<'a> {

@@ -10,6 +10,7 @@ use super::program::Program;
 use super::runtime::Runtime;
 use super::settings::InApp;
 use super::source::FrameSource;
+use crate::folded::main_executable;
 
 /// The origin of a frame's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,13 +48,7 @@ impl<'a> Origins<'a> {
         let stacks = (1..tables.stacks.len() as u32).filter_map(StackId::new);
         let program =
             runtimes.contains(&Runtime::Python).then(|| Program::find(dictionary, stacks, is_python)).flatten();
-        let executables = batch.resources().iter().filter_map(|resource| {
-            let text = |key| match batch.find(&resource.resource.attributes, key) {
-                Some(Value::String(text)) => Some(dictionary.string(*text)),
-                _ => None,
-            };
-            text("process.executable.path").or_else(|| text("process.executable.name"))
-        });
+        let executables = batch.resources().iter().filter_map(|resource| main_executable(batch, &resource.resource));
         Self { dictionary, rules: InApp::default(), runtimes, program, executables: executables.collect() }
     }
 
