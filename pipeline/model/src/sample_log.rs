@@ -165,14 +165,8 @@ impl SampleLog {
 
     /// Adds a sample: packed little-endian timestamps and packed varints. With timestamps there are as many values or
     /// none; without timestamps, values alone. A sample may be pushed in pieces.
-    pub fn push(
-        &mut self,
-        series: u32,
-        SampleIds { stack, attributes, link }: SampleIds,
-        timestamps: &[u8],
-        values: &[u8],
-    ) {
-        self.log.push(RecordHead { series, stack, attributes, link }, timestamps, values);
+    pub fn push(&mut self, series: u32, ids: SampleIds, timestamps: &[u8], values: &[u8]) {
+        self.log.push(RecordHead { series, ids }, timestamps, values);
         self.observations += (timestamps.len() as u64 / 8).max(1);
     }
 
