@@ -91,8 +91,8 @@ impl Ring {
     }
 
     /// Like [`Ring::drain`], but stops at the first record for which `each` breaks; that record stays in the ring.
-    /// `wanted` is called with the first fields of each sample, in order, and decides whether it is passed to `each`;
-    /// other records look to it like samples by a clock.
+    /// `wanted` gets the first fields of each record that names a process, in order, and decides whether `each` gets
+    /// the record. Records other than samples look like samples by a clock.
     pub fn drain_until(
         &mut self,
         mut wanted: impl FnMut(SampleHead) -> bool,

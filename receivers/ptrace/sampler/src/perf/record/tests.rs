@@ -136,7 +136,7 @@ fn mappings() {
     }
 }
 
-/// Guarantees: a switch record yields the thread, the time, the processor and the kind of switch, no matter whether its
+/// Guarantees: a switch record yields the thread, the time, the processor and the kind of switch, no matter whether the
 /// event belongs to a thread or to a processor; a switch sample is distinguished from a sample by the clock.
 #[test]
 fn switches() {
