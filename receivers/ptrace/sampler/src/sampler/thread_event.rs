@@ -1,4 +1,4 @@
-//! The event of one thread: its period, and for which part of the time the thread has it.
+//! The event of one thread: its period, and during which part of the time it is open.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::os::time;
 use crate::perf::open::{arm, count};
 use crate::perf::period::{self, Pace, Skipped, Varying};
 
-/// How long an event stays open, at least, before its cost is judged.
+/// The minimum time that an event is open before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
 /// A thread with more switches per second than this has its event only for a part of the time: the event makes each
@@ -18,8 +18,8 @@ pub(super) const MOST_SWITCHES: u64 = 4_000;
 /// The largest divisor: an event is open for at least one part in this many of the time.
 const MOST_DUTY_DIVISOR: u64 = 50;
 
-/// The first period of an event is at least one part in `SHORTEST` of the usual period: until its first sample is taken
-/// out of the ring, samples come at this period.
+/// The first period of an event is at least one part in `SHORTEST` of the usual period: until its first sample is read
+/// from the ring, samples have this period.
 const SHORTEST: u64 = 4;
 
 /// The event of one thread. It consists of one event per processor, since all events that write into a ring must belong
@@ -27,22 +27,22 @@ const SHORTEST: u64 = 4;
 #[derive(Debug)]
 pub(super) struct ThreadEvent {
     parts: Vec<ProcessorPart>,
-    /// The events of its switches, which only write into the ring.
+    /// The events that report switches, which only write into the ring.
     #[allow(dead_code, reason = "dropping them closes them")]
     switches: Vec<OwnedFd>,
-    /// The events that sample the thread right after it resumes: processor, file, and whether it is armed. `None` until
-    /// one is needed.
+    /// The events that sample the thread right after it resumes: processor, file, and whether the event is armed.
+    /// `None` until one is needed.
     resumptions: Option<Vec<(u32, OwnedFd, bool)>>,
-    /// When its cost was last judged, and how many times the thread had been given a processor by then.
+    /// When the event's cost was last judged, and how many times the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
     pace: Pace,
-    /// Whether it takes no samples while its thread is in the kernel.
+    /// Whether the event takes no samples while its thread is in the kernel.
     hides: bool,
     /// Whether each sample wakes a reader.
     wakes: bool,
-    /// How much of the present period had passed when it was opened, in nanoseconds: its first period is shorter by
-    /// this much.
+    /// How much of the current period had passed when the event was opened, in nanoseconds: the first period is shorter
+    /// by this much.
     passed: u64,
 }
 
@@ -66,7 +66,7 @@ impl ProcessorPart {
 pub(super) struct EventFiles {
     /// The events that take samples, by processor.
     pub(super) samples: Vec<(u32, OwnedFd)>,
-    /// The events of switches.
+    /// The events that report switches.
     pub(super) switches: Vec<OwnedFd>,
     /// Whether no samples are taken in the kernel.
     pub(super) hide: bool,
@@ -75,7 +75,7 @@ pub(super) struct EventFiles {
 }
 
 impl ThreadEvent {
-    /// An event that was opened with `first` as its first period, in nanoseconds; later periods vary around
+    /// Creates the event from open files. Its first period is `first`, in nanoseconds; later periods vary around
     /// `period_nano`. `given` is how many times the thread was given a processor so far.
     pub(super) fn new(files: EventFiles, first: u64, period_nano: u64, given: u64) -> Self {
         let seed = time::unix_nano();
@@ -98,24 +98,24 @@ impl ThreadEvent {
         }
     }
 
-    /// The files of its events, by processor.
+    /// The files of the thread's events, by processor.
     pub(super) fn files(&self) -> Vec<(u32, Arc<OwnedFd>)> {
         self.parts.iter().map(|part| (part.processor, Arc::clone(&part.file))).collect()
     }
 
-    /// Requests a sample for the moment when the thread resumes. `open` opens the event for that on a processor.
+    /// Requests a sample for the moment when the thread resumes. `open` opens such an event on a processor.
     pub(super) fn arm(&mut self, open: impl Fn(u32) -> Option<OwnedFd>) {
         let processors = self.parts.iter().map(|part| part.processor);
         let opened = || processors.filter_map(|number| Some((number, open(number)?, false))).collect();
         for (_, event, armed) in self.resumptions.get_or_insert_with(opened) {
-            // It stays armed until its thread runs on that processor.
+            // An event stays armed until its thread runs on that processor.
             if !std::mem::replace(armed, true) {
                 arm(event.as_fd());
             }
         }
     }
 
-    /// The event of this processor has taken its sample, and is no longer armed.
+    /// Called when the event of this processor has taken its sample, so that it is no longer armed.
     pub(super) fn resumed(&mut self, processor: u32) {
         let mut events = self.resumptions.iter_mut().flatten();
         if let Some((.., armed)) = events.find(|(of, ..)| *of == processor) {
@@ -123,7 +123,7 @@ impl ThreadEvent {
         }
     }
 
-    /// Takes a sample for each `period_nano` nanoseconds of running from now on, on average.
+    /// Makes the event take a sample for each `period_nano` nanoseconds of running from now on, on average.
     pub(super) fn set_period(&mut self, period_nano: u64) {
         self.varying = Varying::new(period_nano, time::unix_nano());
         self.begin(period_nano);

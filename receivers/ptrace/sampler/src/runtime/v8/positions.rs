@@ -74,8 +74,8 @@ impl Sizes {
     /// The maximum table size in bytes: an operation is one byte, with three lengths each.
     pub(super) const MAX: usize = 3 << 8;
 
-    /// The prefixes of instructions with operands of two and four bytes, and those that a debugger inserts, with the
-    /// width of their operands (index of the length).
+    /// The prefixes of instructions with operands of two and four bytes, and those that a debugger inserts, each with
+    /// the index of the operand width.
     const PREFIXES: [(u8, usize); 4] = [(0, 1), (1, 2), (2, 1), (3, 2)];
 
     /// Returns the length of the first instruction, including its prefix.

@@ -38,8 +38,8 @@ impl Active {
     }
 
     /// Divides the running time of threads without samples among the stacks of the other threads' samples. If the
-    /// samples do not suffice, a small rest is kept for the next batch; a large one, or one at the end, is reported as
-    /// not sampled.
+    /// samples do not suffice, a small remainder is kept for the next batch; a large one, and any at the end, is
+    /// reported as not sampled.
     pub(super) fn settle_pool(&mut self, now: Instant, next: Next) {
         let since = self.pool.since.replace(now).unwrap_or(now);
         let left = std::mem::take(&mut self.pool.left);

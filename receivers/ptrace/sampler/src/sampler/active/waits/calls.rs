@@ -28,7 +28,7 @@ pub(super) struct Calls {
     standing: WaitStack,
 }
 
-/// A wait of a preempted thread. The sample after the thread resumes will show its place.
+/// A wait of a preempted thread. A sample right after the thread resumes will show where it was preempted.
 #[derive(Debug)]
 pub(in crate::sampler) struct PreemptedWait {
     /// When the wait began.
