@@ -458,7 +458,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Unwinds waiting stacks if too many are waiting.
+    /// Unwinds waiting stacks, if too many are waiting.
     pub(super) fn make_room(&mut self) {
         if self.captures.waiting.len() < MOST_CAPTURED {
             return;
@@ -471,8 +471,8 @@ impl Engine<'_> {
     }
 
     /// Drops the waiting samples of a process that has executed another program, or whose id was reused: some samples
-    /// may be of the new program, and would be unwound with the mappings of the old one. If the process is still the
-    /// same now, it was the same when they were taken.
+    /// may belong to the new program, and would be unwound with the mappings of the old one. If the process is
+    /// unchanged now, it was unchanged when they were taken.
     fn drop_strangers(&mut self) {
         for process in &mut self.processes {
             let id = process.attached.id;

@@ -342,8 +342,8 @@ impl Lookup for LiveMemory<'_> {
         });
         let mut next: Vec<_> = next.collect();
         if ways.is_read {
-            // The native code has already read its next instruction, and a register holds the address of the one after
-            // it. So the instruction being executed precedes this address.
+            // The native code has already read its next instruction, and a register holds the address of that
+            // instruction. The instruction being executed precedes this address.
             next.extend(kept.resolve(&frame.registers).map(NextInstruction::At));
         }
         next

@@ -1,5 +1,5 @@
-//! Decodes x86-64 instructions: their length, and their effect on the stack pointer, the frame pointer and the words
-//! that matter to unwinding.
+//! Decodes x86-64 instructions: their length, and their effect on the stack pointer, the frame pointer and the words of
+//! memory that matter to unwinding.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (prefixes, ModR/M, SIB,
 //! VEX, EVEX) and appendix A (opcode maps). Registers are numbered as in the encoding: RAX, RCX, RDX, RBX, RSP, RBP,
@@ -12,7 +12,7 @@ pub(super) const RBP: u8 = 5;
 /// The longest instruction, in bytes.
 pub(super) const LONGEST: usize = 15;
 
-/// RAX, RCX, RDX, RSI and RDI, which instructions with fixed operands change.
+/// The registers that instructions with fixed operands change: RAX, RCX, RDX, RSI and RDI.
 const FIXED: u16 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7;
 /// All registers but the stack pointer and the frame pointer.
 const OTHERS: u16 = !(1 << RSP | 1 << RBP);
@@ -20,7 +20,7 @@ const OTHERS: u16 = !(1 << RSP | 1 << RBP);
 /// A memory operand as encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryOperand {
-    /// The base register; `None` for other kinds of addresses.
+    /// The base register; `None` for addresses without one, or of other kinds.
     pub(super) base: Option<u8>,
     /// The displacement.
     pub(super) distance: i32,
@@ -72,7 +72,7 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// The registers that it writes (bit N for register N); none for a call.
+    /// The registers that the effect writes (bit N for register N); none for a call.
     pub(super) fn targets(self) -> u16 {
         match self {
             Self::Changes(registers) => registers,
@@ -100,7 +100,7 @@ pub(super) struct Instruction {
     /// The length in bytes.
     pub(super) length: usize,
     pub(super) effect: Effect,
-    /// The registers that determine the written value (bit N for register N), possibly with others.
+    /// The registers on which the written value depends (bit N for register N), possibly among others.
     pub(super) sources: u16,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Instruction {
 #[derive(Debug, Clone, Copy, Default)]
 struct Prefixes {
     operand_size: bool,
-    /// The memory operand is relative to a segment's base.
+    /// Whether the memory operand is relative to a segment's base.
     segment: bool,
     wide: bool,
     reg: u8,
