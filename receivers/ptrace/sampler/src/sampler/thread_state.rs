@@ -24,8 +24,8 @@ use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
-/// If no interpreter frames are found for a thread, how many times they are looked for while the rest of its stack is
-/// unchanged. A new thread may be blocked before the interpreter knows it.
+/// How many times interpreter frames are looked for if a thread has none and the rest of its stack is unchanged. A new
+/// thread may be blocked before the interpreter knows it.
 pub(super) const MOST_VAIN: u8 = 16;
 
 /// For how many places in the code the frame pointer of a thread is stored.

@@ -28,7 +28,7 @@ impl Unseen {
         self.accounted += u128::from(nano);
     }
 
-    /// Notes the present processor time of the process, in nanoseconds, if it can be read.
+    /// Sets the current CPU time of the process, in nanoseconds, if it can be read.
     pub(super) fn note(&mut self, clock_nano: Option<u64>) {
         self.clock = clock_nano.or(self.clock);
     }

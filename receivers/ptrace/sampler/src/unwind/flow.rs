@@ -217,7 +217,7 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
 
 /// The rules at an instruction, derived from the paths from it to a return, those with few calls first: all different
 /// results, at most [`MAX_ANSWERS`]. If the function returns at all, one of them is right; the others come from code
-/// behind calls that do not return.
+/// after calls that do not return.
 pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<UnwindRow>, u32) {
     let mut answers: Vec<(ValueOrigin, UnwindRow)> = Vec::new();
     let mut returns = 0;

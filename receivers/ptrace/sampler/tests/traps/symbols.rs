@@ -1,4 +1,4 @@
-//! Names of functions by the symbols of the files that the sampler passed on.
+//! Names functions by the symbols of the files that the sampler passed on.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-/// The functions of one file, by their addresses in it.
+/// The functions of one file, by their addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     by_start: BTreeMap<u64, (u64, String)>,

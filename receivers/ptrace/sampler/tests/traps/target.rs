@@ -1,4 +1,4 @@
-//! A target that runs.
+//! A target program that runs.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a target may take for an answer.
+/// The time limit for a target's answers.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that runs until this is dropped.
