@@ -112,7 +112,7 @@ fn a_wrapper_is_not_what_it_started() {
     session.finish();
 }
 
-/// The number of processes that are attached now.
+/// The ids of the processes that are attached now.
 fn sampled(seen: &SeenEvents) -> Vec<u32> {
     seen.lives.iter().filter(|life| life.detached.is_none()).map(|life| life.process.pid).collect()
 }

@@ -227,7 +227,7 @@ impl SeenEvents {
                 life.batches += 1;
                 assert!(batch.samples.is_sorted_by_key(|sample| sample.time_unix_nano), "{:?}", batch.samples);
                 for sample in batch.samples {
-                    // What nobody saw of all threads is no time of one.
+                    // The time of threads that were never examined belongs to no thread of the process.
                     let thread = batch.threads[sample.thread as usize].id;
                     if thread != 0 {
                         let times = life.times.entry(thread).or_insert([sample.time_unix_nano, 0, 0]);

@@ -30,7 +30,7 @@ impl Symbols {
         Self { by_start }
     }
 
-    /// The function at an address; the start-up code has symbols without a size.
+    /// The function at an address; start-up code has symbols without a size.
     pub(crate) fn name(&self, address: u64) -> Option<&str> {
         let (start, (size, name)) = self.by_start.range(..=address).next_back()?;
         (address < start + size || (*size == 0 && address < start + 64)).then_some(name)

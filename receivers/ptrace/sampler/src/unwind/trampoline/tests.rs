@@ -21,7 +21,7 @@ fn variants() -> [(Vec<u8>, Vec<usize>, usize); 4] {
     ]
 }
 
-/// Applies the first `count` instructions to the stack; `framed` says that the trampoline keeps a frame pointer.
+/// Pushes the return address, and applies the trampoline's instructions before offset `at` to the stack.
 fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
     thread.push(returns);
     let at = if code.starts_with(MARK) { at.saturating_sub(MARK.len()) } else { at };
