@@ -14,7 +14,7 @@ const MAX_RESPONSE: u64 = 16 << 20;
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No process listens on the socket.
     #[error("no profbridge listens on {}: is one running with a receiver `ptrace`, and is this its control socket?", .0.display())]
     Absent(PathBuf),
     /// The socket belongs to another user.

@@ -24,8 +24,8 @@ pub(crate) struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file, so that a file of another owner is never removed.
     identity: (u64, u64),
-    /// Locked as long as the socket exists. The lock file is never removed, so that two owners cannot lock different
-    /// files.
+    /// The lock file, locked as long as the socket exists. It is never removed, so that two owners cannot lock
+    /// different files.
     _lock: File,
 }
 

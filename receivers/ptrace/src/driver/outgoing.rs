@@ -60,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// Counts names that came too late, and debug files that could not be downloaded.
+    /// Adds names that came too late, and debug files that could not be downloaded, to the metrics.
     pub(super) fn note_symbols(&mut self) {
         let Some(symbolizer) = &self.parts.symbolizer else { return };
         let Counters { late, debug_files_failed, .. } = symbolizer.counters();

@@ -1,7 +1,7 @@
 //! The ids of threads in PID namespaces.
 //!
-//! A program knows its threads by their ids in its own namespace; chunks use the ids in profbridge's namespace, since
-//! that is where the sampler sees them.
+//! A program knows its threads' ids in its own namespace; chunks use the ids in profbridge's namespace, which the
+//! sampler sees.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(in_our_namespace(&process(pid, pid), pid), Some(pid));
         assert_eq!(in_our_namespace(&process(pid, pid), 1 << 30), None);
-        // Pretend that it is in another namespace: its threads have a single id, which is the innermost.
+        // Pretends that this process is in another namespace: its threads have a single id, which is the innermost.
         assert_eq!(in_our_namespace(&process(pid, pid + 1), pid), Some(pid));
         assert_eq!(in_our_namespace(&process(pid, pid + 1), 1 << 30), None);
         assert_eq!(innermost("Name:\tx\nNSpid:\t4711\t32\t7\nVmPeak:\t1\n"), Some(7));
