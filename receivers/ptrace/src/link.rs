@@ -35,7 +35,7 @@ fn launch(options: StartOptions) -> Result<SamplerLink, String> {
         notice_sender.blocking_send(notice).ok();
     };
     let process = SamplerProcess::start_with(options, forward).map_err(|error| profbridge_net::error_chain(&error))?;
-    // Sending a command may block, so it is done by a thread. It ends when the last sender is dropped.
+    // Sending a command may block, so it is done by a thread. The thread ends when the last sender is dropped.
     let send = move || {
         let mut failed = false;
         while let Some(command) = waiting.blocking_recv() {

@@ -39,7 +39,7 @@ pub struct Inherited {
     pub(crate) signal_mask: SigSet,
     /// The limit on open files, soft and hard.
     pub(crate) files: (rlim_t, rlim_t),
-    /// The limit on real-time computing, soft and hard.
+    /// The limit on CPU time under real-time scheduling (`RLIMIT_RTTIME`), soft and hard.
     pub(crate) realtime: (rlim_t, rlim_t),
     /// The effective capabilities.
     pub(crate) capabilities: CapabilitySet,

@@ -45,7 +45,7 @@ pub enum Command {
     Sample {
         /// The process.
         process: ProcessId,
-        /// Whether it is sampled from now on.
+        /// Whether the process is sampled from now on.
         on: bool,
     },
     /// Start sampling an attached process that has not executed anything yet. The next [`Status`] of the process means
@@ -118,9 +118,10 @@ pub enum Event {
 /// The rights of the sampler process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rights {
-    /// Whether it may trace processes of other users.
+    /// Whether the sampler process may trace processes of other users.
     pub trace_others: bool,
-    /// Whether its priority was raised, so that no stopped thread has to wait until the sampler is scheduled.
+    /// Whether the sampler process's priority was raised, so that no stopped thread has to wait until the sampler is
+    /// scheduled.
     pub raised_priority: bool,
     /// Missing rights and how to get them: one line each, for a person.
     pub hints: Vec<String>,
@@ -131,7 +132,7 @@ pub struct Rights {
 pub struct Process {
     /// The number of the process in these messages.
     pub id: ProcessId,
-    /// Its target.
+    /// The target to which the process belongs.
     pub target: TargetId,
     /// The process id in the sampler's PID namespace.
     pub pid: u32,
@@ -146,7 +147,7 @@ pub struct Process {
     /// The path of the executable in the process's own mount namespace. If the file has several hard links, the one
     /// with which it was started.
     pub executable: String,
-    /// Its arguments, cut at 4 KiB.
+    /// The arguments of the process, cut at 4 KiB.
     pub arguments: Vec<String>,
     /// The user as whom the process runs.
     pub user: u32,

@@ -91,7 +91,7 @@ impl Clock {
     /// When `/proc/stat` does not contain the boot time.
     pub(crate) fn read() -> io::Result<Self> {
         let root = File::open("/proc")?;
-        // The line of interrupts precedes it and may be long.
+        // The line `intr` precedes the line `btime` and may be long.
         let (bytes, _) = read_at_most(&root, "stat", 4 << 20)?;
         let boot_seconds = text(&bytes)
             .lines()

@@ -110,7 +110,7 @@ pub struct RequestFault {
 /// What a request did to a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessAnswer {
-    /// The name of its target.
+    /// The name of the process's target.
     pub target: String,
     /// The process id.
     pub pid: u32,
@@ -137,7 +137,7 @@ pub struct TargetStatus {
 pub struct ProcessStatus {
     /// The process id.
     pub pid: u32,
-    /// The path of its executable.
+    /// The path of the process's executable.
     pub executable: String,
     /// The session, as in the resource attribute `profbridge.session.id`.
     pub session: String,

@@ -46,8 +46,8 @@ impl ControlSocket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
-        // The socket is renamed to its path once its mode is set. Until then it has the umask's mode, but the peer's
-        // user is checked anyway.
+        // The socket is renamed to its path once its mode is set. Until then it has the umask's mode, but the server
+        // checks the peer's user anyway.
         let fresh = beside(path, ".new");
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),

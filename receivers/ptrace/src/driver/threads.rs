@@ -7,8 +7,8 @@ use std::fs;
 
 use profbridge_sampler::message::Process;
 
-/// The id, in profbridge's namespace, of a thread that has the id `thread` in its own. `None` if the process has no
-/// such thread.
+/// The id, in profbridge's namespace, of the thread that has the id `thread` in its own namespace. `None` if the
+/// process has no such thread.
 pub(super) fn in_our_namespace(process: &Process, thread: u32) -> Option<u32> {
     let tasks = format!("/proc/{}/task", process.pid);
     let is_same = process.namespace_pid == process.pid || process.namespace_pid == 0;

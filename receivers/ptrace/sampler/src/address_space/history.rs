@@ -23,7 +23,7 @@ const KEPT: Duration = Duration::from_secs(10);
 /// them.
 const MOST_RECORDS: usize = 64;
 
-/// A new mapping, and its time.
+/// A new mapping, and the time at which it was mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedAt {
     /// The time of the mapping.

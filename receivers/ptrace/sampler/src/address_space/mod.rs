@@ -144,7 +144,7 @@ pub struct AddressSpace {
     faults: Vec<LoadFault>,
     /// The hash of the executable file mappings, see [`maps::fingerprint`].
     fingerprint: u64,
-    /// The interpreters in its modules.
+    /// The interpreters in the modules.
     runtimes: Vec<Found>,
     /// The mapping of the file in which the program lists the code that it generates (jitdump).
     pub(crate) jit_dump: Option<MapsEntry>,

@@ -52,7 +52,7 @@ pub struct Published {
     pub at: u64,
     /// The resource's attributes, the last one of each key. Only strings and integers are included.
     pub resource: Vec<(String, AttributeValue)>,
-    /// The name of the layout of its threads' records; empty if not given.
+    /// The name of the layout of the threads' records; empty if not given.
     schema: String,
     /// The keys to which these records refer by index.
     keys: Vec<String>,

@@ -204,7 +204,8 @@ fn attack_places() {
     assert_eq!(memory.reads, MAX_RELOCATIONS);
 }
 
-/// Guarantees: a thread's block is found by its table and cached, and is not invented if the thread has none yet.
+/// Guarantees: a thread's thread-local block is found by the thread's table (DTV) and cached, and is not invented if
+/// the thread has no block yet.
 #[test]
 fn blocks() {
     let place = Place::Block { module: 3, offset: 0x110 };

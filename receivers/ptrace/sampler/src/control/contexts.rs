@@ -52,7 +52,7 @@ impl Control {
                 }
                 schema.map(Arc::new)
             }
-            // It will be readable at the next check; until then the known context stays valid.
+            // The context will be readable at the next check; until then the known one stays valid.
             Err(Unreadable::Changing) => return,
             Err(reason) => {
                 attached.shown.read = None;

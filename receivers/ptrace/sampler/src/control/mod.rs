@@ -62,7 +62,7 @@ struct AttachedProcess {
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,
-    /// The mappings reported since its maps were last read.
+    /// The mappings reported since the process's maps were last read.
     mapped: Vec<MappedAt>,
     /// Mappings that the kernel reported since the maps were last read.
     folders: usize,
@@ -257,7 +257,7 @@ impl Control {
                     }
                 }
                 Ok(Command::Stop) => return Some(End::Asked),
-                // Both ends are the same executable, so the owner does not send malformed commands.
+                // Owner and sampler process run the same executable, so the owner does not send malformed commands.
                 Err(_) => return Some(End::OwnerGone),
             }
         }

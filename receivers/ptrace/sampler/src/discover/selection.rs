@@ -28,7 +28,7 @@ const MATCHED_FILE: usize = 64 << 10;
 pub(crate) struct Candidate {
     pid: u32,
     directory: File,
-    /// The id of its parent when it was opened.
+    /// The id of the process's parent when the process was opened.
     pub(crate) parent: u32,
     /// The start time from `/proc/PID/stat`, in clock ticks: together with the id it identifies the process.
     pub(crate) start_ticks: u64,
@@ -157,7 +157,7 @@ pub fn is_any_named(pattern: &str) -> bool {
     })
 }
 
-/// The processes of profbridge itself, which are never sampled.
+/// Describes profbridge's own processes, which are never sampled.
 #[derive(Debug)]
 pub(crate) struct Own {
     /// The owner and this process.

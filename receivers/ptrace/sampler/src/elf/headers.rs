@@ -29,7 +29,7 @@ const EM_X86_64: u16 = 62;
 pub struct ElfSegment {
     /// The type, `PT_LOAD` for instance.
     pub kind: u32,
-    /// Whether its memory is executable.
+    /// Whether the segment's memory is executable.
     pub executable: bool,
     /// The offset in the file.
     pub offset: u64,

@@ -45,9 +45,9 @@ const SYMBOL: u64 = 24;
 /// A symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name.
+    /// The symbol's name.
     pub name: &'static str,
-    /// Its address in the file (ELF virtual address).
+    /// The symbol's address in the file (ELF virtual address).
     pub address: u64,
     /// The size in bytes, 0 if not given.
     pub size: u64,
@@ -119,9 +119,9 @@ fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SymbolEntry {
     pub(super) symbol: Symbol,
-    /// Its index in the table.
+    /// The symbol's index in the table.
     pub(super) index: u64,
-    /// Its type, `STT_TLS` for instance.
+    /// The symbol's type, for example `STT_TLS`.
     pub(super) kind: u8,
 }
 

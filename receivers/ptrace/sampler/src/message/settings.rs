@@ -13,7 +13,7 @@ pub struct Target {
     pub id: TargetId,
     /// Which processes belong to the target.
     pub select: Select,
-    /// How they are sampled.
+    /// How the selected processes are sampled.
     pub settings: Settings,
     /// The environment variables of the target that the owner wants to know. No others leave the sampler process.
     pub environment: Vec<String>,

@@ -67,7 +67,7 @@ pub fn read_class_begins(class: usize) -> u64 {
 pub struct Status {
     /// The process.
     pub process: ProcessId,
-    /// The current number of its threads.
+    /// The current number of the process's threads.
     pub threads: u64,
     /// The current rate in hertz. It is lower than configured while a budget is exceeded.
     pub rate_hertz: f64,

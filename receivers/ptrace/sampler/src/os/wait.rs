@@ -12,7 +12,7 @@ use nix::errno::Errno;
 pub(crate) struct StopStatus {
     /// The thread.
     pub(crate) thread: u32,
-    /// The signal that stopped it.
+    /// The signal that stopped the thread.
     pub(crate) signal: i32,
     /// The ptrace event, 0 if a signal is about to be delivered.
     pub(crate) event: i32,

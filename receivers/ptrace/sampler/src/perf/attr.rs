@@ -87,7 +87,7 @@ pub struct Wanted {
     /// Whether the reader is woken only when the ring is half full, instead of by each sample. This halves the cost of
     /// sampling for the target.
     pub seldom_woken: bool,
-    /// What the event also records about its thread, or about the threads on its processor.
+    /// What the event records besides samples, about its thread or about the threads on its processor.
     pub records: Records,
 }
 

@@ -17,7 +17,7 @@ const FILE: usize = 64 << 10;
 /// A control group, by its open folder.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlGroup {
-    /// The folder where it is mounted. Two groups with the same path are the same group.
+    /// The path of the group's folder. Two groups with the same path are the same group.
     path: PathBuf,
     folder: Arc<File>,
 }

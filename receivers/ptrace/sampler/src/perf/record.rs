@@ -235,7 +235,8 @@ pub enum MalformedRecord {
 pub struct SampleHead {
     /// The process id.
     pub process: u32,
-    /// When the thread left its processor, in nanoseconds of CLOCK_MONOTONIC; `None` if a clock caused the sample.
+    /// When the thread left its processor, in nanoseconds of CLOCK_MONOTONIC; `None` if the sample was not taken at a
+    /// switch.
     pub switched_nano: Option<u64>,
 }
 

@@ -50,7 +50,7 @@ pub(super) enum Proof {
     Proven,
     /// Yes, except for some microseconds: the thread ran only for as long as it takes to leave the kernel.
     Counted,
-    /// Nothing proves it.
+    /// Nothing proves that the data is valid.
     #[default]
     None,
 }

@@ -94,13 +94,13 @@ impl SharedInterpreters {
         !self.any
     }
 
-    /// Whether one of them keeps its frames in its own memory, and not on the native stack that comes with a sample.
+    /// Whether an interpreter keeps its frames in its own memory, and not on the native stack that comes with a sample.
     pub(super) fn has_frames_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// Whether one of them has its frames on the native stack. Such an interpreter moves the names of its functions in
-    /// memory.
+    /// Whether an interpreter has its frames on the native stack. Such an interpreter moves the names of its functions
+    /// in memory.
     pub(super) fn has_native_frames(&self) -> bool {
         self.lock().instances.iter().any(|(_, instance)| instance.is_native())
     }

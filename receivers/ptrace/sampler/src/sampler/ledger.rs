@@ -81,7 +81,8 @@ pub(super) enum Basis {
         /// it: the kernel counts this only when the wait ends.
         preempted_nano: u64,
     },
-    /// The records of its switches. Each wait is added with its length; the thread ran for the rest of the time.
+    /// The records of the thread's switches. Each wait is added with its length; the thread ran for the rest of the
+    /// time.
     Records {
         /// When the thread started, if that was within the settled time.
         began: Option<Instant>,

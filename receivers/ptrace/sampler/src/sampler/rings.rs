@@ -351,7 +351,7 @@ pub(super) struct ReadProcess {
 pub(super) struct ReadThread {
     pub(super) process: Arc<ReadProcess>,
     pub(super) key: ThreadKey,
-    /// Its events by processor. Their counts show whether the thread has run.
+    /// The thread's events by processor. Their counts show whether the thread has run.
     pub(super) events: Vec<(u32, Arc<OwnedFd>)>,
     /// Whether a recent stack was longer than its copy, so that the rest of the stack is read from memory.
     pub(super) goes_on: bool,

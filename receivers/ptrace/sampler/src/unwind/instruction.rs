@@ -20,7 +20,7 @@ const OTHERS: u16 = !(1 << RSP | 1 << RBP);
 /// A memory operand as encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryOperand {
-    /// The base register; `None` for addresses without one, or of other kinds.
+    /// The base register; `None` if the address has no base register, or cannot be evaluated.
     pub(super) base: Option<u8>,
     /// The displacement.
     pub(super) distance: i32,

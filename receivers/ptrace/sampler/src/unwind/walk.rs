@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks to the end.
+    /// Walks from frame to frame until the stack ends or cannot be unwound further.
     pub(super) fn run(mut self, frames: &mut Vec<Frame>) -> Outcome {
         let mut outcome = Outcome { trust: Trust::Truncated, ..Outcome::default() };
         match self.walk(frames, &mut outcome) {

@@ -31,7 +31,7 @@ pub(crate) struct ObservedSample {
     pub(crate) sample: Sample,
     /// The trace context of the thread.
     pub(crate) context: Option<Context>,
-    /// Whether one of its frames is an explanation and not a place in code.
+    /// Whether one of the sample's frames is an explanation and not a place in code.
     pub(crate) is_explained: bool,
 }
 

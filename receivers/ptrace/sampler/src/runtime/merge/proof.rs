@@ -160,7 +160,7 @@ struct Search<'a, 'b> {
 
 /// A native call of the evaluation function.
 struct Call {
-    /// The function that it executed.
+    /// The function that the call executed.
     executed: Option<Executed>,
     /// If the call is between two functions: the frames that may continue next.
     frames: Vec<u64>,

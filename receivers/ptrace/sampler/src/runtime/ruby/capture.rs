@@ -224,7 +224,8 @@ impl ContextBuffers {
         let marks: Vec<u64> = self.marks.iter().filter(|mark| is_call(mark)).map(|mark| mark.address).collect();
         let ended = self.ended.min(captured.segments.len());
         let segments = &mut captured.segments[..ended];
-        // The innermost call may be just beginning, so both are paired from the outermost one on.
+        // The innermost call may be just beginning, without a tag or without frames, so calls and tags are paired from
+        // the outermost one on.
         let (skipped, missing) = if self.all_marks && !captured.cut {
             (marks.len().saturating_sub(segments.len()), segments.len().saturating_sub(marks.len()))
         } else {
