@@ -249,7 +249,7 @@ pub enum Detached {
     Exited,
     /// The process executed another program: it is attached again, with another number.
     Executed,
-    /// The owner asked for it.
+    /// The owner requested it.
     Asked,
     /// Sampling the process failed, for the reason in a [`Problem`] that was sent before.
     Failed,

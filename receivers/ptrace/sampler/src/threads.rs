@@ -100,6 +100,10 @@ impl ThreadFiles {
     }
 
     /// Reads the thread's schedstat; all 0 on a kernel without schedstat.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_end`].
     pub(crate) fn schedstat(&mut self, task: BorrowedFd<'_>) -> io::Result<SchedStat> {
         if !self.has_schedstat {
             return Ok(SchedStat::default());
@@ -118,12 +122,20 @@ impl ThreadFiles {
     }
 
     /// Reads what the thread is doing.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_end`].
     pub(crate) fn activity(&mut self, task: BorrowedFd<'_>) -> io::Result<Activity> {
         let id = self.id;
         self.syscall.with(task, || format!("{id}/syscall"), read_syscall)
     }
 
     /// Reads how much CPU time the thread has used, in its own code and in the kernel.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_end`].
     pub(crate) fn processor_ticks(&mut self, task: BorrowedFd<'_>) -> io::Result<ProcessorTicks> {
         let id = self.id;
         self.stat.with(task, || format!("{id}/stat"), read_processor_ticks)

@@ -24,7 +24,7 @@ pub enum ClientError {
     #[error("no answer on the control socket: {0}")]
     Io(#[from] io::Error),
     /// The answer is invalid.
-    #[error("the answer on the control socket makes no sense: {0}")]
+    #[error("the answer on the control socket is malformed: {0}")]
     Malformed(String),
 }
 

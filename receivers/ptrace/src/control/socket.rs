@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum SocketError {
     #[error("{}: another profbridge listens there: stop it, or choose another path", .0.display())]
     InUse(PathBuf),
-    #[error("{}: something that is no socket is there: remove it, or choose another path", .0.display())]
+    #[error("{}: this path is not a socket: remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },

@@ -94,7 +94,7 @@ impl Driver {
         }
         let state = match (lifecycle.is_running(), session.sampled) {
             (true, _) => "it is sampled",
-            (false, true) => "it is not sampled until it is told so",
+            (false, true) => "it is not sampled until its profiler starts",
             (false, false) => "its session is not sampled (profile_session_sample_rate)",
         };
         tracing::info!(

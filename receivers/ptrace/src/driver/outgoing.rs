@@ -54,7 +54,7 @@ impl Driver {
             }
             Err(invalid) => {
                 let lost = batches.iter().map(|batch| batch.samples.len() as u64).sum();
-                tracing::error!("{}: a batch of the sampler makes no sense: {invalid}", self.parts.id);
+                tracing::error!("{}: a batch of the sampler process is inconsistent: {invalid}", self.parts.id);
                 intake.refused(Reason::LimitExceeded, Quantities::observations(lost));
             }
         }

@@ -111,7 +111,8 @@ impl Control {
 
     /// Searches all processes for those that targets select.
     pub(super) fn find(&mut self) {
-        // Without `/proc` nothing else works either, which was reported for the first process.
+        // Without `/proc` no process can be attached either; that error was reported when the first process was
+        // attached.
         let Ok(pids) = self.scanner.scan() else { return };
         self.children.passed_over.clear();
         for pid in pids {

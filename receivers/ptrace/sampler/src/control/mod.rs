@@ -64,7 +64,7 @@ struct AttachedProcess {
     reload: upkeep::Reload,
     /// The mappings reported since the process's maps were last read.
     mapped: Vec<MappedAt>,
-    /// Mappings that the kernel reported since the maps were last read.
+    /// The number of bytes by which putting folders in front of them made the paths of functions' files longer.
     folders: usize,
     /// The context that the process publishes.
     shown: contexts::PublishedContext,

@@ -12,7 +12,7 @@ use crate::probe::parse_stat;
 /// How much of a list of children is read, in bytes: enough for a thousand.
 const LIST: u64 = 8 << 10;
 
-/// The number of a process's threads whose children are listed.
+/// The maximum number of a process's threads whose children are listed.
 const THREADS: usize = 64;
 
 /// System calls in which a process waits for a child. `timeout` waits in sigsuspend(2), since its own time limit is a

@@ -150,7 +150,7 @@ impl fmt::Display for Ending {
             Self::Killed(signal) => write!(f, "signal {signal}"),
             Self::TimedOut => f.write_str("it did not stop in time"),
             Self::Misbehaved(rule) => write!(f, "it broke the rules: {rule}"),
-            Self::Unknown => f.write_str("nobody knows why"),
+            Self::Unknown => f.write_str("its exit status is unknown"),
         }
     }
 }

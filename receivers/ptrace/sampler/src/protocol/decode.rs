@@ -116,7 +116,7 @@ fn check_resource(attributes: &[(String, AttributeValue)]) -> Result<(), Violati
 fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
     let Batch { process: _, period_nano, mode: _, threads, locations, stacks, contexts, samples } = batch;
     if *period_nano == 0 || *period_nano > MAX_WEIGHT {
-        return Err(Violation::Nonsense("a period of nothing or more than a day"));
+        return Err(Violation::Nonsense("a period of 0, or of more than a day"));
     }
     for location in &mut *locations {
         if let Location::Compiled { address, map_length } = *location {
@@ -150,7 +150,7 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
             return Err(Violation::Nonsense("samples of a thread that are not in order"));
         }
         if sample.weight_nano > MAX_WEIGHT {
-            return Err(Violation::Nonsense("a sample that stands for more than a day"));
+            return Err(Violation::Nonsense("a sample that covers more than a day"));
         }
     }
     Ok(())

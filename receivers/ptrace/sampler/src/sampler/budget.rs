@@ -46,7 +46,7 @@ impl SamplingBudget {
         }
     }
 
-    /// Restarts the current window, so that costs so far are not counted.
+    /// Restarts the current window: the cost of adding many threads at once is not the cost of sampling them.
     pub(super) fn restart(&mut self, now: Instant) {
         self.since = now;
         self.cpu = Duration::ZERO;

@@ -170,7 +170,8 @@ impl Engine<'_> {
         process.attached.status.refused_stops += 1;
         process.attached.refusals += 1;
         if tracer != 0 {
-            let message = format!("process {tracer} traces it: only blocked threads are sampled until it lets go");
+            let message =
+                format!("process {tracer} traces it: only blocked threads are sampled until that process detaches");
             self.problem(index, ProblemKind::Traced, message);
         } else if process.attached.refusals >= REFUSALS {
             let message = "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp \

@@ -12,7 +12,7 @@ pub trait StackMemory {
     }
 }
 
-/// Memory of which all reads are peeks.
+/// Memory whose reads all become peeks.
 pub(super) struct Peek<'a>(pub(super) &'a mut dyn StackMemory);
 
 impl StackMemory for Peek<'_> {

@@ -110,7 +110,7 @@ def pairs(size):
 
 
 def compiled(number, source):
-    # The first line depends on the number, so a wrong line shows a mistaken function; it repeats after 1000 numbers.
+    # A wrong line shows a mistaken function: the first line depends on the number, and repeats after 1000 numbers.
     source = "\n" * (number % 1000) + f"def thrown_{number}{source}"
     space = {}
     exec(compile(source, f"/thrown/{number}.py", "exec"), space)

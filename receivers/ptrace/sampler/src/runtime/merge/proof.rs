@@ -242,7 +242,7 @@ impl Search<'_, '_> {
 
     /// What the words of a call prove. If two registers are known to hold the next instruction and the frame, only
     /// these count, since other registers may hold older values. Otherwise all registers are checked first, and then
-    /// its stack frame.
+    /// the call's stack frame.
     fn of_words(&mut self, frame: &Frame, caller: &Frame) -> Call {
         if let Some((instruction, own)) = self.words.lookup.registers() {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();

@@ -47,7 +47,7 @@ impl Saved {
     fn layout(self) -> (usize, usize, usize, usize) {
         match self {
             Self::Builtin => (64, 32, 24, 56),
-            // glibc `sysdeps/x86_64/jmpbuf-offsets.h`: RSP is the seventh word, and the address the eighth.
+            // glibc `sysdeps/x86_64/jmpbuf-offsets.h`: the seventh word is RSP, the eighth the return address.
             Self::Library => (224, 64, 72, 216),
         }
     }

@@ -74,7 +74,7 @@ impl<'a> OneFrame<'a> {
         let words = pointer.and_then(|pointer| Words::read(pointer, memory));
         let is_leaf = index == 0;
         let lookup = frame.lookup(index);
-        // A function may call a built-in function that sets up its frame.
+        // A function may begin with a call of a built-in function that sets up the function's frame.
         let called = frames.first().filter(|_| index <= 1).and_then(|leaf| leaf.registers.get(CALLED));
         // A built-in function without a frame was called by the function to which this frame belongs.
         let top = if is_leaf { TOP.map(|at| memory.read_u64(frame.sp.wrapping_add(at)).unwrap_or(0)) } else { [0; 4] };
