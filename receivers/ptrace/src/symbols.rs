@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// The kernel's symbols are shared by all processes.
 static KERNEL: Mutex<Option<KernelSymbols>> = Mutex::new(None);
 
-/// The code behind the addresses of a mapping.
+/// What contains the code at the addresses of a mapping.
 #[derive(Debug)]
 enum SymbolOrigin {
     /// A file. It is open if it was kept and no code of it was sampled yet.

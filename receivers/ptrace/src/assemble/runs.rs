@@ -10,7 +10,7 @@ pub const CUTS: Duration = Duration::from_millis(500);
 /// Observations shorter than this are not divided: they were sampled, not extended while the thread waited.
 pub(super) const MIN_RUN: Duration = Duration::from_millis(100);
 
-/// The maximum distance between two parts of one run: each of the sampler's batches reads the clock anew.
+/// The maximum distance between two parts of one run: the sampler reads the clock again for each batch.
 pub(super) const SEAM: Duration = Duration::from_millis(1);
 
 /// The maximum number of pieces of a run: those of an hour.

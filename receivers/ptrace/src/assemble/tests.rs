@@ -234,8 +234,8 @@ proptest! {
     }
 
     /// Guarantees: a run that the sampler reported in parts is divided as if it had been reported at once, even if the
-    /// sampler's clock was read anew in between, and is as long as its parts; runs with a pause between them, and
-    /// short observations, stay apart.
+    /// sampler read the clock again in between, and is as long as its parts; runs with a pause between them, and short
+    /// observations, stay apart.
     #[test]
     fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
         let mut parts = Vec::new();

@@ -51,7 +51,7 @@ pub(super) struct KnownImage {
     object: Arc<Object>,
 }
 
-/// The kind of file behind a mapping.
+/// The kind of file that is mapped.
 #[derive(Debug, Clone)]
 enum FileKind {
     File(CachedFile),

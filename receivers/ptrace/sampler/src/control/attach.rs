@@ -49,7 +49,7 @@ impl Again {
 pub(super) enum Attempt {
     /// The process is attached.
     Attached(ProcessId),
-    /// The process cannot be attached to; the owner was told why.
+    /// The process cannot be attached to; the owner was informed of the reason.
     Refused,
     /// The process has ended.
     Gone,

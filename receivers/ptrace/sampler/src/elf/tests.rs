@@ -213,8 +213,7 @@ fn attack_segments() {
 }
 
 /// Guarantees: if the count is larger than the index, reading ends with the bytes of the index; index entries that
-/// point before, behind or out of the table, and functions outside of the image, are left out; an unordered index is
-/// sorted.
+/// point before or after the table, and functions outside of the image, are left out; an unordered index is sorted.
 #[test]
 fn attack_index() {
     let mut made = Made::new();

@@ -168,8 +168,8 @@ impl Location {
         }
     }
 
-    /// The description of a location that stands for no code; `None` for all others. Such locations have addresses that
-    /// no code can have on x86-64.
+    /// The description of a location that is not a place in code; `None` for all others. Such locations have addresses
+    /// that no code can have on x86-64.
     pub fn explanation(self) -> Option<&'static str> {
         match self {
             Self::NOT_SAMPLED => Some("[processor time not sampled]"),

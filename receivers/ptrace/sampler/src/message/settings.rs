@@ -81,7 +81,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Stops {
     /// No thread if the kernel permits perf events. Otherwise threads that have spent nearly all of their time outside
-    /// of the kernel so far: a stop rarely interrupts a system call of theirs.
+    /// of the kernel so far: a stop rarely interrupts a system call of such threads.
     #[default]
     UserBound,
     /// No thread. Without perf events only the amount of running time is known.

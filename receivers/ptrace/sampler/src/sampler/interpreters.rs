@@ -279,7 +279,7 @@ pub(super) struct NamedFrames {
     /// Whether outer interpreter frames are missing.
     pub(super) cut: bool,
     pub(super) merged: Merged,
-    /// The number of functions with a known position, of functions without one, and of frames that may stand for an
+    /// The number of functions with a known position, of functions without one, and of frames that may execute an
     /// inlined function instead.
     pub(super) positioned: u64,
     pub(super) named: u64,

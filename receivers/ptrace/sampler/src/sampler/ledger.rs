@@ -45,7 +45,7 @@ struct PendingSample {
     looks: u64,
     /// When the sample was taken: the first and the last of several examinations.
     at: (Instant, Instant),
-    /// Whether the thread has not run since it was found blocked the time before.
+    /// Whether the thread has not run since the previous time that it was found blocked.
     unchanged: bool,
 }
 

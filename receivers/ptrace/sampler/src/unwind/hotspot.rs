@@ -25,7 +25,7 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
         // slot.
         b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00",
         b"\x48\x8b\x4d\xf0\x48\x8d\x64\xcd\x00\x48\xc7\x45\xf0",
-        // The interpreter in a frame that was converted from a compiled method's.
+        // The interpreter in a frame that was converted from the frame of a compiled method.
         b"\x48\xc7\x45\xf0\x00\x00\x00\x00\x4c\x8b\x6d\xc0",
         // A compiled method that is being deoptimized pushes its address.
         b"\xe8\x00\x00\x00\x00\x48\x83\x2c\x24\x05",

@@ -90,7 +90,7 @@ fn text(version: u32) -> String {
     format!("{}.{}", version >> 16, version >> 8 & 0xff)
 }
 
-/// Reads the version behind [`PHP_VERSION`] at this address.
+/// Reads the version that follows [`PHP_VERSION`] at this address.
 fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
     let mut bytes = [0; 32];
     target.read(address, &mut bytes).then_some(())?;

@@ -32,7 +32,7 @@ pub(super) struct Pool {
 }
 
 impl Active {
-    /// Whether threads without samples share those of other threads.
+    /// Whether threads without samples share the samples of other threads.
     pub(super) fn is_pooled(&self) -> bool {
         self.threads.len() > THREADS && matches!(self.watch, Watch::Group | Watch::Machine)
     }
