@@ -236,7 +236,6 @@ type RowKey = (Option<StackId>, Option<AttributeSetId>, Option<LinkId>);
 /// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
-    /// The key of each row.
     keys: Vec<RowKey>,
     index: HashMap<RowKey, u32>,
     observations: Vec<TimedObservation>,

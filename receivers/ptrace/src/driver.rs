@@ -68,7 +68,6 @@ struct TargetState {
     ended: bool,
 }
 
-/// The driver.
 pub(crate) struct Driver {
     settings: Settings,
     parts: DriverParts,

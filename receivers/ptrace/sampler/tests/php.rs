@@ -166,7 +166,6 @@ fn phps() -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// Starts a PHP program in this folder.
 fn started(php: &Path, folder: &Path, program: &str) -> InterpreterProgram {
     let path = folder.join("program.php");
     std::fs::write(&path, program).unwrap();

@@ -56,7 +56,6 @@ impl History {
         Self { versions: [Version { since: now, space, unread: None }].into(), records: Vec::new() }
     }
 
-    /// The latest address space.
     pub(crate) fn latest(&self) -> &Arc<AddressSpace> {
         &self.versions[self.versions.len() - 1].space
     }

@@ -46,7 +46,6 @@ const WAITING_OUTPUTS: usize = 1024;
 /// How often processes are searched for and attached ones are checked.
 const UPKEEP: Duration = Duration::from_secs(1);
 
-/// An attached process.
 #[derive(Debug)]
 struct AttachedProcess {
     target: TargetId,

@@ -10,7 +10,6 @@ use nix::errno::Errno;
 /// A thread that stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StopStatus {
-    /// The thread.
     pub(crate) thread: u32,
     /// The signal that stopped the thread.
     pub(crate) signal: i32,

@@ -122,7 +122,6 @@ impl Events {
         Ok(&self.rings[index])
     }
 
-    /// Opens an event for a thread.
     fn open(&mut self, thread: u32, sampling: EventSampling) -> Result<(ThreadEvent, Answer), OpenFailure> {
         let EventSampling { first, others, from, given, wakes } = sampling;
         let (mut files, mut level, mut reasons) = (EventFiles::default(), from, Vec::new());

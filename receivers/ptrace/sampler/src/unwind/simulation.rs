@@ -148,7 +148,6 @@ impl<V: SimulatedValue> Simulation<V> {
         }
     }
 
-    /// The address of a memory operand.
     pub(super) fn address_of(&self, operand: MemoryOperand) -> Option<V> {
         Some(self.get(operand.base?)?.plus(i64::from(operand.distance)))
     }

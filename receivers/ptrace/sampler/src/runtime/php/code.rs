@@ -41,7 +41,6 @@ struct FunctionPrint {
     file_mark: Mark,
 }
 
-/// A cached function.
 #[derive(Debug)]
 struct CachedFunction {
     print: FunctionPrint,

@@ -23,7 +23,6 @@ const BYTES_EACH: usize = 1024;
 /// variables of the evaluation function.
 const SAME_CALL: u64 = 4096;
 
-/// The result of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaptureResult {
     /// The thread has frames.

@@ -5,7 +5,6 @@ use super::layout::{Dicts, PythonLayout};
 use super::text;
 use crate::runtime::target::{Target, half_at, word, word_at};
 
-/// An entry of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DictEntry {
     /// The hash of the key; 0 in tables with string keys only, which do not store hashes.

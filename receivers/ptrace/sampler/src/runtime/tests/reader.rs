@@ -65,7 +65,6 @@ impl Reader {
         })
     }
 
-    /// The thread of a recording.
     pub(in crate::runtime) fn key(recording: &Recording) -> ThreadKey {
         ThreadKey { id: recording.thread, pointer: recording.pointer }
     }
@@ -109,7 +108,6 @@ impl Reader {
         locations.into_iter().map(|location| self.text(location)).collect()
     }
 
-    /// The function of a location.
     pub(in crate::runtime) fn function(&mut self, location: Location) -> Function {
         if let Some((first, fresh)) = self.functions.take_fresh() {
             assert_eq!(first as usize, self.known.len());
@@ -202,7 +200,6 @@ pub(in crate::runtime) fn check_code_replaced_during_reads(
     }
 }
 
-/// All recordings.
 fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
     recorded(&PYTHON).chain(recorded(&PHP)).chain(recorded(&RUBY))
 }

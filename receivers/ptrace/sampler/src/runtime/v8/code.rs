@@ -234,7 +234,6 @@ struct CompiledCode {
     print: [u64; 5],
 }
 
-/// Reads a `Code` object.
 fn read_code_object(object: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
     let fields = heap.layout.code;
     let mut bytes = [0; 64];

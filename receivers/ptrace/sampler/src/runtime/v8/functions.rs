@@ -37,7 +37,6 @@ struct FunctionFields {
     numbers: [u64; 2],
 }
 
-/// The source of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FunctionSource {
     /// A script: its address, and its id, which is unique in the isolate.

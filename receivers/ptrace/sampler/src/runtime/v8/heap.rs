@@ -52,7 +52,6 @@ impl Heap<'_, '_> {
         is_object(object) && self.target.read(object.wrapping_sub(1).wrapping_add(offset), bytes)
     }
 
-    /// Reads bytes at an address.
     pub(super) fn target_read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.target.read(address, bytes)
     }

@@ -42,7 +42,6 @@ impl Active {
         }
     }
 
-    /// Counts a stop.
     pub(in crate::sampler) fn count_stop(&mut self, thread: u32, length: Duration) {
         let nano = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let status = &mut self.attached.status;
