@@ -6,7 +6,7 @@ use std::fmt;
 use profbridge_model::Quantities;
 use profbridge_model::quantities::Number;
 
-/// What a processor currently holds.
+/// The data that a processor currently holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
     /// The amount, in each unit.
@@ -16,7 +16,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// This many observations, which take this many bytes.
+    /// `observations` observations that take `bytes` bytes.
     pub const fn observations(observations: u64, bytes: u64) -> Self {
         Self { quantities: Quantities::observations(observations), bytes }
     }
@@ -27,7 +27,7 @@ impl Held {
 pub struct Balance {
     /// What the processor received.
     pub inbound: Quantities,
-    /// What a rule added.
+    /// What the processor added by a rule, such as closing samples.
     pub synthesized: Quantities,
     /// What the processor held before the call.
     pub held_before: Quantities,

@@ -29,7 +29,7 @@ impl Provider for Layer {
     }
 }
 
-/// Where a key was written, and the order in which keys first appeared.
+/// The positions at which a key was written, and the order in which keys first appeared.
 struct WrittenKey {
     order: usize,
     at: Vec<Pos>,

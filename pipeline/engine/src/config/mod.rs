@@ -10,7 +10,7 @@
 //!   [`check_references`] and [`Section::extract`] report the rest. A configuration is usable if none of them reports
 //!   an error.
 //! * Every problem has its file, line, column, the line itself, the rule, and what to do ([`Problem`]).
-//! * No secret is ever shown: values of keys that name secrets, credentials in URLs, what comes from the environment.
+//! * No secret is ever shown: no value of a key that names a secret, no credentials in URLs, no environment variable.
 //! * The component's type decides how a written value is read: where it expects text, `0123` and `1.10` stay unchanged.
 //! * The loader reads files and nothing else; the environment is passed in. Nothing here panics on any input.
 //!
