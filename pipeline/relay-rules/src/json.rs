@@ -1,4 +1,4 @@
-//! JSON, read so that a key which an object has twice is no accident that goes unnoticed.
+//! Parses JSON, and reports keys that occur twice in an object.
 
 use std::fmt;
 

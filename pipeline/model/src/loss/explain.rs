@@ -116,12 +116,12 @@ impl Loss {
     /// What happened and what to do about it, see [`Reason::explanation`].
     pub const fn explanation(&self) -> &'static str {
         match self.reason {
-            // Exporters other than Sentry's export only the views of an envelope.
+            // Exporters other than Sentry's send only the views of an envelope.
             Reason::Unroutable if self.quantities.observations == 0 => {
                 "no destination is configured for it, or nothing was read of it that the exporter could send; name a \
                  destination for its attribute, a default `dsn`, or an exporter that forwards envelopes"
             }
-            // Profiles are compared by `dedup`, spans by `transactions`.
+            // `dedup` compares profiles, `transactions` compares spans.
             Reason::Resent if self.quantities.observations == 0 => {
                 "an equal span with the same id had come before, as after a retry; nothing is missing"
             }
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::Quantities;
 
-    /// Guarantees: the report of unroutable items alone names both possible reasons, and that of resent spans does not
-    /// mention a key that applies to profiles.
+    /// Guarantees: the explanation for unroutable items alone names both possible reasons, and that for resent spans
+    /// does not mention a configuration key that applies to profiles.
     #[test]
     fn explanations_of_a_unit() {
         for (reason, quantities, text) in [
