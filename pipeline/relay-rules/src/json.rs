@@ -1,4 +1,4 @@
-//! Parses JSON, and reports keys that occur twice in an object.
+//! Parses JSON, and rejects an object that contains a key twice.
 
 use std::fmt;
 
