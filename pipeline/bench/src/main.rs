@@ -88,7 +88,7 @@ fn run(command: Command) -> Result<(), Error> {
         Command::WriteLayouts { out } => {
             std::fs::create_dir_all(&out)?;
             let mut request = plain(fixture::request());
-            // Layouts with tables per profile repeat the tables in each profile, so one resource is enough.
+            // Layouts with tables per profile repeat the tables in each profile, so only one resource is kept.
             request.resource_profiles.truncate(1);
             for (number, (layout, bytes)) in (0_u8..).zip(earlier(&request)) {
                 write(&out.join(layout), &[&[number], &bytes[..]].concat())?;

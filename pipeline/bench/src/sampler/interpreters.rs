@@ -64,8 +64,8 @@ struct Parts<'a> {
     programs: &'a Programs,
 }
 
-/// Counts the stacks, of a program that always runs interpreted code, without any unnamed frame of the evaluation
-/// function. This is a lower bound, since a stack may have several such frames.
+/// Reports the share of stacks in which every frame of the evaluation function is named, for a program that always runs
+/// interpreted code. The share is a lower bound, since a stack may have several unnamed frames.
 fn named(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Error> {
     let target = parts.programs.interpret(python, "functions.py", &["mixed"])?;
     let settings = Settings { rate_hertz: 499.0, ..Settings::default() };

@@ -119,7 +119,7 @@ impl Problems {
     }
 }
 
-/// Removes the excerpt of a problem if another problem masks the same line: only the problem about an unknown key knows
+/// Removes the excerpt of a warning if another problem masks the same line: only the problem about an unknown key knows
 /// that its value may be a secret.
 fn hide_lines_masked_elsewhere(problems: &mut [Problem]) {
     let is_masked =
