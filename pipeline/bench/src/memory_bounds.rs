@@ -88,14 +88,14 @@ const REST: Duration = Duration::from_secs(3);
 /// The number of concurrent requests of zeros, and the decompressed size of each.
 const ZEROS: (usize, usize) = (32, 30 << 20);
 
-/// Requests, and how they are sent.
+/// The requests of one measurement, and how they are sent.
 struct Load {
     name: &'static str,
-    /// Their path.
+    /// The path in the URL.
     path: &'static str,
     requests: Vec<Vec<u8>>,
     gzipped: bool,
-    /// How many are sent concurrently.
+    /// The number of requests that are sent concurrently.
     at_once: usize,
     /// The window of `dedup`.
     dedup_window: &'static str,

@@ -31,7 +31,7 @@ pub struct Balance {
     pub synthesized: Quantities,
     /// What the processor held before the call.
     pub held_before: Quantities,
-    /// What the processor put out.
+    /// The telemetry that the processor emitted.
     pub outbound: Quantities,
     /// What was lost, for any reason.
     pub dropped: Quantities,

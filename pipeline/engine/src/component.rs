@@ -30,8 +30,8 @@ use crate::via::Via;
 ///
 /// # One batch at a time
 ///
-/// A call puts out at most one batch, and absorbs at most about a megabyte. Remaining work stays inside the processor,
-/// and the engine calls again once the batch was handed on. So only one batch is in flight, however much a request or a
+/// A call emits at most one batch, and absorbs at most about a megabyte. Remaining work stays inside the processor, and
+/// the engine calls again once the batch was handed on. So only one batch is in flight, however much a request or a
 /// full processor contains, and the engine can do other work between two calls.
 ///
 /// # Threads
@@ -114,7 +114,7 @@ pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now
     }
 }
 
-/// Makes a processor put out everything it holds, for callers without a pipeline.
+/// Makes a processor emit everything that it holds, for callers without a pipeline.
 pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
     while processor.flush(now, out) {}
 }

@@ -272,7 +272,7 @@ impl Processor for Holder {
     }
 }
 
-/// Splits a batch: each call puts out one observation as a separate batch.
+/// Splits a batch: each call emits one observation as a separate batch.
 #[derive(Default)]
 pub(crate) struct Splitter {
     left: u64,

@@ -59,7 +59,7 @@ pub struct Description {
     /// The kinds that the component processes. An exporter gets everything that its pipeline carries and counts what it
     /// cannot send; a processor passes other kinds through. Empty for receivers.
     pub takes: &'static [TelemetryKind],
-    /// The kinds that the component puts out. Empty for exporters.
+    /// The kinds that the component emits. Empty for exporters.
     pub emits: &'static [TelemetryKind],
     /// The types of processors that must come before this one if a pipeline has both, because one would otherwise undo
     /// the work of the other.

@@ -242,7 +242,7 @@ mod tests {
         assert!(!meet(&[host], &[host]));
     }
 
-    /// Guarantees: when claims are merged, the first source wins for attributes that both have.
+    /// Guarantees: when claims are merged, the first source takes precedence for attributes that both have.
     #[test]
     fn sides_are_joined() {
         let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));

@@ -56,7 +56,7 @@ impl Stats {
 /// A sink that listens on its own thread until it is dropped.
 pub(crate) struct Sink {
     pub(crate) runtime: Runtime,
-    /// Its address.
+    /// The sink's address.
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }

@@ -97,9 +97,9 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) process: Running,
-    /// Its address for OTLP over gRPC.
+    /// The target's address for OTLP over gRPC.
     pub(crate) grpc: SocketAddr,
-    /// Its address for OTLP over HTTP, which the control does not support.
+    /// The target's address for OTLP over HTTP, which the control does not support.
     pub(crate) http: Option<SocketAddr>,
 }
 

@@ -4,7 +4,7 @@
 //! sources --yaml--> trees with positions --figment--> one tree --> Config --Section::extract--> settings
 //! ```
 //!
-//! Laws that hold here:
+//! Invariants:
 //!
 //! * Every problem is reported, not only the first one: [`load`] stops only if there is no tree to check;
 //!   [`check_references`] and [`Section::extract`] report the rest. A configuration is usable if none of them reports
@@ -77,8 +77,8 @@ pub use secret::Secret;
 pub use section::Section;
 pub use source::Source;
 
-/// Reads and merges `sources`. Later ones win: maps are merged, everything else is replaced. `env` looks up environment
-/// variables; a program passes `&|name| std::env::var(name).ok()`.
+/// Reads and merges `sources`. Later ones take precedence: maps are merged, everything else is replaced. `env` looks up
+/// environment variables; a program passes `&|name| std::env::var(name).ok()`.
 ///
 /// # Errors
 ///

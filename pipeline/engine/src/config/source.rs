@@ -21,7 +21,7 @@ pub enum Source {
     File(PathBuf),
     /// YAML in memory, such as built-in defaults.
     Text {
-        /// Its name in problems.
+        /// The source's name in problems.
         name: String,
         /// The YAML.
         text: String,

@@ -19,7 +19,7 @@ use crate::telemetry::Edge;
 /// The processors of a pipeline, in order.
 pub(crate) struct Chain {
     stages: Vec<Stage>,
-    /// Batches that one processor has put out and the next has not received yet, in order.
+    /// Batches that one processor has emitted and the next has not received yet, in order.
     between: VecDeque<QueuedBatch>,
     /// The reports about data that sampling removed, until [`Chain::take_sampled_out`].
     sampled_out: Vec<SampledOut>,

@@ -131,7 +131,7 @@ impl Worker {
         let mut stopping = false;
         loop {
             // Does one step before the next arrival, so that a flood of arrivals cannot keep windows open; only one, so
-            // that senders get answers while much data is put out.
+            // that senders get answers while much data is emitted.
             let now = self.context.clock.now();
             let step = self.next_step(now);
             let goes_on = step.is_some() && self.have_room();

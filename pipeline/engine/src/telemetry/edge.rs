@@ -31,7 +31,8 @@ impl ComponentKind {
     }
 }
 
-/// Counts what a component received, put out, added, lost and holds. Cheap to clone; clones share the counters.
+/// Counts the quantities that a component received, emitted, added, lost and holds. Cheap to clone; clones share the
+/// counters.
 #[derive(Debug, Clone)]
 pub struct Edge {
     counters: Arc<EdgeCounters>,

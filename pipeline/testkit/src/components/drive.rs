@@ -29,7 +29,7 @@ pub fn advance(processor: &mut impl Processor, now: Now) -> Outbox {
     out
 }
 
-/// Lets a processor put out all held data, as at the end.
+/// Makes a processor emit all held data, as at the shutdown.
 pub fn flush(processor: &mut impl Processor, now: Now) -> Outbox {
     let mut out = Outbox::default();
     flush_all(processor, now, &mut out);
@@ -41,7 +41,7 @@ pub fn note(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
-/// The profiles that were put out, in order, including those in envelopes.
+/// The profiles that were emitted, in order, including those in envelopes.
 pub fn sent_profiles(out: &Outbox) -> Vec<Profiles> {
     out.telemetry.iter().flat_map(Telemetry::profiles).cloned().collect()
 }

@@ -126,7 +126,7 @@ async fn batches_wait_in_the_processors() {
     assert_eq!(context.budget.used(), 0);
 }
 
-/// Guarantees: while much data is put out, senders get answers in between.
+/// Guarantees: while much data is emitted, senders get answers in between.
 #[tokio::test(start_paused = true)]
 async fn senders_are_answered_during_output() {
     let context = paused();
@@ -144,8 +144,8 @@ async fn senders_are_answered_during_output() {
     assert!(sink.seen().len() < 50, "{}", sink.seen().len());
 }
 
-/// Guarantees: a pipeline ends by the shutdown's deadline, however much is left to put out; the rest counts as lost to
-/// the shutdown, including a request that is being absorbed.
+/// Guarantees: a pipeline ends by the shutdown's deadline, however much data is held; the rest counts as lost to the
+/// shutdown, including a request that is being absorbed.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_flush() {
     let context = paused();
@@ -238,7 +238,7 @@ async fn batch_in_handover_is_not_lost() {
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 19);
 }
 
-/// Holds a batch, and puts it out together with the next one.
+/// Holds a batch, and emits it together with the next one.
 #[derive(Default)]
 struct Pairs {
     held: u64,
@@ -257,7 +257,7 @@ impl Processor for Pairs {
     }
 }
 
-/// Guarantees: if a processor puts out held data together with an arrival, the held data is charged while the next
+/// Guarantees: if a processor emits held data together with an arrival, the held data is charged while the next
 /// processor absorbs it, in addition to the arrival's own memory.
 #[tokio::test(start_paused = true)]
 async fn flushed_batch_is_charged() {
