@@ -27,11 +27,12 @@ use tokio::sync::mpsc;
 use cache::{Cache, Cached};
 use server::DebuginfodServer;
 
-/// How many files may wait for download. The caller has to repeat further requests later.
+/// The maximum number of files that wait for download. The caller has to repeat further requests later.
 const MAX_WAITING: usize = 1024;
-/// How many files' states are remembered. At this number, all are forgotten except those being downloaded.
+/// The maximum number of files whose state is stored. At this number, all states are dropped except those of files that
+/// are being downloaded.
 const MAX_KNOWN: usize = 65_536;
-/// How long after a failure the same file is not tried again.
+/// The time after a failure in which the same file is not requested again.
 const RETRY: Duration = Duration::from_secs(600);
 
 /// The configuration of debuginfod. Every key is optional.

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::hex;
 
-/// How long a server is not contacted after a failure.
+/// The time after a failure in which a server is not contacted.
 const DOWN: Duration = Duration::from_secs(60);
 
 /// A server.

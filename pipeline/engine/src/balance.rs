@@ -40,7 +40,7 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// How much is unaccounted for in each unit; zero everywhere if the law holds.
+    /// The unaccounted quantity of each unit; all are zero if every item is accounted for.
     pub fn unaccounted(&self) -> Quantities {
         let before = self.inbound + self.synthesized + self.held_before;
         before.abs_diff(self.outbound + self.dropped + self.held_after)

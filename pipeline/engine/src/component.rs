@@ -188,7 +188,7 @@ pub fn add_note(notes: &mut Vec<(&'static str, u64)>, name: &'static str, count:
 pub struct Request<M> {
     /// The body, ready to send.
     pub body: Bytes,
-    /// How much telemetry the body contains, for the counters.
+    /// The quantities of telemetry in the body, for the counters.
     pub quantities: Quantities,
     /// The number of samples in OTLP's sense (`Sample` messages), as the Collector counts them.
     pub samples: u64,

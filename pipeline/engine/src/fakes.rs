@@ -56,7 +56,7 @@ pub(crate) struct ExporterCalls {
     pub(crate) otherwise: Mutex<Reply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
     pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
-    /// How many requests it writes to disk at the end.
+    /// The number of requests that the exporter writes to disk at the end.
     pub(crate) keeps: Mutex<usize>,
     /// Each report of sampled-out spans, with the number of batches prepared before it.
     pub(crate) sampled_out: Mutex<Vec<(SampledOutCounts, u64)>>,

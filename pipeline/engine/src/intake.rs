@@ -38,7 +38,7 @@ const OVERFLOW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Counts observations whose times are more than a day from their arrival, or before 2000.
 const TIME_SKEW: &str = "time_skew";
 
-/// Maximum number of senders that are warned; no further ones are.
+/// The maximum number of senders that get a warning; others get none.
 const MAX_WARNED: usize = 1024;
 
 /// The entrance to one pipeline.

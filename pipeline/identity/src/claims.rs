@@ -32,7 +32,7 @@ const KEYS: [&str; 7] = [
     "k8s.container.name",
 ];
 
-/// How many of [`KEYS`] name a process together with its pid.
+/// The number of [`KEYS`] that identify a process together with its pid.
 const WITH_PID: usize = 4;
 
 /// Indices in [`KEYS`] of attributes whose presence indicates that the process may have its own PID namespace and host

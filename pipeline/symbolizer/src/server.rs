@@ -23,7 +23,7 @@ pub enum Requested {
     Here(File),
     /// The file may be on its way.
     Coming {
-        /// How long ago it was requested.
+        /// The time since the file was requested.
         since: Duration,
         /// Time since the last data of any file arrived.
         idle: Duration,

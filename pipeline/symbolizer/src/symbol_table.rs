@@ -186,7 +186,7 @@ impl SymbolTableBuilder {
             let end = if candidate.size > 0 {
                 candidate.start.saturating_add(candidate.size)
             } else if ranges.covers(candidate.start) {
-                // A label inside of a function.
+                // The symbol is a label inside of a function, not a function.
                 continue;
             } else {
                 candidates.get(position + 1).map_or(u64::MAX, |next| next.start)

@@ -14,7 +14,7 @@ use prost::Message;
 /// The maximum number of violations reported.
 const MOST: usize = 100;
 
-/// Panics with all rules that a request breaks.
+/// Checks a request, and panics with all rules that it breaks.
 ///
 /// # Panics
 ///

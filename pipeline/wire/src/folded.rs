@@ -227,7 +227,7 @@ impl Folded {
         self.measure.as_ref()?.as_ref()
     }
 
-    /// The types that were not added.
+    /// The types of profiles that were not added.
     pub fn not_shown(&self) -> &NotShown {
         &self.not_shown
     }

@@ -21,7 +21,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// If a process id was not observed for this many nanoseconds, it may belong to another process.
 const SAME_PROCESS: u64 = 600_000_000_000;
 
-/// The maximum number of stored peers, and of stored process traits; about 6 MiB in all. Some are dropped above it.
+/// The maximum number of stored peers, and of stored process traits; about 6 MiB in all. Above it, some are dropped.
 const MAX_PEERS: usize = 4096;
 const MAX_TRAITS: usize = 32_768;
 

@@ -8,7 +8,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 use super::no_proxy::NoProxy;
 
-/// The proxies of an environment, as a value that a test or an embedder can supply.
+/// The proxies that environment variables configure, as a value that a test or an embedder can supply.
 #[derive(Clone)]
 pub struct Proxies {
     chosen: Option<Arc<(Matcher, NoProxy)>>,

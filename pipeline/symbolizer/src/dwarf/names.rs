@@ -85,7 +85,7 @@ impl<'a> FunctionNames<'a> {
         Ok(unit)
     }
 
-    /// Starts with an open unit of the file itself.
+    /// An instance with one open unit of the file itself (not of its supplementary file).
     pub(super) fn with_unit(offset: usize, unit: SharedUnit<'a>) -> Self {
         let mut names = Self::default();
         names.units.insert((false, offset), unit);

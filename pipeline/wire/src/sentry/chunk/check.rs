@@ -13,7 +13,7 @@ pub(super) enum ChunkRule {
     Empty,
     /// Each thread needs two samples with frames, otherwise all its samples are dropped.
     TooFewSamples,
-    /// The first and the last sample may be 66 s apart.
+    /// The first and the last sample may be at most 66 s apart.
     TooLong,
     /// A sample's stack must exist.
     StackIndex,
