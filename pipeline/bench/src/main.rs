@@ -32,7 +32,7 @@ mod traces;
 /// Any error: the harness only reports it to its user.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The figures of profbridge.
+/// Measures the performance of profbridge.
 #[derive(Parser)]
 #[command(name = "profbridge-bench")]
 struct Arguments {

@@ -25,17 +25,17 @@ impl Held {
 /// The terms of the conservation law for one call of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
-    /// What the processor received.
+    /// The quantities that the processor received.
     pub inbound: Quantities,
-    /// What the processor added by a rule, such as closing samples.
+    /// The quantities that the processor added by a rule, such as closing samples.
     pub synthesized: Quantities,
-    /// What the processor held before the call.
+    /// The quantities that the processor held before the call.
     pub held_before: Quantities,
-    /// The telemetry that the processor emitted.
+    /// The quantities that the processor emitted.
     pub outbound: Quantities,
-    /// What was lost, for any reason.
+    /// The quantities that were lost, for any reason.
     pub dropped: Quantities,
-    /// What the processor holds after the call.
+    /// The quantities that the processor holds after the call.
     pub held_after: Quantities,
 }
 

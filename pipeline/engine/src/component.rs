@@ -78,14 +78,14 @@ pub trait Processor: Send {
     /// Does part of the work that is due at `now`. May also be called when nothing is due.
     fn advance(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// Called when memory is short. Puts out part of the held data: over all calls, as much as makes sense. Returns
+    /// Called when memory is short. Emits part of the held data: over all calls, as much as makes sense. Returns
     /// whether to call again.
     fn on_memory_pressure(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
 
-    /// Called when the pipeline ends. Puts out part of the held data. Returns whether to call again. After `false`
-    /// nothing is held and nothing is due.
+    /// Called when the pipeline ends. Emits part of the held data. Returns whether to call again. After `false` nothing
+    /// is held and nothing is due.
     fn flush(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
@@ -192,7 +192,7 @@ pub struct Request<M> {
     pub quantities: Quantities,
     /// The number of samples in OTLP's sense (`Sample` messages), as the Collector counts them.
     pub samples: u64,
-    /// What the exporter needs to send the body.
+    /// The data that the exporter needs to send the body.
     pub meta: M,
 }
 
@@ -214,7 +214,7 @@ impl<M> Request<M> {
 pub struct Prepared<M> {
     /// The requests, in order.
     pub requests: Vec<Request<M>>,
-    /// What could not be turned into a request.
+    /// The data that could not be converted to a request.
     pub losses: Losses,
     /// The quantities that the exporter added by a rule, such as closing samples.
     pub synthesized: Quantities,

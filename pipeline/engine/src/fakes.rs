@@ -213,7 +213,7 @@ impl Holder {
         Self { held: Vec::new(), since: 0, window, bytes_each: 1000, panics_at: None, forgets: false }
     }
 
-    /// Puts out the oldest batch. Returns whether it holds another one.
+    /// Emits the oldest batch. Returns whether it holds another one.
     fn send_held(&mut self, out: &mut Outbox) -> bool {
         if !self.held.is_empty() {
             out.send(self.held.remove(0));
