@@ -55,7 +55,7 @@ impl EnvelopeFolder {
     pub(crate) fn write(&mut self, name: &str, body: &[u8], now: SystemTime) -> io::Result<()> {
         match self.put(name, body) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(folder = %self.path.display(), "the folder was removed and is made again");
+                tracing::warn!(folder = %self.path.display(), "the folder was removed and is created again");
                 make_folder(&self.path)?;
                 // The folder was removed with all its files.
                 (self.files, self.ages, self.bytes) = (HashMap::new(), BTreeSet::new(), 0);

@@ -109,7 +109,7 @@ impl MessageFile {
                 Framing::Length | Framing::None => end_of_last_frame(&mut file, length)? == length,
             };
             if !whole {
-                tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is begun");
+                tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is started");
                 self.set_aside(now)?;
                 file = self.opened()?;
             }

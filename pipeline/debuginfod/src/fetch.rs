@@ -89,16 +89,16 @@ impl Fetcher {
             self.known.touch();
             match self.download(client, server, build_id).await {
                 Ok(bytes) => {
-                    tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was brought");
+                    tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was downloaded");
                     return self.known.settle(build_id, true);
                 }
                 Err(FetchError::Missing) => continue,
                 Err(FetchError::File(why)) => {
-                    tracing::warn!(build_id = hex(build_id), %server, "a debug file is not brought: {why}");
+                    tracing::warn!(build_id = hex(build_id), %server, "a debug file could not be downloaded: {why}");
                 }
                 Err(FetchError::DebuginfodServer(why)) => {
                     server.fail();
-                    tracing::warn!(%server, "debug files of this server are missing for now: {why}");
+                    tracing::warn!(%server, "this server is not used for a while: {why}");
                 }
             }
             everybody_answered = false;

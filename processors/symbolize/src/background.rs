@@ -272,7 +272,7 @@ impl FileWorker {
             None => return None,
         };
         let located = matches!(object.source, ObjectSource::File(_));
-        tracing::debug!(file = %file.filename, path = %object.path, located, "a file is looked into for names");
+        tracing::debug!(file = %file.filename, path = %object.path, located, "names are read from a file");
         Some((self.symbolizer.object(object), parts))
     }
 }

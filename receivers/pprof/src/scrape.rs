@@ -88,7 +88,7 @@ impl Scraper {
                     tracing::warn!("{id}: no profile of {name} ({}): {why}", self.target.host);
                 }
                 Some(StatusChange::Works(failed)) => {
-                    tracing::info!("{id}: profiles of {name} can be had again, {failed} could not");
+                    tracing::info!("{id}: {name} can be scraped again, after {failed} failures");
                 }
             }
         }

@@ -198,7 +198,7 @@ impl<E: Exporter> Core<E> {
         if (rejected > 0 || !message.is_empty())
             && let Some(more) = self.warnings.pass()
         {
-            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination remarks: {message}");
+            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination warns: {message}");
         }
     }
 

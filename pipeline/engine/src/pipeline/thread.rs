@@ -288,7 +288,7 @@ impl Worker {
                         observations = lost.observations,
                         spans = lost.any(Unit::Spans),
                         items = lost.any(Unit::Items),
-                        "the shutdown's deadline has passed: what was held is lost"
+                        "the shutdown's deadline has passed: held data is lost"
                     );
                 }
                 return;

@@ -166,7 +166,7 @@ impl RunningPlan {
         self.last_call.trigger();
         for receiver in self.receivers.iter_mut().filter(|receiver| !receiver.task.is_finished()) {
             if timeout_at(deadlines.receivers, &mut receiver.task).await.is_err() {
-                tracing::warn!(receiver = receiver.telemetry.id(), "requests were still under way and are cut");
+                tracing::warn!(receiver = receiver.telemetry.id(), "requests are aborted at the deadline");
                 receiver.task.abort();
             }
         }

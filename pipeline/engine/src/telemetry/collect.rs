@@ -78,7 +78,7 @@ const COUNTERS: [PerUnit; 5] = [
     },
     PerUnit {
         name: "profbridge_unaccounted_{unit}_total",
-        help: "a component lost without a word",
+        help: "a component lost without counting them",
         is_gauge: false,
         of: holds,
         read: Read::One(|totals| totals.unaccounted),

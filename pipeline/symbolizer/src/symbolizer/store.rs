@@ -513,7 +513,7 @@ fn read_perf_map(
     Counting::add(&counting.perf_map_lines_malformed, map.malformed_lines - malformed);
     if map.full && !full {
         Counting::add(&counting.too_large, 1);
-        tracing::warn!("perf map is larger than allowed; what was appended last has no names");
+        tracing::warn!("perf map is larger than allowed; its last entries are ignored");
     }
     Ok(())
 }
