@@ -29,7 +29,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone)]
 pub struct Via {
     own: u64,
-    /// In order of arrival, the latest one last.
+    /// The ids in order of arrival, the latest one last.
     passed: Arc<Mutex<Vec<Passed>>>,
 }
 

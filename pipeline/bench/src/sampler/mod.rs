@@ -1,4 +1,4 @@
-//! Measures the sampler: its cost compared with other profilers, and whether interpreted functions are right.
+//! Measures the sampler: its cost compared with other profilers, and whether interpreted functions are named correctly.
 //!
 //! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`). The sampler runs as
 //! in production: a separate process, whose owner is this program. Every figure that depends on the machine is compared
