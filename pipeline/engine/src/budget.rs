@@ -117,7 +117,7 @@ impl Budget {
         self.used() > self.shared.limit
     }
 
-    /// Returns freed memory to the system if it is at least [`RETURN_WHEN_IDLE`] bytes or a quarter of the limit. Call
+    /// Returns freed memory to the system if it is at least `RETURN_WHEN_IDLE` bytes or a quarter of the limit. Call
     /// it when the process has been idle for a while, when a large request has ended, and under memory pressure; at
     /// other times free memory is soon reused.
     pub(crate) fn give_back_freed(&self) {

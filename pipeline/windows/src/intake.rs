@@ -199,7 +199,7 @@ impl<K: WindowKey> Intake<K> {
         Ok(observations)
     }
 
-    /// Checks the dictionary's size after every [`SIZE_CHECK_INTERVAL`] pieces.
+    /// Checks the dictionary's size after every `SIZE_CHECK_INTERVAL` pieces.
     fn check_dictionary_size(&mut self, store: &mut Store<K>, slot: u32) {
         self.until_size_check -= 1;
         if self.until_size_check > 0 {
