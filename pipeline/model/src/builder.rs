@@ -206,7 +206,7 @@ impl Builder {
         self.scratch.clear();
         values.iter().for_each(|&value| varint::put(&mut self.scratch, value as u64));
         let values = self.put_scratch();
-        self.assembly.row(SampleIds { stack, attributes, link }, timestamps, values);
+        self.assembly.row(SampleIds::new(stack, attributes, link), timestamps, values);
     }
 
     fn put_scratch(&mut self) -> ByteRange {

@@ -166,14 +166,8 @@ impl SampleLog {
 
     /// Adds a sample: packed little-endian timestamps and packed varints. A sample with timestamps has as many values
     /// or none; one without timestamps has only values. A sample may be pushed in pieces.
-    pub fn push(
-        &mut self,
-        series: u32,
-        SampleIds { stack, attributes, link }: SampleIds,
-        timestamps: &[u8],
-        values: &[u8],
-    ) {
-        self.log.push(RecordHead { series, stack, attributes, link }, timestamps, values);
+    pub fn push(&mut self, series: u32, ids: SampleIds, timestamps: &[u8], values: &[u8]) {
+        self.log.push(RecordHead { series, ids }, timestamps, values);
         self.observations += (timestamps.len() as u64 / 8).max(1);
     }
 

@@ -1,5 +1,5 @@
-//! Announces a root span to profbridge, works, and ends it: the target is profiled meanwhile, where its
-//! `profile_lifecycle` is `trace`.
+//! Announces a root span to profbridge, does some work, and ends the span. A target with `profile_lifecycle: trace` is
+//! profiled meanwhile.
 //!
 //!     cargo run -p profbridge-receiver-ptrace --example announce -- [SOCKET]
 
@@ -17,7 +17,7 @@ use profbridge_receiver_ptrace::control::protocol::{ControlRequest, ControlRespo
 fn main() -> Result<(), ClientError> {
     let path = std::env::args_os().nth(1).map(Into::into);
     let path = path.unwrap_or_else(profbridge_receiver_ptrace::control::default_path);
-    // The ids are those of the program's own tracing; these are the ones of Sentry's documentation.
+    // A real program passes the ids of its own tracing; these are the ids in Sentry's documentation.
     let answer = in_root_span(&path, "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1", || {
         let end = Instant::now() + Duration::from_secs(2);
         while Instant::now() < end {
@@ -28,8 +28,8 @@ fn main() -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Does `work` while a root span is open. Returns what profbridge said to its start. The connection is the span's
-/// owner: should the program die in between, the span ends.
+/// Does `work` while a root span is open, and returns profbridge's answer to the start of the span. The connection owns
+/// the span: if the program dies meanwhile, the span ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn in_root_span(
     path: &Path,
@@ -52,7 +52,7 @@ fn tell(answer: &ControlResponse) {
         (None, Some(message)) => message.clone(),
         (None, None) => format!("{} profilers started", answer.changed),
     };
-    // Nobody has to read it.
+    // An error is ignored: the standard error stream may be closed.
     writeln!(std::io::stderr(), "{text}").ok();
 }
 

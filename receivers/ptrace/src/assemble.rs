@@ -46,7 +46,7 @@ pub struct Attribute {
     pub value: ResourceValue,
 }
 
-/// The value of an attribute of a resource.
+/// The value of a resource attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceValue {
     /// A string.
@@ -57,7 +57,7 @@ pub enum ResourceValue {
     List(Vec<String>),
 }
 
-/// Begins a resource with these attributes.
+/// Begins a resource with these attributes in `builder`.
 pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
     let lists = attributes.iter().map(|attribute| match &attribute.value {
         ResourceValue::List(texts) => texts.iter().map(|text| Any::Str(text)).collect(),
@@ -75,7 +75,7 @@ pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
     builder.resource(&all.collect::<Vec<_>>());
 }
 
-/// Names for locations of one process.
+/// Looks up the names of locations of one process.
 pub trait SymbolNames {
     /// The functions at a location in code, innermost first; `None` if no name is known.
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
@@ -88,7 +88,7 @@ fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     Some(Arc::new(Symbols::from(vec![frame])))
 }
 
-/// Knows no names of code.
+/// Finds no names of code.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Nameless;
 
@@ -98,18 +98,18 @@ impl SymbolNames for Nameless {
     }
 }
 
-/// A process as profiles describe it.
+/// A process, with the data that its profiles need.
 #[derive(Clone, Copy)]
 pub struct AssembledProcess<'a> {
-    /// The attributes of its resource.
+    /// The attributes of the process's resource.
     pub resource: &'a [Attribute],
-    /// Its mappings, by [`message::Mapping::index`].
+    /// The process's mappings, by [`message::Mapping::index`].
     pub mappings: &'a [Mapping],
-    /// The functions of its interpreters, by their numbers ([`message::Event::Functions`]).
+    /// The functions of the process's interpreters, by their numbers ([`message::Event::Functions`]).
     pub functions: &'a [message::Function],
-    /// The keys of attributes of its threads ([`message::Target::thread_attributes`]).
+    /// The keys of the attributes of the process's threads ([`message::Target::thread_attributes`]).
     pub thread_attributes: &'a [String],
-    /// The names of its locations.
+    /// Looks up the names of the process's locations.
     pub names: &'a dyn SymbolNames,
 }
 
@@ -119,7 +119,7 @@ pub struct Assembler {
     builder: Builder,
     malformed: u64,
     excessive: u64,
-    /// The number of pieces into which runs were divided, beyond the first of each.
+    /// The number of additional pieces into which runs were divided: a run in three pieces counts as two.
     pieces: u64,
 }
 
@@ -128,9 +128,9 @@ pub struct Assembler {
 pub struct Assembled {
     /// The batch.
     pub profiles: Profiles,
-    /// How many observations are left out because they refer to entries or times that do not exist.
+    /// How many observations were left out because they refer to entries or times that do not exist.
     pub malformed: u64,
-    /// How many runs were cut, because all runs together had too many pieces.
+    /// How many runs were cut because all runs together had too many pieces.
     pub excessive: u64,
 }
 
@@ -220,8 +220,9 @@ impl Assembler {
 /// No sample is later than this: the year 2262, where signed 64-bit nanoseconds end.
 const LAST_MOMENT: u64 = i64::MAX as u64;
 
-/// How many pieces all runs of a batch may have, beyond the first of each: 56 MiB at 28 bytes. A compromised sampler
-/// could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
+/// How many pieces all runs of a batch together may have, not counting the first of each run: 56 MiB at 28 bytes. A
+/// compromised sampler could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8
+/// million.
 const MAX_ALL_PIECES: u64 = 2 << 20;
 
 fn signed(value: u64) -> i64 {
@@ -235,7 +236,6 @@ type RowKey = (Option<StackId>, Option<AttributeSetId>, Option<LinkId>);
 /// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
-    /// The key of each row.
     keys: Vec<RowKey>,
     index: HashMap<RowKey, u32>,
     observations: Vec<TimedObservation>,
@@ -260,7 +260,7 @@ impl Rows {
             .map(|Stack { trust, locations: indices }| {
                 let ids: Option<Vec<_>> = indices.iter().map(|&at| locations.get(at as usize).copied()).collect();
                 ids.map(|mut ids| {
-                    // Several hidden kernel functions in a row are shown as one: their number has no meaning.
+                    // A row of hidden kernel functions is shown as one frame: their number has no meaning.
                     ids.dedup_by(|id, before| id == before && id.is_some() && *id == interned.nameless_kernel);
                     (builder.stack(&ids), *trust)
                 })
@@ -301,7 +301,7 @@ impl Rows {
 }
 
 /// The state of a thread during a sample. In wall mode it is either running or waiting; in cpu mode it was running,
-/// even if it was found blocked afterwards, and the profile's type expresses that.
+/// even if it was blocked when the sample was taken, and the type of the profile expresses that.
 fn state_of(mode: Mode, blocked: bool) -> Option<ThreadState> {
     match mode {
         Mode::Cpu => None,

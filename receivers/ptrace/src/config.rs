@@ -72,7 +72,7 @@ pub struct ServiceNames {
     pub release: Option<String>,
 }
 
-/// The names of [`message::Mode`] in the configuration.
+/// The configured names of [`message::Mode`].
 #[derive(Deserialize)]
 #[serde(remote = "message::Mode", rename_all = "snake_case")]
 enum ModeName {
@@ -80,7 +80,7 @@ enum ModeName {
     Cpu,
 }
 
-/// The names of [`message::Stops`] in the configuration.
+/// The configured names of [`message::Stops`].
 #[derive(Deserialize)]
 #[serde(remote = "message::Stops", rename_all = "kebab-case")]
 enum StopsName {
@@ -189,7 +189,7 @@ pub struct Settings {
     pub targets: Vec<TargetSettings>,
     /// How often a process's samples are sent to the pipelines.
     pub export_interval: Duration,
-    /// How many bytes may wait here for names and for the pipelines.
+    /// How many bytes of samples may wait for names and for the pipelines.
     pub max_pending_bytes: u64,
     /// Whether the sampling thread asks for the real-time scheduler.
     pub realtime: bool,
@@ -201,7 +201,7 @@ pub struct Settings {
     pub debuginfod: profbridge_debuginfod::Config,
     /// How long samples wait for names after the end of their interval.
     pub max_wait: Duration,
-    /// Attributes, as keys and values, that are added to the resource of every process that lacks them.
+    /// Attributes, as keys and values, that are added to the resource of each process without them.
     pub insert: Vec<(String, String)>,
     /// The attributes of the published thread contexts that are copied to samples.
     pub thread_attributes: Vec<String>,
@@ -210,13 +210,13 @@ pub struct Settings {
 /// A target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetSettings {
-    /// Its name in the configuration.
+    /// The target's name in the configuration.
     pub name: String,
-    /// The processes that belong to it.
+    /// The processes that belong to the target.
     pub select: Select,
-    /// How its processes are sampled.
+    /// How the target's processes are sampled.
     pub sampling: message::Settings,
-    /// The lifecycle, which decides when its processes are sampled.
+    /// The lifecycle, which decides when the target's processes are sampled.
     pub lifecycle: LifecycleMode,
     /// Whether a session of the lifecycle `manual` starts by itself.
     pub start_on_launch: bool,
@@ -231,7 +231,7 @@ pub struct TargetSettings {
 pub struct ControlSettings {
     /// The path of the socket.
     pub socket: PathBuf,
-    /// Whether the configuration asks for it. Then the receiver does not start if it cannot be created.
+    /// Whether the configuration requires the socket: then the receiver does not start if the socket cannot be created.
     pub required: bool,
     /// How many clients may be connected.
     pub max_connections: usize,

@@ -5,7 +5,7 @@ use profbridge_sampler::message::Status;
 /// A counter: its metric name, and its field.
 pub type Counter = (&'static str, fn(&mut Status) -> &mut u64);
 
-/// All such counters, except observations, which pipelines count, and lost observations, which are counted by reason.
+/// All these counters, except observations, which pipelines count, and lost observations, which are counted by reason.
 pub const COUNTERS: [Counter; 27] = [
     ("sampler_ticks", |status| &mut status.ticks),
     ("sampler_missed_ticks", |status| &mut status.missed_ticks),

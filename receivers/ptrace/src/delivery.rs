@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use crate::problems::BETWEEN_LINES;
 
 /// How long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows under
-/// memory pressure. It is offered without limit while the queue of an exporter is full: the destination may be
-/// unavailable for minutes, and samples wait here as long as there is room for them.
+/// memory pressure. While the queue of an exporter is full there is no time limit: the destination may be unavailable
+/// for minutes, and the samples wait in this queue as long as they fit.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
-/// The same during a shutdown, whose deadline is the same for all components.
+/// Replaces [`RETRY_FOR`] during a shutdown, whose deadline is the same for all components.
 const RETRY_FOR_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest pause between two attempts.
@@ -28,7 +28,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The sending side of the delivery. After this is dropped, the task ends when everything is delivered.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    /// Limited in bytes by `limit`, and not in number: all processes may be due at the same moment.
+    /// Unlimited in number, since all processes may be due at the same moment; `limit` limits the bytes.
     sender: mpsc::UnboundedSender<(Profiles, u64)>,
     intake: Intake,
     waiting: Arc<AtomicU64>,

@@ -62,13 +62,12 @@ pub(crate) struct DriverParts {
 /// The state of a target besides its settings.
 #[derive(Debug, Default)]
 struct TargetState {
-    /// The process of its command, as last seen.
+    /// The process of the target's command, as last observed.
     command: Option<ProcessLife>,
-    /// Whether the command has ended: it is not started again.
+    /// Whether the command has ended; then it is not started again.
     ended: bool,
 }
 
-/// The driver.
 pub(crate) struct Driver {
     settings: Settings,
     parts: DriverParts,
@@ -85,7 +84,7 @@ pub(crate) struct Driver {
     reported: ReportedProblems,
     full: LogGate,
     restarts: Restarts,
-    /// The symbolizer's counters as of the last update of the metrics.
+    /// The symbolizer's counters at the last update of the metrics.
     noted: [u64; 2],
     announcers: Announcers,
     levels: Levels,
@@ -122,7 +121,7 @@ impl Driver {
         }
     }
 
-    /// Runs until the shutdown, and then until everything is handed to the delivery.
+    /// Runs until the shutdown, and then until all batches were passed to the delivery.
     pub(crate) async fn run(
         mut self,
         link: SamplerLink,
@@ -200,7 +199,7 @@ impl Driver {
         self.settings.targets.get(target.0 as usize).map_or("", |target| &target.name)
     }
 
-    /// Tells the sampler process if a lifecycle has switched a process on or off. Returns whether it has.
+    /// Sends the sampler process the change if a lifecycle has switched a process on or off. Returns whether it has.
     fn apply(&mut self, number: u64, outcome: LifecycleChange) -> bool {
         let on = match outcome {
             LifecycleChange::Started => true,
@@ -218,7 +217,7 @@ impl Driver {
     async fn stop(&mut self) {
         self.send_command(Command::Stop);
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_EVENTS;
-        // Without a sampler process there is nothing to wait for.
+        // Without a sampler process there are no events to wait for.
         while self.link.is_some() {
             let Ok(Some(Notice::Event(event))) = timeout_at(deadline, next_notice(&mut self.link)).await else { break };
             self.event(event);

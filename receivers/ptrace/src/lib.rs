@@ -8,8 +8,8 @@
 //!
 //! Rules:
 //!
-//! * Only the sampler process examines targets. Its data about a target may have been forged by that target, so it
-//!   affects that target only, and every table that it can fill is limited.
+//! * Only the sampler process examines targets. Its data about a target may have been forged by that target, so the
+//!   data affects only that target, and each table that it fills is limited.
 //! * Nothing is lost silently: samples that the pipelines do not accept within a bounded time are counted with a
 //!   reason.
 //! * Only the configuration decides who may be sampled. The control socket only starts and stops the sampling.

@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LifecycleMode {
-    /// `start` and `stop`.
+    /// Requests to start and to stop the profiler.
     #[default]
     Manual,
-    /// Open, sampled root spans.
+    /// Whether sampled root spans are open.
     Trace,
 }
 
@@ -68,8 +68,8 @@ impl fmt::Display for Why {
 }
 
 impl ProfilerLifecycle {
-    /// The state at the start of a session. `open_spans` is the number of sampled root spans of the process that are
-    /// open at this moment: spans may be announced before the process is found.
+    /// The state at the start of a session. `open_spans` is the number of the process's open sampled root spans: spans
+    /// may be announced before the process is found.
     #[must_use]
     pub fn launch(mode: LifecycleMode, sampled: bool, start_on_launch: bool, open_spans: usize) -> Self {
         let wanted = match mode {
@@ -97,7 +97,7 @@ impl ProfilerLifecycle {
         self.mode
     }
 
-    /// A request to start the profiler.
+    /// Called for a request to start the profiler.
     pub fn start(&mut self) -> LifecycleChange {
         // Whether the session is sampled is checked first (profiles specification, "Manual mode", "Trace mode").
         match (self.sampled, self.mode) {
@@ -107,7 +107,7 @@ impl ProfilerLifecycle {
         }
     }
 
-    /// A request to stop the profiler.
+    /// Called for a request to stop the profiler.
     pub fn stop(&mut self) -> LifecycleChange {
         match (self.mode, self.sampled) {
             (LifecycleMode::Trace, _) => LifecycleChange::Nothing(Why::TraceMode),

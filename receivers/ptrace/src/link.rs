@@ -19,7 +19,7 @@ pub(crate) struct SamplerLink {
     pub(crate) notices: mpsc::Receiver<Notice>,
 }
 
-/// Starts a sampler process. The error is the reason for the user why that failed.
+/// Starts a sampler process. The error is a text for the user.
 pub(crate) type Launch = Box<dyn FnMut() -> Result<SamplerLink, String> + Send>;
 
 /// Starts real sampler processes; with `commands` they are able to start commands.
@@ -35,11 +35,11 @@ fn launch(options: StartOptions) -> Result<SamplerLink, String> {
         notice_sender.blocking_send(notice).ok();
     };
     let process = SamplerProcess::start_with(options, forward).map_err(|error| profbridge_net::error_chain(&error))?;
-    // Sending a command may block, so it is done by a thread. It ends when the last sender is dropped.
+    // Sending a command may block, so it is done by a thread. The thread ends when the last sender is dropped.
     let send = move || {
         let mut failed = false;
         while let Some(command) = waiting.blocking_recv() {
-            // A sampler process that does not read will end soon, which is reported anyway.
+            // A sampler process that reads no commands will soon end, which is reported anyway.
             if let Err(error) = process.send(command)
                 && !std::mem::replace(&mut failed, true)
             {

@@ -37,7 +37,7 @@ pub struct Ptrace {
 }
 
 impl Ptrace {
-    /// Creates a receiver that has not started.
+    /// Creates a receiver. [`Ptrace::start`] starts it.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings }
@@ -52,7 +52,7 @@ impl Receiver for Ptrace {
     }
 }
 
-/// Starts with any source of sampler processes: tests bring their own.
+/// Starts with any source of sampler processes; tests simulate them.
 pub(crate) async fn start(
     settings: Settings,
     context: ReceiverContext,

@@ -1,4 +1,4 @@
-//! The description of one sampled process: its resource, its files, its functions and their names.
+//! Describes one sampled process: its resource, its files, its functions and their names.
 
 use std::mem::size_of;
 
@@ -25,8 +25,8 @@ impl ProcessLife {
     }
 
     /// Whether two descriptions are of the same process. It may execute another program, which changes its exec id but
-    /// not its start time; and the computed start time moves with the wall clock, which does not change the exec id.
-    /// The start time is computed from a clock of 10 ms and the boot time.
+    /// not its start time; and setting the wall clock changes the computed start time but not the exec id. The start
+    /// time is computed from a clock of 10 ms and the boot time.
     #[must_use]
     pub fn is_same(self, other: Self) -> bool {
         let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
@@ -37,9 +37,9 @@ impl ProcessLife {
 /// A process as profiles describe it, from the sampler process's events other than samples.
 #[derive(Debug)]
 pub struct ProcessRecord {
-    /// The attributes observed from outside.
+    /// The attributes observed by profbridge.
     described: Vec<Attribute>,
-    /// Those, and the attributes from the context that it publishes.
+    /// The described attributes, and those from the context that the process publishes.
     resource: Vec<Attribute>,
     mappings: Vec<Mapping>,
     functions: Vec<Function>,
@@ -48,15 +48,15 @@ pub struct ProcessRecord {
 }
 
 impl ProcessRecord {
-    /// A process with these attributes; `thread_attributes` are the keys of its thread attributes. Without `names`, no
-    /// names are looked up.
+    /// Creates the description of a process with these attributes; `thread_attributes` are the keys of its thread
+    /// attributes. Without `names`, no names are looked up.
     #[must_use]
     pub fn new(described: Vec<Attribute>, names: Option<ProcessNames>, thread_attributes: &[String]) -> Self {
         let resource = with_claims(&described, &[], thread_attributes);
         Self { described, resource, mappings: Vec::new(), functions: Vec::new(), names, bytes: 0 }
     }
 
-    /// The process that an event describes; `None` for events that [`learn`](Self::learn) does not handle.
+    /// The process to which an event belongs; `None` for events that [`learn`](Self::learn) does not handle.
     #[must_use]
     pub fn described_by(event: &Event) -> Option<ProcessId> {
         match event {
@@ -68,14 +68,14 @@ impl ProcessRecord {
         }
     }
 
-    /// Stores the data of an event. Mappings and functions that take more than `left` bytes are left out with all
-    /// later ones of their kind: addresses in such files have no mapping, and such functions no name. Returns how many
-    /// mappings or functions were left out.
+    /// Stores the data of an event. A mapping or function that does not fit into the remaining `left` bytes is left
+    /// out, and so are all later ones of its kind: then addresses in the file have no mapping, and the function has no
+    /// name. Returns how many mappings or functions were left out.
     pub fn learn(&mut self, event: Event, mut left: u64, thread_attributes: &[String]) -> u64 {
         let mut omitted = 0;
         match event {
             Event::Mapping(mut mapping) => {
-                // Its path is stored here and again with its names.
+                // The mapping's path is stored here and again with its names.
                 let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
                 let bytes = (2 * size_of::<Mapping>() + 2 * mapping.path.len() + build_id) as u64;
                 // Mappings are found by their index, so none may follow one that is missing.
@@ -115,19 +115,19 @@ impl ProcessRecord {
         omitted
     }
 
-    /// The size of its mappings and functions, in bytes.
+    /// The size of the stored mappings and functions, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The attributes of its resource.
+    /// The attributes of the process's resource.
     #[must_use]
     pub fn resource(&self) -> &[Attribute] {
         &self.resource
     }
 
-    /// The files mapped into it, without descriptors.
+    /// The files mapped into the process, without descriptors.
     #[must_use]
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
@@ -140,12 +140,12 @@ impl ProcessRecord {
         }
     }
 
-    /// Whether more names may still be found for a batch. Refused names are requested again.
+    /// Whether the symbolizer may still find more names for a batch. Names that it refused are requested again.
     pub fn is_late(&mut self, batch: &Batch) -> bool {
         self.names.as_mut().is_some_and(|names| names.is_late(batch))
     }
 
-    /// The process for an [`Assembler`](crate::assemble::Assembler).
+    /// The data of the process for an [`Assembler`](crate::assemble::Assembler).
     #[must_use]
     pub fn subject<'a>(&'a self, thread_attributes: &'a [String]) -> AssembledProcess<'a> {
         let Self { resource, mappings, functions, names, .. } = self;
@@ -158,8 +158,8 @@ impl ProcessRecord {
 mod tests {
     use super::*;
 
-    /// Guarantees: a process that executed another program, and one whose start time moved with the clock, is still
-    /// the same; one that differs in both, or has another id, is not.
+    /// Guarantees: a process is still the same after it executed another program, or after the clock and so its start
+    /// time changed; a process that differs in both, or has another id, is another one.
     #[test]
     fn lives() {
         let is = |pid, start_unix_nano, exec_id| ProcessLife { pid, start_unix_nano, exec_id };

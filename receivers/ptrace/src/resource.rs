@@ -24,17 +24,18 @@ pub const ENVIRONMENT: [&str; 4] =
 /// The longest value of an attribute, in bytes: Sentry's limit for a string.
 const MAX_TEXT: usize = 4096;
 
-/// The longest key that is passed on from a process's environment, in bytes; a longer one is not a sensible name.
+/// The longest key that is passed on from a process's environment, in bytes; no sensible name is longer.
 const MAX_KEY: usize = 256;
 
 /// How many attributes of a process's environment are passed on besides those with a special meaning.
 const MAX_PASSED: usize = 64;
 
-/// The maximum size of these attributes, keys and values, in bytes. They are part of each batch.
+/// The maximum size of all these attributes, keys and values, in bytes. Each batch contains them.
 const MAX_PASSED_BYTES: usize = 16 << 10;
 
 /// Attributes, and prefixes of attributes, that are observed by profbridge itself. A process's environment cannot set
-/// them, even if they are missing. `deployment.environment` is the former name of `deployment.environment.name`.
+/// them, even if profbridge does not know them. `deployment.environment` is the former name of
+/// `deployment.environment.name`.
 const OWN: [&str; 9] = [
     "process.",
     "container.id",
@@ -55,7 +56,7 @@ const NOT_CLAIMED: [&str; 10] =
 /// The prefix of the service name that SDKs use if none was configured (semantic conventions, `service.name`).
 const UNKNOWN_SERVICE: &str = "unknown_service";
 
-/// The resource of a process, and the error in its environment, if any.
+/// The resource of a process, and the error in the process's environment, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DescribedProcess {
     /// The attributes, each key once.
@@ -123,9 +124,9 @@ pub fn describe(
 }
 
 /// Adds the attributes from the context that a process publishes in its memory (OTEP 4719), if `known` does not have
-/// them, and a list of the keys that only the program vouches for: these, and `thread_attributes`, those of its
-/// threads. Attributes that decide the identity of a process, and the destination of its profiles, are not accepted
-/// from there.
+/// them, and a list of the keys that only the program vouches for: the added ones, and `thread_attributes`, the keys of
+/// its threads' attributes. Attributes that decide the identity of a process, and the destination of its profiles, are
+/// not accepted from there.
 #[must_use]
 pub fn with_claims(
     known: &[Attribute],
@@ -154,7 +155,7 @@ pub fn with_claims(
     resource.attributes
 }
 
-/// The identity of a process with these attributes in its chunks, as the processors derive it from its resource.
+/// The identity that a process with these attributes has in chunks, as the processors derive it from its resource.
 #[must_use]
 pub fn identity(rules: &Rules, attributes: &[Attribute]) -> Option<Identity> {
     let mut builder = Builder::new();
@@ -193,7 +194,7 @@ impl ResourceBuilder {
         self.attributes.push(Attribute { key: key.into(), value: ResourceValue::Int(number) });
     }
 
-    /// Adds an attribute unless its key exists.
+    /// Adds attributes whose keys are missing.
     fn insert(&mut self, attributes: &[(String, String)]) {
         for (key, value) in attributes {
             if !self.has(key) {

@@ -7,8 +7,7 @@ use tokio::time::Instant;
 /// If a sampler process lived this long, the series of pauses starts over.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// The pauses, in milliseconds, before the restarts of a receiver's sampler process. After the last one, that one is
-/// repeated.
+/// The pauses, in milliseconds, before the restarts of a receiver's sampler process. The last pause is repeated.
 const OF_RECEIVER: [u64; 7] = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000];
 
 /// The pauses for a run that a user waits for, which gives up after the last one.
@@ -55,7 +54,7 @@ impl Restarts {
         pause
     }
 
-    /// When the next one starts; `None` while one is running, or if there will be no more.
+    /// When the next sampler process starts; `None` while one is running, or if no more will be started.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
@@ -78,7 +77,7 @@ mod tests {
         (0..8).map(pause).collect()
     }
 
-    /// Guarantees: the pauses of a receiver double up to a minute, and start over with a second after a sampler
+    /// Guarantees: the pauses of a receiver double up to a minute, and start at one second again after a sampler
     /// process that lived for a minute.
     #[test]
     fn of_receiver() {

@@ -22,7 +22,7 @@ pub const SESSION_ATTRIBUTE: &str = "profbridge.session.id";
 pub struct ProfilerSession {
     /// The session's number: a fixed hash of host, process id, and exec id.
     pub id: u64,
-    /// Whether it is sampled.
+    /// Whether the session is sampled.
     pub sampled: bool,
 }
 
@@ -33,13 +33,13 @@ impl ProfilerSession {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(b"profbridge session 2\0");
         bytes.extend_from_slice(&process.exec_id.to_le_bytes());
-        // A forked process that executes nothing has everything but its id in common with its parent, sometimes even
-        // the start time.
+        // A forked process that executes no program differs from its parent only in its id: sometimes even the start
+        // time is the same.
         bytes.extend_from_slice(&process.pid.to_le_bytes());
         // Virtual machines started from one memory image have the same boot id.
         bytes.extend_from_slice(host.as_bytes());
         let id = xxh3_64(&bytes);
-        // Another hash than the id itself, so that the ids of sampled sessions are evenly distributed.
+        // Uses another hash than the id, so that the ids of sampled sessions are evenly distributed.
         let draw = xxh3_64(&id.to_le_bytes());
         Self { id, sampled: is_drawn(draw, rate) }
     }

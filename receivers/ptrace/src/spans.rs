@@ -50,7 +50,7 @@ pub enum Announced {
     Counts,
     /// The span is open and is not sampled.
     NotSampled,
-    /// The span is open, but its sampling is not decided: it does not count until it is announced again with a
+    /// The span is open, but whether it is sampled is not decided: it does not count until it is announced again with a
     /// decision.
     Deferred,
     /// The span was open already, with the same decision.
@@ -127,7 +127,7 @@ impl OpenSpans {
         })
     }
 
-    /// Announces the end of a root span. Returns the processes it was open for; `None` if this connection had not
+    /// Announces the end of a root span. Returns the processes for which it was open; `None` if this connection had not
     /// announced it.
     pub fn end(&mut self, connection: ConnectionId, key: SpanKey) -> Option<Scope> {
         let spans = self.connections.get_mut(&connection)?;
@@ -139,7 +139,7 @@ impl OpenSpans {
         Some(scope)
     }
 
-    /// Closes a connection, which ends its spans. Returns the processes they were open for, each once.
+    /// Closes a connection, which ends its spans. Returns the processes for which they were open, each once.
     pub fn close(&mut self, connection: ConnectionId) -> Vec<Scope> {
         let mut scopes = Vec::new();
         for (scope, decision) in self.connections.remove(&connection).unwrap_or_default().into_values() {

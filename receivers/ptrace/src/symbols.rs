@@ -2,9 +2,9 @@
 //! so far.
 //!
 //! Files are identified by device and inode on this machine and not by their build id, since a process could map a
-//! forged file with another file's build id. Until a file is sampled it only costs its descriptor. All processes
-//! together keep a limited number of open files; others are opened again through the process's root, if they are still
-//! the same. This also applies to files that the symbolizer closed or dropped to make room for others.
+//! forged file with another file's build id. Until a file is sampled it needs only a descriptor. All processes together
+//! keep a limited number of open files; others are opened again through the process's root, if they are still the same.
+//! This also applies to files that the symbolizer closed or dropped to make room for others.
 
 mod kept;
 mod kernel;
@@ -25,35 +25,35 @@ use self::kernel::KernelSymbols;
 pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
 use crate::assemble::SymbolNames;
 
-/// A file that was not found is looked for again after this time: it may have come back, or be found through another
+/// After this time a file that was not found is looked for again: it may exist again, or be reachable through another
 /// process's root.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The kernel's symbols are shared by all processes.
 static KERNEL: Mutex<Option<KernelSymbols>> = Mutex::new(None);
 
-/// The code behind the addresses of a mapping.
+/// What contains the code at the addresses of a mapping.
 #[derive(Debug)]
 enum SymbolOrigin {
-    /// A file. It is open if it was kept and none of its code was sampled yet.
+    /// A file. It is open if it was kept and no code of it was sampled yet.
     File { identity: FileIdentity, file: Option<Arc<File>>, path: String },
     /// The code that the kernel maps into every process.
     Vdso,
     /// Code that was compiled at run time.
     PerfMap(File),
-    /// There is no file.
+    /// No file exists.
     Nothing,
 }
 
-/// The origin of names, and its object in the symbolizer.
+/// A source of names, and its object in the symbolizer.
 #[derive(Debug)]
 struct SymbolSource {
     origin: SymbolOrigin,
-    /// `None` until code of it was sampled. The symbolizer may have dropped the object since.
+    /// `None` until code of the source was sampled. The symbolizer may have dropped the object since.
     object: Option<ObjectId>,
     /// When the file was last looked for again.
     retried: Option<Instant>,
-    /// Whether the file was not found then either.
+    /// Whether the file was missing then as well.
     missing: bool,
 }
 
@@ -62,7 +62,7 @@ impl SymbolSource {
         Self { origin, object: None, retried: None, missing: false }
     }
 
-    /// Whether it is worth looking for the file now.
+    /// Whether enough time has passed to look for the file again.
     fn is_retried(&self) -> bool {
         let has_file = matches!(self.origin, SymbolOrigin::File { .. });
         has_file && self.retried.is_none_or(|retried| retried.elapsed() >= RETRY)
@@ -79,12 +79,13 @@ pub struct ProcessNames {
     kept: &'static KeptFiles,
     sources: Vec<SymbolSource>,
     perf_map: Option<SymbolSource>,
-    /// The lengths of the perf map at the times of samples: 0, and others in order of arrival.
+    /// The lengths of the perf map at the times of samples: 0 first, then the others in order of arrival.
     map_lengths: Arc<Vec<u32>>,
 }
 
 impl ProcessNames {
-    /// A process without mappings. `number` must be different for each process that uses this symbolizer.
+    /// Creates an entry for a process without mappings. `number` must be different for each process that uses this
+    /// symbolizer.
     #[must_use]
     pub fn new(symbolizer: Symbolizer, number: u64, root: Option<File>) -> Self {
         let root = root.map(Arc::new);
@@ -150,7 +151,7 @@ impl ProcessNames {
         locations.retain(|location| is_of_file_or_map(*location));
         for location in &locations {
             if self.map_lengths.len() < MAX_MOMENTS && self.moment(location.map_length()).is_none() {
-                // The last entry that fits stands for the end of the map.
+                // The last entry that fits means the end of the map.
                 let is_last = self.map_lengths.len() == MAX_MOMENTS - 1;
                 Arc::make_mut(&mut self.map_lengths).push(if is_last { u32::MAX } else { location.map_length() });
             }
@@ -161,13 +162,13 @@ impl ProcessNames {
             let mapping = group[0].mapping();
             let addresses: Vec<u64> = group.iter().map(|location| self.place(*location)).collect();
             let known = self.source(mapping).and_then(|source| source.object);
-            // The symbolizer may have closed the perf map, and would then not read later additions.
+            // The symbolizer may have closed the perf map, and then would not read later additions to it.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
             let is = |object, address, why| self.symbolizer.answer(object, address) == SymbolAnswer::Unknown(why);
             let is_missing = |&address: &u64| is(object, address, Unknown::NoFile);
             let was_missing = addresses.iter().any(is_missing);
             if self.symbolizer.ask(object, &addresses) == 0 && is(object, addresses[0], Unknown::NotAsked) {
-                // The symbolizer dropped it to make room for others.
+                // The symbolizer dropped the object to make room for others.
                 if let Some(object) = self.register(mapping) {
                     self.symbolizer.ask(object, &addresses);
                 }
@@ -177,7 +178,8 @@ impl ProcessNames {
             {
                 source.retried = Some(Instant::now());
                 if std::mem::replace(&mut source.missing, true) {
-                    // It was not found through this process's root, but another process's root may lead to it now.
+                    // The file was not found through this process's root, but another process's root may lead to it
+                    // now.
                     self.symbolizer.forget(object);
                 }
                 if let Some(object) = self.register(mapping) {
@@ -187,7 +189,7 @@ impl ProcessNames {
         }
     }
 
-    /// Registers an object with the symbolizer, and opens its file again if that was closed.
+    /// Registers an object with the symbolizer, and opens its file again if the file was closed.
     fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
         let Self { symbolizer, number, root, sources, perf_map, map_lengths, .. } = self;
         let source = mapping.map_or(perf_map.as_mut(), |index| sources.get_mut(index as usize))?;

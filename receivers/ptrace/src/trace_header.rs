@@ -34,11 +34,11 @@ pub struct MalformedHeader {
     pub rule: &'static str,
 }
 
-/// Parses `sentry-trace`.
+/// Parses `sentry-trace`. Blanks around the header are allowed.
 ///
 /// # Errors
 ///
-/// The first rule that it breaks. Blanks around the header are allowed.
+/// The first rule that the header breaks.
 pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), MalformedHeader> {
     let mut reader = HeaderReader::new(header, u8::is_ascii_hexdigit);
     let key = reader.ids("the trace id has 32 hexadecimal digits", "the span id has 16 hexadecimal digits")?;
@@ -52,11 +52,11 @@ pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), MalformedHeader
     Ok((key, if decision == b'1' { Decision::Sampled } else { Decision::NotSampled }))
 }
 
-/// Parses `traceparent`.
+/// Parses `traceparent`. Blanks around the header are allowed.
 ///
 /// # Errors
 ///
-/// The first rule that it breaks. Blanks around the header are allowed.
+/// The first rule that the header breaks.
 pub fn traceparent(header: &str) -> Result<(SpanKey, Decision), MalformedHeader> {
     let mut reader = HeaderReader::new(header, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let start = reader.at;

@@ -1,4 +1,4 @@
-//! The clients of `examples/` against a socket that hears them out.
+//! Tests the clients in `examples/` with a simulated server of the control socket.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use profbridge_receiver_ptrace::control::protocol::{ControlRequest, ControlResponse};
 use profbridge_receiver_ptrace::trace_header::Decision;
 
-// The example's own `main` is not run here.
+// The tests do not call `main` of the example.
 #[allow(dead_code)]
 #[path = "../examples/announce.rs"]
 mod announce;
@@ -21,7 +21,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/sampler")
 }
 
-/// Answers one client after the other with "ok" and returns what each asked, until a client asks nothing.
+/// Serves one client after the other and answers each request with "ok". Returns each client's requests.
 fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<ControlRequest>>> {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {
@@ -41,7 +41,7 @@ fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<ControlRequest>>> {
     })
 }
 
-/// The spans of a conversation: whether each is sampled. Panics unless each starts, ends and is another one.
+/// Whether each announced span is sampled, in order. Panics unless each span starts and ends, and all are different.
 fn spans(requests: &[ControlRequest]) -> Vec<bool> {
     let mut known = Vec::new();
     let (pairs, rest) = requests.as_chunks::<2>();
@@ -56,8 +56,8 @@ fn spans(requests: &[ControlRequest]) -> Vec<bool> {
     sampled.collect()
 }
 
-/// Runs the Python example with a client that waits for its answers: on a busy machine one may take longer than the
-/// client would wait by itself, and the rest would be announced to nobody.
+/// Runs the Python example with a long timeout for answers: on a busy machine an answer may take longer than the
+/// default timeout, after which the client would announce nothing more.
 const PATIENT: &str = "
 import runpy, sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -66,7 +66,7 @@ profbridge_spans.Announcer.__init__.__defaults__ = (None, 120)
 runpy.run_path(sys.path[0] + '/app.py', run_name='__main__')
 ";
 
-/// Guarantees: the Python example announces each of its requests, sampled and not, and ends them all.
+/// Guarantees: the Python example announces a span for each of its requests, sampled or not, and ends each.
 #[test]
 fn python() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,8 +78,8 @@ fn python() {
     assert_eq!(spans(&heard.join().unwrap()[0]), [true, false]);
 }
 
-/// Guarantees: the Python client's event processor puts what profbridge says into a transaction's contexts, leaves a
-/// profiler that is there, and lets other events be.
+/// Guarantees: the Python client's event processor adds profbridge's answer to a transaction's contexts, keeps a
+/// profiler that is already there, and does not change other events.
 #[test]
 fn python_links_transactions() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn python_links_transactions() {
     assert!(asked.iter().all(|request| matches!(request, ControlRequest::Profiler(choice) if choice.thread.is_some())));
 }
 
-/// Guarantees: the Python client does nothing, and fails nothing, where no profbridge runs.
+/// Guarantees: the Python client does nothing, and no request fails, if profbridge does not run.
 #[test]
 fn python_alone() {
     let script = "from profbridge_spans import Announcer\n\
@@ -128,7 +128,7 @@ fn python_alone() {
     assert_eq!(output.stdout, b"worked\n");
 }
 
-/// Guarantees: the Rust example holds its span open for as long as it works.
+/// Guarantees: the Rust example keeps its span open while it works.
 #[test]
 fn rust() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::{Profile, Profiles, Sample, Samples};
+use super::samples::{SamplePiece, SampleSplit};
+use super::{Profile, Profiles, Sample};
 use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, Link};
 use crate::id::LinkId;
@@ -51,7 +52,7 @@ impl Profiles {
             // Rows are sorted by profile unless the batch was built in another way.
             splits.sort_by_key(|split| split.row);
             splits.dedup_by_key(|split| split.row);
-            take_apart(samples, &splits);
+            samples.split(&splits);
             // The cumulative number of added rows up to each split.
             let more: Vec<u32> = splits
                 .iter()
@@ -73,48 +74,6 @@ impl Profiles {
         self.received = None;
         debug_assert_eq!(self.profiles().map(|profile| self.observations_of(profile)).sum::<u64>(), self.observations);
         not_linked
-    }
-}
-
-/// A sample that is split.
-struct SampleSplit {
-    row: u32,
-    pieces: Vec<SamplePiece>,
-}
-
-/// A part of a split sample.
-#[derive(Clone, Copy)]
-struct SamplePiece {
-    link: Option<LinkId>,
-    timestamps: ByteRange,
-    values: ByteRange,
-}
-
-/// Replaces split samples by their parts.
-fn take_apart(samples: &mut Samples, splits: &[SampleSplit]) {
-    fn column<T: Copy>(column: &mut Vec<T>, splits: &[SampleSplit], of: impl Fn(T, &SamplePiece) -> T) {
-        let more: usize = splits.iter().map(|split| split.pieces.len() - 1).sum();
-        let mut new = Vec::with_capacity(column.len() + more);
-        let mut done = 0;
-        for split in splits {
-            let row = split.row as usize;
-            new.extend_from_slice(&column[done..row]);
-            new.extend(split.pieces.iter().map(|piece| of(column[row], piece)));
-            done = row + 1;
-        }
-        new.extend_from_slice(&column[done..]);
-        *column = new;
-    }
-    let Samples { stack, attributes, link, timestamps, values } = samples;
-    column(stack, splits, |stack, _| stack);
-    column(attributes, splits, |attributes, _| attributes);
-    column(link, splits, |_, piece| piece.link);
-    column(timestamps, splits, |_, piece| piece.timestamps);
-    if !values.is_empty() {
-        // The column ends with the last row that has values.
-        let last = splits.last().map_or(0, |split| split.row as usize + 1);
-        values.resize(values.len().max(last), ByteRange::default());
-        column(values, splits, |_, piece| piece.values);
     }
 }
 

@@ -81,6 +81,34 @@ impl Samples {
         }
     }
 
+    /// Replaces samples by their parts. `splits` are in order of rows, and no row is there twice.
+    pub(super) fn split(&mut self, splits: &[SampleSplit]) {
+        fn column<T: Copy>(column: &mut Vec<T>, splits: &[SampleSplit], of: impl Fn(T, &SamplePiece) -> T) {
+            let more: usize = splits.iter().map(|split| split.pieces.len() - 1).sum();
+            let mut new = Vec::with_capacity(column.len() + more);
+            let mut done = 0;
+            for split in splits {
+                let row = split.row as usize;
+                new.extend_from_slice(&column[done..row]);
+                new.extend(split.pieces.iter().map(|piece| of(column[row], piece)));
+                done = row + 1;
+            }
+            new.extend_from_slice(&column[done..]);
+            *column = new;
+        }
+        let Samples { stack, attributes, link, timestamps, values } = self;
+        column(stack, splits, |stack, _| stack);
+        column(attributes, splits, |attributes, _| attributes);
+        column(link, splits, |_, piece| piece.link);
+        column(timestamps, splits, |_, piece| piece.timestamps);
+        if !values.is_empty() {
+            // The column ends with the last row that has values.
+            let last = splits.last().map_or(0, |split| split.row as usize + 1);
+            values.resize(values.len().max(last), ByteRange::default());
+            column(values, splits, |_, piece| piece.values);
+        }
+    }
+
     /// Appends the rows once more, without their values.
     pub fn repeat(&mut self, rows: usize) {
         let Self { stack, attributes, link, timestamps, values: _ } = self;
@@ -109,6 +137,20 @@ impl Samples {
     }
 }
 
+/// A sample that is split.
+pub(super) struct SampleSplit {
+    pub(super) row: u32,
+    pub(super) pieces: Vec<SamplePiece>,
+}
+
+/// A part of a split sample.
+#[derive(Clone, Copy)]
+pub(super) struct SamplePiece {
+    pub(super) link: Option<LinkId>,
+    pub(super) timestamps: ByteRange,
+    pub(super) values: ByteRange,
+}
+
 /// One sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
@@ -132,6 +174,13 @@ pub struct SampleIds {
     pub attributes: Option<AttributeSetId>,
     /// The span during which the sample was taken.
     pub link: Option<LinkId>,
+}
+
+impl SampleIds {
+    /// Those of a source that knows no others.
+    pub fn new(stack: Option<StackId>, attributes: Option<AttributeSetId>, link: Option<LinkId>) -> Self {
+        Self { stack, attributes, link }
+    }
 }
 
 impl<'a> Sample<'a> {

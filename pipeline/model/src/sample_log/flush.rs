@@ -11,8 +11,8 @@ use super::{LoggedResource, LoggedScope, SampleLog, Series, Shape};
 use crate::arena::{Arena, Carry, Full, TableSource, TableStore, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
-use crate::id::{AttributeSetId, LinkId, StackId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, SampleIds, Scope, ScopeProfiles};
+use crate::id::AttributeSetId;
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
 use crate::varint;
 
 /// A sample being assembled.
@@ -75,12 +75,7 @@ impl SampleLog {
     /// Returns the merged samples, and for each record the number of its sample.
     fn rows(&self) -> (Vec<MergedSample>, Vec<u32>) {
         let state = DefaultHashBuilder::default();
-        let hash = |head: &RecordHead| {
-            let &RecordHead { series, stack, attributes, link } = head;
-            let wide = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
-            let (stack, attributes) = (StackId::wire(stack), AttributeSetId::wire(attributes));
-            state.hash_one((wide(series, stack), wide(attributes, LinkId::wire(link))))
-        };
+        let hash = |head: &RecordHead| state.hash_one(head.packed());
         // A window usually has a few records per stack.
         let mut index: HashTable<u32> = HashTable::with_capacity(self.log.len() / 4);
         let mut reader = self.log.reader();
@@ -229,9 +224,7 @@ impl BatchWriter<'_> {
     }
 
     fn row(&mut self, head: &RecordHead, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
-        let &RecordHead { series: _, stack, attributes, link } = head;
-        let ids = SampleIds { stack, attributes, link };
-        let ids = self.transfer.sample(&self.source, &mut self.store, ids)?;
+        let ids = self.transfer.sample(&self.source, &mut self.store, head.ids)?;
         self.assembly.row(ids, timestamps, values);
         Ok(())
     }

@@ -17,6 +17,7 @@
 
 use crate::arena::make_room;
 use crate::id::{AttributeSetId, LinkId, StackId};
+use crate::profiles::SampleIds;
 use crate::varint;
 
 const SERIES: u8 = 1;
@@ -46,9 +47,17 @@ pub(crate) struct RecordLog {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RecordHead {
     pub(crate) series: u32,
-    pub(crate) stack: Option<StackId>,
-    pub(crate) attributes: Option<AttributeSetId>,
-    pub(crate) link: Option<LinkId>,
+    pub(crate) ids: SampleIds,
+}
+
+impl RecordHead {
+    /// All fields in few words, which are hashed faster than the fields.
+    #[inline]
+    pub(crate) fn packed(&self) -> (u64, u64) {
+        let &Self { series, ids: SampleIds { stack, attributes, link } } = self;
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        (pair(series, StackId::wire(stack)), pair(AttributeSetId::wire(attributes), LinkId::wire(link)))
+    }
 }
 
 fn zigzag(delta: i64) -> u64 {
@@ -64,7 +73,7 @@ impl RecordLog {
     pub(crate) fn push(&mut self, head: RecordHead, timestamps: &[u8], values: &[u8]) {
         let (times, _) = timestamps.as_chunks::<8>();
         let count = times.len() as u64;
-        let RecordHead { series, stack, attributes, link } = head;
+        let RecordHead { series, ids: SampleIds { stack, attributes, link } } = head;
         let (attributes, link) = (AttributeSetId::wire(attributes), LinkId::wire(link));
         let mut first = (count.min(MANY) as u8) << COUNT_SHIFT;
         first |= if series == self.last.series { 0 } else { SERIES };
@@ -164,9 +173,11 @@ impl<'a> RecordReader<'a> {
         let stack = self.varint()? as u32;
         let head = RecordHead {
             series: self.last.series,
-            stack: StackId::new(stack),
-            attributes: AttributeSetId::new(self.last.attributes),
-            link: LinkId::new(link),
+            ids: SampleIds {
+                stack: StackId::new(stack),
+                attributes: AttributeSetId::new(self.last.attributes),
+                link: LinkId::new(link),
+            },
         };
         Some(Opening { head, count: count as usize, has_values: first & VALUES != 0 })
     }
@@ -235,12 +246,8 @@ mod tests {
 
     fn push(log: &mut RecordLog, record: &Plain) {
         let (series, stack, attributes, link, times, values) = record;
-        let head = RecordHead {
-            series: *series,
-            stack: StackId::new(*stack),
-            attributes: AttributeSetId::new(*attributes),
-            link: LinkId::new(*link),
-        };
+        let (stack, attributes, link) = (StackId::new(*stack), AttributeSetId::new(*attributes), LinkId::new(*link));
+        let head = RecordHead { series: *series, ids: SampleIds::new(stack, attributes, link) };
         let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
         log.push(head, &bytes, &pack(values));
     }
@@ -256,7 +263,7 @@ mod tests {
             let other = skipping.head().unwrap();
             skipping.skip_timestamps(&other);
             assert_eq!((other.head, other.count, skipping.values(&other)), (record.head, record.count, values));
-            let RecordHead { series, stack, attributes, link } = record.head;
+            let RecordHead { series, ids: SampleIds { stack, attributes, link } } = record.head;
             all.push((
                 series,
                 StackId::wire(stack),

@@ -52,7 +52,7 @@ proptest! {
             let link_id = crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] };
             let link_id = arena.put_link(link_id).unwrap();
             let (times, values): (Vec<_>, Vec<_>) = observations.iter().copied().unzip();
-            let ids = SampleIds { stack: stack_id, attributes, link: link_id };
+            let ids = SampleIds::new(stack_id, attributes, link_id);
             held.push(at, ids, &bytes(&times), &packed(&values));
             expected.entry((*kind, *stack, *attribute, *link)).or_default().extend(observations);
         }

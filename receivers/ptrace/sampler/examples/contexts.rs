@@ -1,9 +1,10 @@
-//! Reads what a program shows of itself, and what one of its threads works on, and prints how long that takes.
+//! Reads the context that a process publishes in its memory, and that of one of its threads, and prints how long the
+//! reads take.
 //!
 //!     cargo run --release --example contexts -- PID POINTER [KEY...]
 //!
-//! POINTER is the thread's pointer (`pthread_self`, Python's `threading.get_ident`), and the thread should stand still.
-//! KEY is an attribute of the thread that is wanted. `tests/targets/contexts.c` is a program to try it with.
+//! POINTER is the thread's pointer (`pthread_self`, Python's `threading.get_ident`), and the thread should not run
+//! meanwhile. KEY is a thread attribute to be read. `tests/targets/contexts.c` is a suitable target.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The median of ten series, by reading.
+/// The median time of one call, over ten series.
 fn timed(mut once: impl FnMut()) -> Duration {
     let mut series: Vec<Duration> = (0..10)
         .map(|_| {

@@ -1,6 +1,6 @@
-//! Samples one process with the sampling thread alone, without the sampler process around it, and prints what that
-//! cost: `drive PID [SECONDS] [HERTZ] [wall|cpu] [realtime] [stacks]`; with `stacks`, also the stacks in which an
-//! interpreter's functions were named, with the time that they had.
+//! Samples one process with the sampling thread alone, without the sampler process around it, and prints what sampling
+//! cost: `drive PID [SECONDS] [HERTZ] [wall|cpu] [realtime] [stacks]`; with `stacks`, also the stacks with named
+//! functions of an interpreter, and the time spent in each.
 
 #[cfg(target_os = "linux")]
 #[allow(clippy::print_stdout, reason = "this is what it is for")]
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.thread_block()?;
-    // Alone in its session, its priority counts against all others.
+    // In a session of its own, this process's priority counts against all other processes.
     nix::unistd::setsid().ok();
 
     let mut arguments = std::env::args().skip(1);

@@ -1,11 +1,11 @@
-//! Reads the frames of a thread that stands still from its interpreter's memory, and prints them.
+//! Reads the frames of a thread that does not run meanwhile, from its interpreter's memory, and prints them.
 //!
 //!     cargo run --features recordings --example runtime -- PID TID [RECORDING [names]]
 //!
-//! With a third argument, everything that was read is written to that file: the recordings in `tests/recordings` are
-//! made with this (`record.py` and its like there). With `names`, the names of all threads are read and no frames. Of
-//! V8, whose frames are on the native stack, the thread is stopped for its registers, and what is recorded ends with
-//! the outermost function of a file that is not Node's own.
+//! With a third argument, everything that was read is written to that file: `record.py` and its siblings in
+//! `tests/recordings` make the recordings there in this way. With `names`, the names of all threads are read and no
+//! frames. V8's frames are on the native stack, so the thread is stopped for its registers; the recording ends with the
+//! outermost function of a file that is not Node's own.
 
 #[cfg(target_os = "linux")]
 #[path = "../tests/unwinding/snapshot.rs"]
@@ -37,7 +37,7 @@ mod linux {
 
     use crate::snapshot::Snapshot;
 
-    /// Remembers what was read of a process.
+    /// Records everything that is read from a process.
     struct Recorder<'a> {
         files: &'a ProcessFiles,
         recording: Recording,
@@ -100,14 +100,14 @@ mod linux {
         Ok(Vec::new())
     }
 
-    /// The frames in the interpreter's own list.
+    /// The frames in the list that the interpreter itself keeps.
     fn captured(
         found: &Found,
         target: &mut Recorder<'_>,
         functions: &mut Functions,
     ) -> Result<Vec<Location>, Box<dyn Error>> {
         let Recording { runtime, version, thread, pointer, .. } = target.recording;
-        // Detected once more, so that what this reads is recorded.
+        // Detect the interpreter again, so that the reads of the detection are recorded too.
         let mut instance = match found.kind() {
             FunctionKind::Php => Found::php(runtime, version)?.instance(),
             FunctionKind::Ruby => Found::ruby(runtime, pointer, version)?.instance(),
@@ -122,7 +122,7 @@ mod linux {
         Ok(resolved.into_iter().filter_map(|frame| frame.location).collect())
     }
 
-    /// The functions that native frames stand for.
+    /// The functions that the native frames execute.
     fn native(
         found: &Found,
         space: &AddressSpace,
@@ -153,14 +153,14 @@ mod linux {
             .take(last + 1)
             .map(|(index, frame)| (*frame, place(frame.lookup(index))))
             .collect();
-        // The caller tells where the last one ends, and is not named itself.
+        // The last frame ends where its caller's frame begins, so the caller is recorded too. It is not named itself.
         let caller = frames
             .get(last + 1)
             .map(|caller| (Frame { registers: Registers::passive(caller.sp, 0), pc: 0, ..*caller }, CodePlace::Other));
         own.extend(caller);
         target.recording.add_native(&own);
         let stack = target.recording.native();
-        // Tests also take callers for the innermost frame, of which more is read.
+        // Tests also start at callers, as if they were the innermost frame; more is read of an innermost frame.
         for inner in (1..stack.frames.len()).rev() {
             named_of(found, &stack.without(inner), &mut snapshot.stack, target, &mut Functions::default());
         }
@@ -200,7 +200,7 @@ mod linux {
         named
     }
 
-    /// A process of which nothing is remembered.
+    /// A process whose reads are not recorded.
     struct Unrecorded<'a>(&'a ProcessFiles);
 
     impl Target for Unrecorded<'_> {
@@ -209,7 +209,7 @@ mod linux {
         }
     }
 
-    /// Remembers what was read of a stack.
+    /// Records everything that is read from a stack.
     struct StackRecorder<'a> {
         memory: &'a mut dyn StackMemory,
         words: Vec<(u64, u64)>,

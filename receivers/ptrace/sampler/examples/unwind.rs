@@ -1,9 +1,10 @@
-//! Stops the threads of a process again and again, and says how its stacks are unwound and how long that takes.
+//! Stops the threads of a process again and again, and prints how completely its stacks are unwound and how long that
+//! takes.
 //!
 //!     cargo run --release -p profbridge-sampler --example unwind -- PID [STACKS] [--show] [--passive]
 //!
 //! With `--passive`, threads that are blocked are unwound as if they had not been stopped, by the stack pointer and the
-//! program counter alone, and what is found is held against the stack with all registers. Times are for unwinding
+//! program counter alone, and the result is compared with the stack unwound from all registers. Times are for unwinding
 //! alone, with everything cached (each snapshot is unwound once before). With `--show`, a stack of each kind that is
 //! not complete is printed.
 
@@ -70,7 +71,7 @@ mod linux {
                     (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
                 }
                 if passive {
-                    // A stop does not take a thread out of its system call.
+                    // A thread that was stopped in a system call is still in that call.
                     if !is_blocked(pid, thread) {
                         continue;
                     }
@@ -106,7 +107,7 @@ mod linux {
                     break 'sampling;
                 }
             }
-            // Threads may run at the moment, or end.
+            // All threads may be running just now, or have ended.
             if before == stacks && (!passive || loading.elapsed() > Duration::from_secs(20)) {
                 break;
             }

@@ -1,5 +1,4 @@
-//! Limits what the calling thread may ask of the kernel: its capabilities (capabilities(7)) and its system calls
-//! (seccomp(2)).
+//! Reduces the capabilities (capabilities(7)) and the permitted system calls (seccomp(2)) of the calling thread.
 
 use std::io;
 
@@ -13,11 +12,11 @@ const SAMPLING: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::SYS_NICE)
-    // For opening files of processes through `map_files`.
+    // To open files of processes through `/proc/PID/map_files`.
     .union(CapabilitySet::CHECKPOINT_RESTORE);
 
-/// The capabilities of a process that listens on ports: low ports, reading and writing files of others, kernel
-/// addresses.
+/// The capabilities of a process that listens on ports: to use low ports, to read and write files of other users, and
+/// to see kernel addresses.
 const SERVING: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::DAC_OVERRIDE)
@@ -63,7 +62,7 @@ const NEVER: &[i64] = &[
 /// System calls that a sampler without commands never makes: the data it reads leaves through its owner's socket only.
 const NOT_SAMPLING: &[i64] = &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_socket];
 
-/// System calls that a process with pipelines leaves to the sampler.
+/// System calls that a process with pipelines never makes itself: only its sampler process does.
 const NOT_SERVING: &[i64] =
     &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_perf_event_open, libc::SYS_process_vm_readv, libc::SYS_ptrace];
 
@@ -72,7 +71,7 @@ pub(crate) fn in_effect() -> CapabilitySet {
     capabilities(None).map_or(CapabilitySet::empty(), |held| held.effective)
 }
 
-/// Drops all other capabilities of the calling thread, from all sets, so that they cannot be regained.
+/// Drops all capabilities but `kept` from all sets of the calling thread, so that they cannot be regained.
 pub(crate) fn keep(kept: CapabilitySet) -> io::Result<()> {
     let mut held = capabilities(None)?;
     held.effective &= kept;
@@ -81,23 +80,23 @@ pub(crate) fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(set_capabilities(None, held)?)
 }
 
-/// Adds to `rights` the capability that replaces newer ones on old kernels: before Linux 5.9, CAP_SYS_ADMIN permitted
-/// what [`CapabilitySet::PERFMON`] and [`CapabilitySet::CHECKPOINT_RESTORE`] permit now.
+/// Adds to `rights` the capability that grants the same on old kernels: before Linux 5.9, CAP_SYS_ADMIN permitted what
+/// [`CapabilitySet::PERFMON`] and [`CapabilitySet::CHECKPOINT_RESTORE`] permit now.
 fn or_older(rights: CapabilitySet) -> CapabilitySet {
     let newer = rights & (CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE);
     if in_effect().contains(newer) { rights } else { rights | CapabilitySet::SYS_ADMIN }
 }
 
-/// The capabilities that a sampler with these rights keeps.
+/// The capabilities that a sampler keeps if it has those in `held`.
 fn for_sampling(held: CapabilitySet) -> CapabilitySet {
     let mut kept = or_older(SAMPLING);
     if !held.contains(CapabilitySet::DAC_READ_SEARCH) {
-        // Docker grants only the stronger one of the two.
+        // Docker grants CAP_DAC_OVERRIDE but not CAP_DAC_READ_SEARCH.
         kept |= CapabilitySet::DAC_OVERRIDE;
     }
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     if paranoid.trim().parse::<i32>().is_ok_and(|level| level > 2) {
-        // Levels above 2 exist on Debian and Ubuntu, whose kernels do not accept CAP_PERFMON there.
+        // `perf_event_paranoid` above 2 exists on Debian and Ubuntu, whose kernels then do not accept CAP_PERFMON.
         kept |= CapabilitySet::SYS_ADMIN;
     }
     kept
@@ -126,9 +125,9 @@ pub(crate) fn restore(effective: CapabilitySet) -> io::Result<()> {
     Ok(set_capabilities(None, rustix::thread::CapabilitySets { effective, ..held })?)
 }
 
-/// Restricts the calling thread, and everything it starts afterwards, to what a process with pipelines needs: for the
-/// host program's `main`, before it starts other threads. A process that listens on ports should not also be able to
-/// read all memory. `traces` keeps the capability to trace (`CAP_SYS_PTRACE`) and to open the files of processes.
+/// Restricts the calling thread, and everything it starts afterwards, to what a process with pipelines needs. The host
+/// program's `main` calls this before it starts other threads. A process that listens on ports should not also be able
+/// to read all memory. `traces` keeps the capability to trace (`CAP_SYS_PTRACE`) and to open the files of processes.
 ///
 /// With `samples`, [`crate::SamplerProcess::start`] regains the rights for sampling from the kernel by executing this
 /// program: as root, or by the capabilities of the file. An attacker who has taken over the process can do the same;
@@ -141,15 +140,15 @@ pub fn confine_host(traces: bool, samples: bool) -> io::Result<()> {
     let tracing = CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE;
     keep(match traces {
         true if in_effect().contains(CapabilitySet::SYS_PTRACE) => or_older(SERVING | tracing),
-        // The same as for the sampler.
+        // The sampler keeps all capabilities too without CAP_SYS_PTRACE, see [`confine_sampler`].
         true => CapabilitySet::all(),
         false => SERVING,
     })?;
     if samples { Ok(()) } else { forbid(NOT_SERVING) }
 }
 
-/// Whether a program that this thread executes gets at most the thread's rights: they are ambient, or the thread is
-/// under `no_new_privs`.
+/// Whether a program that this thread executes gets at most the thread's rights: the rights are ambient, or the thread
+/// is under `no_new_privs`.
 pub fn hands_rights_on() -> bool {
     let ambient = |right| rustix::thread::capability_is_in_ambient_set(right).unwrap_or(false);
     rustix::thread::no_new_privs().unwrap_or(false) || in_effect().iter().any(ambient)
@@ -158,7 +157,7 @@ pub fn hands_rights_on() -> bool {
 /// Makes system calls fail with EPERM, in the calling thread and everything it starts. Without effect on a kernel
 /// without seccomp, in a container that forbids filters, and on an architecture without a filter.
 fn forbid(calls: &[i64]) -> io::Result<()> {
-    /// The bit that marks the x32 variant of a call on x86_64; on other architectures no call has it.
+    /// The bit that marks the x32 variant of a call on x86_64. Calls of other architectures never have this bit.
     const X32: i64 = 0x4000_0000;
     rustix::thread::set_no_new_privs(true)?;
     let Ok(architecture) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(()) };

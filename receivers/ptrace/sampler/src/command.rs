@@ -2,9 +2,8 @@
 //!
 //! The child asks to be traced before it executes the program, so it stops by itself right after the exec, when the
 //! program is mapped and none of it has run. Its files and maps are read then. As under any tracer, a set-user-ID
-//! program started this way keeps the user who started it. If the starting process is killed in these milliseconds,
-//! the child ends too; from then on a command depends on nobody, unless it is bound to the process that started it
-//! ([`Bond`]).
+//! program started this way keeps the user who started it. If the starting process is killed within these milliseconds,
+//! the child ends too. Later the command does not depend on it, unless it is bound to it ([`Bond`]).
 
 use std::ffi::OsString;
 use std::io;
@@ -22,10 +21,10 @@ use rustix::thread::CapabilitySet;
 use crate::capability;
 use crate::pidfd::PidFd;
 
-/// The error with which the child reports that it may not be traced; exec never fails with this one.
+/// The error with which the child reports that it may not be traced; exec never fails with it.
 const REFUSED: i32 = libc::EPROTO;
 
-/// The same if another process traces it already.
+/// The error with which the child reports that another process traces it already.
 const TRACED: i32 = libc::EALREADY;
 
 /// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc defines for other
@@ -40,7 +39,7 @@ pub struct Inherited {
     pub(crate) signal_mask: SigSet,
     /// The limit on open files, soft and hard.
     pub(crate) files: (rlim_t, rlim_t),
-    /// The limit on real-time computing, soft and hard.
+    /// The limit on CPU time under real-time scheduling (`RLIMIT_RTTIME`), soft and hard.
     pub(crate) realtime: (rlim_t, rlim_t),
     /// The effective capabilities.
     pub(crate) capabilities: CapabilitySet,
@@ -62,14 +61,14 @@ impl Inherited {
     }
 }
 
-/// Whether a command ends together with another process.
+/// Whether a command ends together with the process that started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// It does not: the command continues when the process that started it is gone.
+    /// The command continues when the process that started it is gone.
     None,
-    /// It ends with the process of this id, which starts it: when that process is gone, the kernel kills the command
-    /// (`PR_SET_PDEATHSIG` of prctl(2), which refers to the *thread* that started it). A program that changes its user
-    /// by its exec loses the bond.
+    /// The command ends with the process of this id, which starts it: when that process is gone, the kernel kills the
+    /// command (`PR_SET_PDEATHSIG` of prctl(2), which refers to the *thread* that started it). A program that changes
+    /// its user by its exec loses the bond.
     Owner(u32),
 }
 
@@ -82,19 +81,19 @@ pub enum CommandError {
     /// The program could not be executed.
     #[error("cannot execute {0}: {1}")]
     Execute(String, #[source] io::Error),
-    /// The kernel does not allow tracing it.
+    /// The kernel does not allow tracing the command.
     #[error("the kernel does not allow to trace the command")]
     Refused,
-    /// Another process traces it already, as `strace -f` does with everything that this process starts.
+    /// Another process traces the command already, as `strace -f` does with everything that this process starts.
     #[error("another process traces the command")]
     Traced,
-    /// It ended before its first instruction.
+    /// The command ended before its first instruction.
     #[error("the command ended before it began")]
     Ended,
 }
 
 impl CommandError {
-    /// The exit code that a shell would report for it.
+    /// The exit code that a shell would report for this error.
     pub fn shell_code(&self) -> i32 {
         match self {
             Self::Execute(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
@@ -103,14 +102,14 @@ impl CommandError {
     }
 }
 
-/// A command that is stopped at its first instruction. It runs as soon as this is dropped.
+/// A command that is stopped at its first instruction. Dropping this lets it run.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pid: Pid,
 }
 
 impl Stopped {
-    /// Its process id.
+    /// The command's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
     }
@@ -118,13 +117,13 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // The signal of the stop is not delivered. An error means that it was killed meanwhile.
+        // The signal of the stop is not delivered. An error means that the command was killed meanwhile.
         ptrace::detach(self.pid, None).ok();
     }
 }
 
-/// Starts a command. The thread that calls this is its tracer, so it must also drop the result. With a bond the thread
-/// must live as long as the process.
+/// Starts a command. The calling thread becomes the tracer, so the same thread must drop the result. With a bond the
+/// thread must live as long as the process.
 ///
 /// # Errors
 ///
@@ -170,11 +169,11 @@ fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
         live_with(owner)?;
     }
     capability::restore(inherited.capabilities)?;
-    // If a limit cannot be restored, the sampler could not change it either.
+    // A limit that cannot be restored could not have been changed by the sampler either.
     setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1).ok();
     setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1).ok();
     ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(if has_tracer() { TRACED } else { REFUSED }))?;
-    // Unblocked last, since a signal that arrives now acts on a child that looks like the command.
+    // Signals are unblocked last: one that arrives now must find everything else as the command expects it.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&inherited.signal_mask), None)?;
     Ok(())
 }
@@ -192,7 +191,7 @@ fn names_tracer(status: &[u8]) -> bool {
     lines.find_map(|line| line.strip_prefix(b"TracerPid:")).is_some_and(|tracer| tracer.trim_ascii() != b"0")
 }
 
-/// Binds the calling process, a child of the owner, to the owner's life.
+/// Makes the calling process, a child of the owner, end together with the owner.
 fn live_with(owner: u32) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != owner {

@@ -12,13 +12,13 @@
 //!                                         readers:          one per processor, read memory of sampled threads
 //! ```
 //!
-//! * [`owner`], [`message`], [`protocol`]: the side of the program that uses this library, and the messages of both
-//!   sides.
+//! * [`owner`], [`message`], [`protocol`]: the side of the program that uses this library, and the messages in both
+//!   directions.
 //! * `control`, `discover`, `separation`, `rights`, `capability`: the sampler process apart from sampling.
 //! * [`sampler`]: the sampling thread. `states.rs` there has the states of processes and threads, `ledger.rs` divides
 //!   the time, `reader.rs` and `evidence.rs` read memory while a thread is kept from running on.
-//! * [`perf`], [`probe`], `stop`, `stack_copy`: data that the kernel provides about a thread, and stopping one.
-//! * [`address_space`], [`elf`], [`unwind`]: the code that is mapped in a process, and the way from registers to a
+//! * [`perf`], [`probe`], `stop`, `stack_copy`: data that the kernel provides about a thread, and stopping a thread.
+//! * [`address_space`], [`elf`], [`unwind`]: the code that is mapped in a process, and unwinding from registers to a
 //!   stack.
 //! * [`runtime`]: frames of Python, PHP, Ruby and V8. [`context`]: traces and resources that programs publish.
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]

@@ -23,8 +23,8 @@ pub use self::status::{Level, READ_CLASSES, Status, read_class, read_class_begin
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
-/// The number of a process from attaching until it ends or executes another program. The sampler process chooses it and
-/// never uses it again: a process that executes another program gets a new number.
+/// The number of a process, valid until the process ends or executes another program; then it gets a new number. The
+/// sampler process chooses these numbers and never reuses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId(pub u64);
 
@@ -45,11 +45,11 @@ pub enum Command {
     Sample {
         /// The process.
         process: ProcessId,
-        /// Whether it is sampled from now on.
+        /// Whether the process is sampled from now on.
         on: bool,
     },
-    /// Start sampling an attached process that has not executed anything yet. Its next [`Status`] means that it may
-    /// run.
+    /// Start sampling an attached process that has not executed anything yet. The next [`Status`] of the process means
+    /// that it may run.
     SampleFromStart(ProcessId),
     /// Detach all processes, send the remaining samples, and end.
     Stop,
@@ -118,9 +118,10 @@ pub enum Event {
 /// The rights of the sampler process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rights {
-    /// Whether it may trace processes of other users.
+    /// Whether the sampler process may trace processes of other users.
     pub trace_others: bool,
-    /// Whether its priority was raised, so that a stopped thread never waits for the sampler to be scheduled.
+    /// Whether the sampler process's priority was raised, so that no stopped thread has to wait until the sampler is
+    /// scheduled.
     pub raised_priority: bool,
     /// Missing rights and how to get them: one line each, for a person.
     pub hints: Vec<String>,
@@ -129,34 +130,35 @@ pub struct Rights {
 /// A process that can be sampled.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number in these messages.
+    /// The number of the process in these messages.
     pub id: ProcessId,
-    /// Its target.
+    /// The target to which the process belongs.
     pub target: TargetId,
-    /// Its id in the sampler's PID namespace.
+    /// The process id in the sampler's PID namespace.
     pub pid: u32,
-    /// Its id in its own (innermost) PID namespace.
+    /// The process id in the process's own (innermost) PID namespace.
     pub namespace_pid: u32,
-    /// When it started, in nanoseconds since the Unix epoch.
+    /// When the process started, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
     /// Identifies this program run among all that ever ran on this machine: a one-way hash of the boot id, the start
     /// time of the process and the addresses to which the kernel loaded the program (`process_info`). Everyone who
     /// computes it gets the same value at any time, and the program cannot change it.
     pub exec_id: u64,
-    /// The path of its executable in its own mount namespace. If the file has several names, the one by which it was
-    /// started.
+    /// The path of the executable in the process's own mount namespace. If the file has several hard links, the one
+    /// with which it was started.
     pub executable: String,
-    /// Its arguments, cut at 4 KiB.
+    /// The arguments of the process, cut at 4 KiB.
     pub arguments: Vec<String>,
-    /// The user it runs as.
+    /// The user as whom the process runs.
     pub user: u32,
-    /// Its control group (the path in the unified hierarchy, or else in the first one).
+    /// The control group (the path in the unified hierarchy, or else in the first one).
     pub control_group: Option<String>,
-    /// The id of its container, from its control group or its mounts.
+    /// The id of the container, from the control group or the mounts.
     pub container: Option<String>,
     /// The environment variables that the owner asked for and that are set.
     pub environment: Vec<(String, String)>,
-    /// Its root folder, as a descriptor that can only be used for `openat2`: separate debug files are found through it.
+    /// The process's root folder, as a descriptor that can only be used for `openat2`: separate debug files are opened
+    /// in it.
     #[serde(skip)]
     pub root: Option<File>,
 }
@@ -168,10 +170,10 @@ pub struct Mapping {
     pub process: ProcessId,
     /// The index of the mapping within the process: from 0, without gaps.
     pub index: u32,
-    /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main executable
-    /// has the path of [`Process::executable`].
+    /// The file's path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main
+    /// executable has the path of [`Process::executable`].
     pub path: String,
-    /// Where the executable part starts, as an address of the file (ELF virtual address).
+    /// The start of the executable part, as an address of the file (ELF virtual address).
     pub start: u64,
     /// The end of that part, as an address of the file.
     pub end: u64,
@@ -183,9 +185,9 @@ pub struct Mapping {
     /// bytes and the length (`opentelemetry-specification` `specification/profiles/mappings.md`). `None` where there is
     /// no file.
     pub htlhash: Option<[u8; 16]>,
-    /// Whether it is the process's main executable.
+    /// Whether this is the process's main executable.
     pub main: bool,
-    /// Whether it was compiled by Go. C code that is linked into the file counts as part of it.
+    /// Whether Go compiled the file. C code that is linked into the file counts as part of it.
     pub go: bool,
     /// The file that the process has mapped, open for reading: the same file even if its path was replaced or deleted
     /// since.
@@ -209,21 +211,21 @@ pub struct Problem {
 /// The kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProblemKind {
-    /// No such process, or it ended before it could be sampled.
+    /// There is no such process, or it ended before it could be sampled.
     Missing,
     /// A right is missing.
     Permission,
-    /// Another process traces it: its blocked threads are sampled, its running threads are not.
+    /// Another process traces this process: its blocked threads are sampled, its running threads are not.
     Traced,
-    /// A 32-bit process, or one of another architecture.
+    /// The process is a 32-bit process, or one of another architecture.
     Architecture,
-    /// A zombie.
+    /// The process is a zombie.
     Zombie,
-    /// Stopped by a signal: no thread of it runs, and the sampler does not resume it.
+    /// A signal has stopped the process: no thread of it runs, and the sampler does not resume it.
     Stopped,
-    /// Its control group is frozen.
+    /// The process's control group is frozen.
     Frozen,
-    /// Its files or memory are malformed or exceed a limit. The readable part is used.
+    /// Files or memory of the process are malformed or exceed a limit. The readable part is used.
     Malformed,
     /// The command could not be started.
     Command,
@@ -236,23 +238,23 @@ pub enum ProblemKind {
     CutCall,
     /// More processes match than may be sampled at once.
     TooMany,
-    /// An internal error: a defect of profbridge, which goes on with the other processes.
+    /// An internal error, that is a defect of profbridge. The other processes are still sampled.
     Internal,
 }
 
 /// Why a process was detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detached {
-    /// It ended.
+    /// The process ended.
     Exited,
-    /// It executed another program: it is attached again, with another number.
+    /// The process executed another program: it is attached again, with another number.
     Executed,
-    /// The owner asked for it.
+    /// The owner requested it.
     Asked,
-    /// Sampling it failed, for the reason in a [`Problem`] that was sent before.
+    /// Sampling the process failed, for the reason in a [`Problem`] that was sent before.
     Failed,
 }
 
 /// How long the owner waits after [`Command::Stop`] before it kills the sampler process, unless it is configured
-/// otherwise. The sampler process plans its shutdown by this.
+/// otherwise. The sampler process finishes within this time.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);

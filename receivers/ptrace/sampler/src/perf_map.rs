@@ -17,16 +17,16 @@ use nix::sys::stat::{SFlag, fstat};
 use crate::address_space::{MapsEntry, ProcessView};
 use crate::os::time;
 
-/// How many lengths of a perf map are kept. Samples wait for a fraction of a second.
+/// How many earlier lengths of a perf map are kept. Samples are processed within a fraction of a second.
 const MOST_LENGTHS: usize = 64;
 
-/// The growth of a perf map: a sample uses only the names that it contained by then.
+/// The length of a perf map over time: a sample uses only names that the file contained at the time of the sample.
 #[derive(Debug)]
 pub(crate) struct Growth {
     file: Arc<File>,
-    /// The lengths in bytes, each with the time since when: never empty, in ascending order of time.
+    /// The lengths in bytes, each with the time since which it is valid: never empty, in ascending order of time.
     lengths: VecDeque<(Instant, u32)>,
-    /// When it was last checked.
+    /// When the file was last checked.
     looked: Instant,
 }
 
@@ -39,16 +39,16 @@ impl Growth {
         growth
     }
 
-    /// The length of the file at a time; its first known length for earlier times. Checks the file first, so that
-    /// `time` may be in the past.
+    /// The length of the file at a time; the first known length if the time is earlier. Checks the file first: only
+    /// then the lengths up to `time` are known.
     pub(crate) fn length_at(&mut self, time: Instant) -> u32 {
         self.look(Instant::now());
         let known = self.lengths.iter().rev().find(|(since, _)| *since <= time).or(self.lengths.front());
         known.map_or(0, |(_, length)| *length)
     }
 
-    /// Records the length if it has changed. The time of the change is the last modification, which must be between
-    /// two checks.
+    /// Records the length if it has changed. The time of the change is the file's modification time, limited to the
+    /// time between the last check and this one.
     fn look(&mut self, now: Instant) {
         let Ok(status) = fstat(self.file.as_fd()) else { return };
         let length = u32::try_from(status.st_size).unwrap_or(u32::MAX);
@@ -69,7 +69,7 @@ impl Growth {
 pub(crate) type Identity = (u64, u64);
 
 /// Opens the perf map, below `root`, of the process with this id in its own namespace, unless it is the file `known`.
-/// `None` if there is none.
+/// `None` if there is no perf map.
 ///
 /// # Errors
 ///
@@ -159,7 +159,7 @@ mod tests {
         assert!(second.is_some() && second != first);
     }
 
-    /// Guarantees: the length at a time is the one that the file had by then, as far as it was checked, whatever
+    /// Guarantees: the length at a time is the file's length at that time, as known from the checks, whatever
     /// modification time the program sets; earlier times have the first length.
     #[test]
     fn lengths_by_time() {
@@ -182,7 +182,7 @@ mod tests {
             moments.push((growth.lengths.back().unwrap().0, length));
             assert!(growth.lengths.back().unwrap().0 <= Instant::now());
             assert_eq!(length, 14 * (2 + round as u32));
-            // The file clock is coarse, but a time after the last check is never accepted.
+            // The clock of file times is coarse, but a time outside of the two checks is never accepted.
             assert!(growth.length_at(unchanged) <= length);
         }
         for (moment, length) in moments {

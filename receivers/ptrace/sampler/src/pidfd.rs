@@ -1,4 +1,4 @@
-//! A process as a descriptor, which never refers to another process, unlike a process id.
+//! A descriptor of a process. Unlike a process id, it never refers to another process later.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,12 +8,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
-/// How a child ended.
+/// How a child process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildStatus {
-    /// It exited with this code.
+    /// The child exited with this code.
     Exited(i32),
-    /// It was ended by this signal.
+    /// This signal ended the child.
     Killed(i32),
     /// Other code in this program collected the status.
     Taken,
@@ -30,7 +30,7 @@ impl ChildStatus {
     }
 }
 
-/// A process.
+/// A process, by its descriptor.
 #[derive(Debug)]
 pub(crate) struct PidFd {
     descriptor: OwnedFd,
@@ -41,7 +41,7 @@ impl PidFd {
     ///
     /// # Errors
     ///
-    /// The kernel's error: `ESRCH` if there is none.
+    /// The kernel's error: `ESRCH` if there is no such process.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         #[allow(unsafe_code, reason = "no library wraps pidfd_open")]
         // SAFETY: the call takes two numbers and no memory. A result that is not negative is a descriptor that nobody
@@ -62,8 +62,7 @@ impl PidFd {
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         #[allow(unsafe_code, reason = "no library wraps pidfd_send_signal")]
-        // SAFETY: the descriptor is open as long as `self` lives; a null pointer for the information is what the call
-        // allows.
+        // SAFETY: the descriptor is open as long as `self` lives; the call allows a null pointer for the information.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -77,8 +76,7 @@ impl PidFd {
         Ok(())
     }
 
-    /// Waits until the process has ended, for `time` at most, and returns whether it has. Its exit status is not
-    /// collected.
+    /// Waits at most `time` for the process's end, and returns whether it has ended. The exit status is not collected.
     pub(crate) fn ended_within(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {
@@ -97,8 +95,8 @@ impl PidFd {
     /// Collects the status of a child that has ended; `None` while it is running.
     pub(crate) fn take_status(&self) -> Option<ChildStatus> {
         // Do not wait for a living child: if another thread of this program traces it, the kernel reports its stops to
-        // any wait, whatever that asks for (`wait_task_stopped`). The tracer would then miss the stop, and the child
-        // would stay stopped forever.
+        // any wait, whatever the wait asks for (`wait_task_stopped`). The tracer would then miss the stop, and the
+        // child would stay stopped forever.
         if !self.ended_within(Duration::ZERO) {
             return None;
         }

@@ -19,9 +19,9 @@ use std::os::unix::fs::FileExt;
 pub struct SchedStat {
     /// The time the thread ran, in nanoseconds.
     pub run_nano: u64,
-    /// The time it waited for a processor, in nanoseconds.
+    /// The time the thread waited for a processor, in nanoseconds.
     pub wait_nano: u64,
-    /// How often it was put on a processor.
+    /// How often the thread was put on a processor.
     pub timeslices: u64,
 }
 
@@ -36,18 +36,18 @@ impl SchedStat {
 /// The contents of `syscall`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// It runs, or is ready to.
+    /// The thread is running, or ready to run.
     Running,
-    /// It is blocked, or stopped.
+    /// The thread is blocked, or stopped.
     Blocked {
-        /// The system call's number; -1 outside of one. After a stop that the kernel made transparent it is
-        /// `restart_syscall`, so it does not show which call the thread is in.
+        /// The system call's number; -1 outside of a system call. If the kernel restarted the call after a stop it is
+        /// `restart_syscall`, which does not show what the call is.
         call: i64,
         /// The stack pointer.
         sp: u64,
         /// The program counter.
         pc: u64,
-        /// The arguments of the system call; `None` outside of one.
+        /// The arguments of the system call; `None` outside of a system call.
         arguments: Option<[u64; 6]>,
     },
 }
@@ -128,7 +128,7 @@ fn parse_syscall(line: &[u8]) -> Option<Activity> {
     }
 }
 
-/// The fields of `/proc/PID/stat` that are needed.
+/// The needed fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatLine {
     /// The state, as `ps` prints it.
@@ -137,18 +137,18 @@ pub struct StatLine {
     pub parent: u32,
     /// When the process started, in clock ticks since the system's start.
     pub start_ticks: u64,
-    /// The CPU time that it has used.
+    /// The CPU time that the process has used.
     pub processor: ProcessorTicks,
-    /// The CPU time of the children that it has reaped.
+    /// The CPU time of the children that the process has reaped.
     pub reaped: ProcessorTicks,
 }
 
 /// CPU time, in the clock ticks that the kernel shows to programs (`sysconf(_SC_CLK_TCK)`, 100 a second on Linux).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessorTicks {
-    /// In its own code (`utime`).
+    /// CPU time in the process's own code (`utime`).
     pub user: u64,
-    /// In the kernel (`stime`).
+    /// CPU time in the kernel (`stime`).
     pub kernel: u64,
 }
 
@@ -164,7 +164,7 @@ pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
 }
 
 /// Parses `/proc/PID/stat`. The name may contain anything, parentheses and spaces included, so the fields are counted
-/// from behind its last parenthesis.
+/// from after the last parenthesis of the line.
 pub(crate) fn parse_stat(line: &[u8]) -> Option<StatLine> {
     let end = line.iter().rposition(|&byte| byte == b')')?;
     let mut words = words(&line[end + 1..]);

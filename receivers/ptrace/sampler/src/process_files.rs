@@ -1,8 +1,8 @@
 //! The open descriptors of one process.
 //!
-//! Everything about a process is read through descriptors that were opened once, so that a process with a reused id
-//! can never be mistaken for the old one: `/proc/PID` and everything below it stay bound to the process they were
-//! opened for, and `/proc/PID/mem` even to its address space. Reads from it return 0 bytes once that address space is
+//! Everything about a process is read through descriptors that were opened once, so that a process with a reused id can
+//! never be mistaken for the old one: descriptors of `/proc/PID` and everything below it stay bound to the process, and
+//! one of `/proc/PID/mem` even to its address space. Reads from the latter return 0 bytes once that address space is
 //! gone (the kernel's `fs/proc/base.c`, `mem_rw`), which happens when the process ends and when it executes another
 //! program; that is how both are noticed.
 
@@ -21,11 +21,11 @@ use crate::runtime::Target;
 /// What happened to a process since its descriptors were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It is alive, and executes the same program as then.
+    /// The process is alive, and still executes the same program.
     Same,
-    /// It is alive, and executes another program: everything known about its memory is outdated.
+    /// The process is alive, but executes another program: everything known about its memory is outdated.
     Executed,
-    /// It has ended; it may still be a zombie.
+    /// The process has ended; it may still be a zombie.
     Exited,
 }
 
@@ -56,8 +56,8 @@ impl ProcessFiles {
         )?;
         let task = open_at(&process, "task", OFlag::O_DIRECTORY)?;
         let stat = read_stat(&process, "stat")?;
-        // If the first thread has ended while others live on, it has no memory to show: another thread represents the
-        // process.
+        // If the first thread has ended while others are alive, it has no memory to show; another thread is used
+        // instead.
         let directory = if stat.state == b'Z' { open_other_thread(&task, pid).unwrap_or(process) } else { process };
         let memory = open_at(&directory, "mem", OFlag::O_RDONLY)?;
         let maps = open_at(&directory, "maps", OFlag::O_RDONLY)?;
@@ -118,15 +118,16 @@ impl ProcessFiles {
             .is_ok_and(|stat| stat.start_ticks != self.start_ticks)
     }
 
-    /// The state of a process whose memory is gone: after an exec there is new memory at once, while an ending process
-    /// may be without memory for a while before it is a zombie.
+    /// Whether a process whose address space is gone executed another program or ended: an exec creates new memory at
+    /// once, while an ending process may be without memory for a while before it becomes a zombie.
     fn after_its_memory(&self) -> Life {
         match open_at(&self.task, "../maps", OFlag::O_RDONLY) {
             Ok(maps) => match File::from(maps).read_at(&mut [0], 0) {
                 Ok(1..) => Life::Executed,
                 _ => Life::Exited,
             },
-            // If the new program has other rights (such as a set-user-id program), this process may not see it.
+            // If the new program has other rights (such as a set-user-id program), this process may not be allowed to
+            // examine it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match read_stat(&self.task, "../stat") {
                 Ok(stat) if !matches!(stat.state, b'Z' | b'X') => Life::Executed,
                 _ => Life::Exited,
@@ -135,10 +136,10 @@ impl ProcessFiles {
         }
     }
 
-    /// Reads the process's memory from `address` on, as much as is readable. Returns the number of bytes, 0 if nothing
-    /// is readable; the rest of the buffer is unchanged.
+    /// Reads as much of the process's memory from `address` on as is readable. Returns the number of bytes, 0 if
+    /// nothing is readable; the rest of the buffer is unchanged.
     pub fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
-        // The kernel copies page by page and returns how far it came; an address that is not mapped at all is an
+        // The kernel copies page by page and returns how much it copied; an address that is not mapped at all is an
         // error.
         self.memory.read_at(bytes, address).unwrap_or(0)
     }

@@ -1,7 +1,7 @@
 //! Describes processes for the owner.
 //!
-//! Everything is read through the open directory of the process, so it is about that process and no other. The
-//! environment is read only here, and only the variables that were requested by name leave this function.
+//! Everything is read through the open directory of the process, so that it cannot be about another process with the
+//! same id. The environment is read only here, and only variables that were requested by name leave this module.
 
 use std::fs::File;
 use std::io;
@@ -26,11 +26,11 @@ const FILE: usize = 64 << 10;
 /// The fields needed of `/proc/PID/status`, or of a thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StatusFile {
-    /// The process id; for a thread, that of its process.
+    /// The process id; in a thread's file, the id of its process.
     pub(crate) process: u32,
-    /// The parent of that process.
+    /// The id of the process's parent.
     pub(crate) parent: u32,
-    /// Whether it has ended and is not reaped yet.
+    /// Whether the process or thread has ended and was not reaped yet.
     pub(crate) ended: bool,
     /// The thread that traces the process, 0 for none.
     pub(crate) tracer: u32,
@@ -72,7 +72,7 @@ fn parse_status(text: &str) -> StatusFile {
     status
 }
 
-/// The boot time of the system, which start times are relative to.
+/// The boot time of the system: start times are relative to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     boot_seconds: u64,
@@ -83,14 +83,15 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Reads the boot time. As in `ps`, it is a whole second, so that every program computes the same start time.
+    /// Reads the boot time. As in `ps`, it is rounded to whole seconds, so that every program computes the same start
+    /// time.
     ///
     /// # Errors
     ///
-    /// When `/proc/stat` does not contain it.
+    /// When `/proc/stat` does not contain the boot time.
     pub(crate) fn read() -> io::Result<Self> {
         let root = File::open("/proc")?;
-        // The line of interrupts comes first and may be long.
+        // The line `intr` precedes the line `btime` and may be long.
         let (bytes, _) = read_at_most(&root, "stat", 4 << 20)?;
         let boot_seconds = text(&bytes)
             .lines()
@@ -160,10 +161,10 @@ pub(crate) fn describe(
     Ok(Described { process, faults })
 }
 
-/// The path of the executable with the name under which the process was started, if that is another link to the same
-/// file in the same folder: on Debian `/usr/bin/redis-server` is a link to `redis-check-rdb`, which is the name the
-/// kernel shows. The program may claim any name, in its arguments and in its threads' names, but only one under which
-/// the file is found counts.
+/// The path of the executable under the name with which the process was started, if that is another link to the same
+/// file in the same folder: on Debian `/usr/bin/redis-server` is a link to `redis-check-rdb`, and the kernel shows the
+/// latter. The program can claim any name in its arguments and thread names, so a name is used only if it is a link to
+/// the same file.
 fn started_as(
     directory: BorrowedFd<'_>,
     root: BorrowedFd<'_>,
@@ -205,7 +206,8 @@ fn started_as(
 /// started without address space randomization, another exec of the same program with arguments of the same length
 /// gets the same number.
 ///
-/// It is a one-way hash, since a target's defences rely on these addresses being secret.
+/// The number is a one-way hash, since these addresses must stay secret: a target's protection against attacks relies
+/// on that.
 fn exec_id(directory: BorrowedFd<'_>, boot_id: [u8; 36], start_ticks: u64) -> u64 {
     let mut hash = Hash::new();
     hash.update(b"profbridge exec 1\0");

@@ -1,7 +1,7 @@
 //! Finds out which right is missing, and how to get it.
 //!
-//! The kernel only returns `EACCES` or `EPERM`; the reasons are those of ptrace(2), "Ptrace access mode checking",
-//! checked here one by one.
+//! The kernel only returns `EACCES` or `EPERM`; this checks the possible reasons from ptrace(2), "Ptrace access mode
+//! checking", one by one.
 
 use std::fs;
 use std::io;
@@ -28,16 +28,16 @@ pub(crate) fn may_see_all() -> bool {
     sees_all(capability::in_effect(), namespace)
 }
 
-/// The same, by capabilities and the number of the user namespace in which they are held.
+/// The same decision, for these capabilities and the number of the user namespace in which they are held.
 fn sees_all(held: CapabilitySet, namespace: Option<u64>) -> bool {
-    /// `PROC_USER_INIT_INO`: the inode number of the first user namespace. Capabilities of others do not apply to the
-    /// machine.
+    /// `PROC_USER_INIT_INO`: the inode number of the first user namespace. Capabilities in other user namespaces do not
+    /// apply to the machine.
     const FIRST: u64 = 0xEFFF_FFFD;
     namespace == Some(FIRST) && held.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
 /// The right or setting, as text for the user, that would show more of running threads than this level with this
-/// choice of stops; `None` if nothing would.
+/// setting of `stops`; `None` if nothing would.
 pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
     match (level, stops) {
         (Level::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
@@ -45,7 +45,7 @@ pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
     }
 }
 
-/// The rights that the kernel gives this process. Read once.
+/// The rights that the kernel gives this process. They are read once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Powers {
     /// `CAP_SYS_PTRACE`.
@@ -59,7 +59,7 @@ pub(crate) struct Powers {
 }
 
 impl Powers {
-    /// Reads them.
+    /// Reads the rights of this process.
     pub(crate) fn read() -> Self {
         let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
         Self {
@@ -230,8 +230,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: if running threads are not fully visible, the message says what would show more: a right, or
-    /// another choice of stops; there is no message if it is unknown what the kernel permits.
+    /// Guarantees: if running threads are not fully visible, the message says what would show more: a right, or another
+    /// setting of `stops`; there is no message if it is unknown what the kernel permits.
     #[test]
     fn more_of_running_threads() {
         for level in [Level::Kernel, Level::Undecided] {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// Guarantees: the whole machine is visible with CAP_PERFMON or CAP_SYS_ADMIN only, and never in a separate user
-    /// namespace, where anybody has those.
+    /// namespace, where every user can have them.
     #[test]
     fn right_to_see_all() {
         let first = Some(0xEFFF_FFFD);
@@ -277,7 +277,7 @@ mod tests {
         .unwrap();
     }
 
-    /// Guarantees: no right is reported as missing when all are there, and every missing one is reported.
+    /// Guarantees: if the process has all rights, none is reported as missing; otherwise every missing right is.
     #[test]
     fn hints_at_the_start() {
         let all = Powers { trace_others: true, ..POWERS };

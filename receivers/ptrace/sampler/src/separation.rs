@@ -1,8 +1,9 @@
-//! The sampler as a separate process: how it is recognized, when it ends, and which rights it must not keep.
+//! The sampler as a separate process: how the program recognizes that it is the sampler, when it ends, and which rights
+//! it gives up.
 //!
-//! Only this process has the right to trace. It listens on no port, and lives no longer than its owner: the kernel
-//! ends it with the thread that started it, and the end of the socket ends it too. It ignores signals that a terminal
-//! or a service manager sends to a whole group, since its owner decides what they mean: an interrupted
+//! Only this process has the right to trace. It listens on no port, and does not outlive its owner: the kernel ends it
+//! together with the thread that started it, and it ends itself when the socket is closed. It ignores signals that a
+//! terminal or a service manager sends to a whole group, since its owner decides what they mean: an interrupted
 //! `profbridge sample` still wants the samples.
 
 use std::ffi::OsString;
@@ -33,11 +34,11 @@ const MARKER: &str = "--profbridge-ptrace-sampler";
 pub(crate) struct Arguments {
     /// The socket's descriptor.
     pub(crate) socket: RawFd,
-    /// The process that started it.
+    /// The id of the process that started the sampler.
     pub(crate) owner: u32,
     /// Whether real-time scheduling is requested.
     pub(crate) realtime: bool,
-    /// Whether it starts commands.
+    /// Whether the sampler starts commands.
     pub(crate) commands: bool,
 }
 
@@ -103,10 +104,10 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let socket = take_socket(arguments.socket)?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != arguments.owner {
-        // The owner died before it could be watched: there is nobody to sample for.
+        // The owner died before the kernel could be asked to end this process with it: nobody wants samples.
         return Ok(());
     }
-    // No other process of the same user, a target included, may look into this one; and its memory, which contains
+    // No other process of the same user, a target included, may read this one's memory; and that memory, which contains
     // data from targets' stacks, is never written to a core file.
     prctl::set_dumpable(false)?;
     prctl::set_name(THREAD_NAME)?;
@@ -122,13 +123,13 @@ fn run(arguments: Arguments) -> io::Result<()> {
 /// Takes over the descriptor that the owner passed on.
 fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     #[allow(unsafe_code, reason = "the number comes from the command line")]
-    // SAFETY: whoever wrote the marker passed this descriptor to nobody else in this process, which has done nothing
-    // so far. If it is not a descriptor, the next call fails; it is above 2, so no standard stream is taken.
+    // SAFETY: no other code in this process owns the descriptor, since the process has done nothing else so far. If it
+    // is not an open descriptor, the next call fails; it is above 2, so it is not a standard stream.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     match getsockopt(&socket.as_fd(), sockopt::SockType) {
         Ok(SockType::SeqPacket) => {}
         result => {
-            // It belongs to other code, which closes it.
+            // The descriptor belongs to other code, which closes it.
             std::mem::forget(socket);
             return Err(match result {
                 Ok(_) => io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no packet socket"),
@@ -140,15 +141,15 @@ fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Blocks the signals that are meant for the owner, and the one that announces stops, in this thread and so in all
-/// threads that it starts. Returns the mask from before.
+/// Blocks the signals that are meant for the owner, and the one that announces stops, in this thread and in all threads
+/// that it starts. Returns the previous mask.
 fn block_signals() -> io::Result<SigSet> {
     let mut blocked = SigSet::empty();
     for signal in [
-        // The sampling thread waits for it, see `SamplingThread::start`.
+        // The sampling thread waits for this signal, see `SamplingThread::start`.
         Signal::SIGCHLD,
-        // A terminal sends these to the whole foreground group. If SIGTSTP stopped the sampler, threads that it has
-        // stopped would stay stopped.
+        // A terminal sends these to the whole foreground group. If SIGTSTP stopped the sampler, threads that the
+        // sampler has stopped would stay stopped.
         Signal::SIGINT,
         Signal::SIGQUIT,
         Signal::SIGTSTP,
@@ -165,11 +166,11 @@ fn block_signals() -> io::Result<SigSet> {
     Ok(before)
 }
 
-/// Raises the limit on open files to the hard limit: each process needs some, and each of its mapped files one.
-/// Returns the limit from before.
+/// Raises the limit on open files to the hard limit: each sampled process needs some, and each of its mapped files one.
+/// Returns the previous limit.
 fn raise_file_limit() -> io::Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    // Fails only if the hard limit was lowered meanwhile.
+    // This fails only if the hard limit was lowered meanwhile.
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok();
     Ok((soft, hard))
 }

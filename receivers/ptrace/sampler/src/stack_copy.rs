@@ -1,10 +1,10 @@
-//! Reads a thread's stack: first one piece of the size that its stacks needed lately, then further pieces on demand.
+//! Reads a thread's stack: first one piece as large as the thread's recent stacks, then further pieces on demand.
 //!
-//! If a running thread is stopped, its stack is copied while it is held, and unwound afterwards from the copy alone.
-//! If perf events copied a part of its stack, a reader continues in memory while the thread is kept from running. A
-//! blocked thread's stack is read while nothing holds the thread, so more can be read whenever the unwinder needs it;
-//! a later check shows whether the thread ran in the meantime. Threads whose stacks are in several places (an
-//! alternate signal stack, a huge frame) are unwound while they are held, since only unwinding finds these places.
+//! If a running thread is stopped, its stack is copied while it is stopped, and unwound afterwards from the copy alone.
+//! If perf events copied a part of its stack, a reader reads the rest from memory while the thread is kept from
+//! running. A blocked thread's stack is read without stopping the thread, so more can be read whenever the unwinder
+//! needs it; a later check shows whether the thread ran in the meantime. Threads whose stacks are in several places (an
+//! alternate signal stack, a huge frame) are unwound while they are stopped, since only unwinding finds these places.
 //!
 //! Every word that is read is logged. The unwinder is deterministic, so as long as registers, code and these words are
 //! the same, the stack is too.
@@ -18,10 +18,10 @@ const RED_ZONE: u64 = 128;
 /// The smallest copy of a stack, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// The smallest copy the first time a thread's stack is copied, in bytes.
+/// The size of the first copy of a thread's stack, in bytes.
 const AT_FIRST: usize = 32 << 10;
 
-/// How many bytes are read when the unwinder needs an address outside of the copy, and how often at most.
+/// How many bytes are read when the unwinder needs an address outside of the copy, and how often that is done at most.
 const PIECE: usize = 4 << 10;
 
 const MOST_PIECES: usize = 64;
@@ -59,7 +59,7 @@ pub(crate) struct StackPieces {
     extent: usize,
 }
 
-/// One word that was read.
+/// A word that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word {
     address: u64,
@@ -74,7 +74,7 @@ impl StackPieces {
         let start = stack_pointer.saturating_sub(RED_ZONE);
         let length = size.max(LEAST) + RED_ZONE as usize;
         self.first.fill(files, start, length)
-            // The red zone may extend into the page below, which may not exist.
+            // The red zone may extend into the page below, which may not be mapped.
             || self.first.fill(files, stack_pointer, size.max(LEAST))
     }
 
@@ -83,7 +83,7 @@ impl StackPieces {
         self.first.bytes.len() >= size.max(LEAST)
     }
 
-    /// Uses a copy made by the kernel, from the stack pointer on.
+    /// Uses a copy made by the kernel, which starts at the stack pointer.
     pub(crate) fn take(&mut self, stack_pointer: u64, bytes: &[u8]) {
         self.used_others = 0;
         self.extent = 0;
@@ -92,12 +92,12 @@ impl StackPieces {
         self.first.bytes.extend_from_slice(bytes);
     }
 
-    /// Discards what was read besides the copy.
+    /// Discards what was read in addition to the copy.
     pub(crate) fn forget_further(&mut self) {
         self.used_others = 0;
     }
 
-    /// Fills all of `bytes` from the copy at an address, or returns `false`.
+    /// Copies `bytes` at an address from the copy; returns `false` if not all of them are in it.
     pub(crate) fn copied_bytes(&self, address: u64, bytes: &mut [u8]) -> bool {
         let at = address.checked_sub(self.first.start).and_then(|at| usize::try_from(at).ok());
         let found = at.and_then(|at| self.first.bytes.get(at..)?.get(..bytes.len()));
@@ -107,7 +107,7 @@ impl StackPieces {
         })
     }
 
-    /// Whether nothing was read besides the copy.
+    /// Whether nothing was read in addition to the copy.
     pub(crate) fn sufficed(&self) -> bool {
         self.used_others == 0
     }
@@ -209,8 +209,8 @@ impl CopySize {
         Self { bytes: (8 << 10).min(most), most }
     }
 
-    /// The size for a thread that is stopped for the first time: its stacks are unknown, and copying more does no harm
-    /// once.
+    /// The size for a thread that is stopped for the first time: its stacks are not known yet, and copying more is
+    /// harmless once.
     pub(crate) fn at_first(self) -> usize {
         self.bytes.max(AT_FIRST.min(self.most))
     }
@@ -219,8 +219,8 @@ impl CopySize {
         self.bytes
     }
 
-    /// Called when `extent` bytes were enough to unwind a stack. Shrinks slowly: a truncated stack is worse than a few
-    /// bytes too many.
+    /// Called when `extent` bytes were enough to unwind a stack. The size shrinks slowly: a truncated stack is worse
+    /// than a few bytes too many.
     pub(crate) fn sufficed(&mut self, extent: usize) {
         let wanted = extent + extent / 4 + (1 << 10);
         if wanted < self.bytes {
@@ -237,7 +237,7 @@ impl CopySize {
         if distance >= self.most || self.bytes == self.most {
             return false;
         }
-        // A size that is too large shrinks within a second, but a stack that was cut off cannot be sampled again.
+        // A size that is too large shrinks within a second, but a stack that was truncated cannot be sampled again.
         self.bytes = (distance + distance / 2).max(self.bytes * 4).min(self.most);
         true
     }

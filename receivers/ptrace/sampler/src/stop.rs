@@ -1,13 +1,13 @@
-//! Stops a running thread: seizes it, asks it to stop, examines it once it has stopped for whatever reason, and
+//! Stops a running thread: seizes it, asks it to stop, examines the thread once it has stopped for any reason, and
 //! releases it.
 //!
 //! This never waits for a particular thread: [`request`] returns at once, and [`StoppedThread::next`] returns the
-//! threads that have stopped. A thread stops when it is scheduled the next time, which can take long on a busy
-//! machine, but the request itself causes no delay. The sampler does not stay attached, because every signal of the
-//! target would become a stop then.
+//! threads that have stopped. A thread stops when it is scheduled the next time. That can take long on a busy machine,
+//! but the request does not delay the thread. The sampler does not stay attached, because every signal of the target
+//! would then cause a stop.
 //!
-//! A stopped thread is released when its [`StoppedThread`] is released or dropped, so it cannot be forgotten. If the
-//! sampler ends, the kernel releases all of them.
+//! A stopped thread is released when its [`StoppedThread`] is released or dropped, so none can be forgotten. If the
+//! sampler ends, the kernel releases all stopped threads.
 
 use nix::errno::Errno;
 
@@ -21,9 +21,9 @@ const PTRACE_EVENT_STOP: i32 = 128;
 /// Why a thread was not asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It ended.
+    /// The thread ended.
     Ended,
-    /// It has another tracer, may not be traced, or is about to end.
+    /// The thread has another tracer, may not be traced, or is about to end.
     Denied,
 }
 
@@ -38,12 +38,12 @@ pub(crate) fn request(thread: u32) -> Result<(), Refused> {
         Err(Errno::ESRCH) => return Err(Refused::Ended),
         Err(_) => return Err(Refused::Denied),
     }
-    // Fails only if the thread has ended since, which [`reap_ended`] will find.
+    // This fails only if the thread has ended since, which [`reap_ended`] will find.
     ptrace::interrupt(thread).ok();
     Ok(())
 }
 
-/// A stopped thread. It continues when this is dropped.
+/// A stopped thread. Dropping this lets it continue.
 #[derive(Debug)]
 pub(crate) struct StoppedThread {
     thread: u32,
@@ -58,7 +58,7 @@ impl StoppedThread {
     }
 
     fn of(status: StopStatus) -> Self {
-        // A group-stop, and a requested stop, deliver no signal; a process that was stopped by a signal stays stopped.
+        // Group-stops and requested stops deliver no signal; a process that a signal has stopped stays stopped.
         let signal = if status.event == PTRACE_EVENT_STOP { 0 } else { status.signal };
         Self { thread: status.thread, signal }
     }
@@ -67,18 +67,19 @@ impl StoppedThread {
         self.thread
     }
 
-    /// Its registers; `None` for a 32-bit thread. A system call that failed only because of the stop is restarted.
+    /// The registers of the thread; `None` for a 32-bit thread. A system call that failed only because of the stop is
+    /// restarted.
     pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
         let Some(mut registers) = ptrace::registers(self.thread)? else { return Ok(None) };
         if arch::restart_interrupted_call(&mut registers) {
-            // Fails only if the thread was killed.
+            // This fails only if the thread was killed.
             ptrace::set_registers(self.thread, &registers).ok();
         }
         Ok(Some(registers))
     }
 
-    /// Releases the thread. Returns whether it is alive: one that was killed while it was stopped stays traced until
-    /// it has ended and is reaped.
+    /// Releases the thread. Returns whether it is alive: a thread that was killed while it was stopped stays traced
+    /// until it has ended and is reaped.
     pub(crate) fn release(self) -> bool {
         let held = std::mem::ManuallyDrop::new(self);
         ptrace::detach(held.thread, held.signal).is_ok()
@@ -96,8 +97,8 @@ impl Drop for StoppedThread {
 ///
 /// # Errors
 ///
-/// If this thread no longer traces any thread, whatever stops it requested: a thread that executes a program continues
-/// under the id of its process's first thread.
+/// If this thread no longer traces any thread, whatever stops it requested: a thread that calls exec continues with the
+/// id of its process's first thread.
 pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) -> Result<(), Nobody> {
     let mut last = 0;
     while let Some(thread) = wait::next_ended()? {

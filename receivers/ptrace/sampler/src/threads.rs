@@ -20,8 +20,8 @@ use crate::process_info::{self, StatusFile};
 /// How often the threads are listed again although there is no sign of a change.
 const SAFETY_RESCAN: Duration = Duration::from_secs(5);
 
-/// A listing is followed by a pause of this many times the CPU time it took. Time in which the thread was not running
-/// costs nothing, so it must not delay the next listing.
+/// A listing is followed by a pause of this many times the CPU time that it took. Only CPU time counts: time in which
+/// this thread was not running must not delay the next listing.
 const RESCAN_SHARE: u32 = 40;
 
 /// A file that is kept open, or opened for each read if there are no descriptors left.
@@ -80,7 +80,7 @@ fn open(task: BorrowedFd<'_>, path: &str) -> io::Result<File> {
 /// The descriptors of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadFiles {
-    /// Its id in the PID namespace of `/proc`.
+    /// The thread's id in the PID namespace of `/proc`.
     pub(crate) id: u32,
     schedstat: TaskDirectory,
     has_schedstat: bool,
@@ -99,7 +99,7 @@ impl ThreadFiles {
         }
     }
 
-    /// Reads its schedstat; all 0 on a kernel without schedstat.
+    /// Reads the thread's schedstat; all 0 on a kernel without schedstat.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl ThreadFiles {
         }
     }
 
-    /// Reads what it is doing.
+    /// Reads what the thread is doing.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl ThreadFiles {
         self.syscall.with(task, || format!("{id}/syscall"), read_syscall)
     }
 
-    /// Reads how much CPU time it has used, in its own code and in the kernel.
+    /// Reads how much CPU time the thread has used, in its own code and in the kernel.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl ThreadFiles {
         self.stat.with(task, || format!("{id}/stat"), read_processor_ticks)
     }
 
-    /// Its name, at most 15 bytes; invalid UTF-8 is replaced.
+    /// The thread's name, at most 15 bytes; invalid UTF-8 is replaced.
     pub(crate) fn name(&self, task: BorrowedFd<'_>) -> Option<String> {
         let file = open(task, &format!("{}/comm", self.id)).ok()?;
         let mut buffer = [0; 64];
@@ -150,13 +150,13 @@ impl ThreadFiles {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// Reads its `status` file.
+    /// Reads the thread's `status` file.
     pub(crate) fn status(&self, task: BorrowedFd<'_>) -> Option<StatusFile> {
         process_info::status(task, &format!("{}/status", self.id)).ok()
     }
 }
 
-/// Whether an error of reading means that the thread has ended.
+/// Whether a read error means that the thread has ended.
 pub(crate) fn is_end(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::EINVAL))
 }
@@ -174,7 +174,8 @@ impl ThreadLister {
         Self { links: 0, not_before: now, latest: now }
     }
 
-    /// Called when a thread is known to be gone: the threads are listed again as soon as that is allowed.
+    /// Called when a thread is known to have ended: the threads are listed again as soon as the pause between listings
+    /// allows it.
     pub(crate) fn invalidate(&mut self) {
         self.links = 0;
     }
@@ -218,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: however few descriptors there are, open files leave some for events, and both leave some for the
-    /// rest of the program.
+    /// Guarantees: however few descriptors there are, open files leave some for perf events, and both leave some for
+    /// the rest of the program.
     #[test]
     fn descriptors() {
         for (limit, files, events) in
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn held_up() {
         let task = File::open("/proc/self/task").unwrap();
-        // Long enough ago that the number of threads, which other tests change as well, does not matter.
+        // So long ago that the threads are listed anyway: other tests change their number too.
         let begun = Instant::now().checked_sub(SAFETY_RESCAN * 2).unwrap();
         let mut lister = ThreadLister::new(begun);
         let mut ids = Vec::new();

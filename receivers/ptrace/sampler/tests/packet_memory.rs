@@ -1,4 +1,4 @@
-//! What packets of a sampler that was taken over cost the owner in memory, measured by an allocator that counts.
+//! Measures, with a counting allocator, how much memory the packets of a compromised sampler cost the owner.
 
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
@@ -12,7 +12,7 @@ use profbridge_sampler::message::{
 };
 use profbridge_sampler::protocol::{MAX_PACKET, PacketChecker, decode_event, encode_event};
 
-/// The system's allocator, and how many bytes it has given out, now and at most.
+/// The system's allocator, with counters of the allocated bytes: now, and at the peak.
 struct CountingAllocator;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -22,25 +22,25 @@ fn count(size: usize) {
     PEAK.fetch_max(LIVE.fetch_add(size, Relaxed) + size, Relaxed);
 }
 
-// SAFETY: everything is the system allocator's, to which all is passed on as it came.
+// SAFETY: all calls are passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller keeps the rules of `alloc`.
+        // SAFETY: the caller follows the rules of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the rules of `dealloc`.
+        // SAFETY: the caller follows the rules of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // For a moment there may be both.
+        // Both allocations may exist for a moment.
         count(size);
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the rules of `realloc`.
+        // SAFETY: the caller follows the rules of `realloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -48,8 +48,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The packet of an event with `behind` bytes behind the length of an empty list, made full of zeroes: the list has as
-/// many entries of `each` bytes as there is room for.
+/// Encodes an event, and extends an empty list in it with zeros: `each` bytes for each of as many entries as there is
+/// room for. `behind` is the number of bytes after the list's length.
 fn full(event: Event, behind: usize, each: usize) -> Vec<u8> {
     let mut packet = encode_event(event).bytes;
     packet.truncate(packet.len() - behind - 1);
@@ -63,7 +63,8 @@ fn process(id: u64) -> Process {
     Process { id: ProcessId(id), pid: 1, namespace_pid: 1, ..Process::default() }
 }
 
-/// Decodes a packet and checks it. Returns the event, how many bytes that took at most, and how many the event takes.
+/// Decodes a packet and checks it. Returns the event, the peak of the memory that this took, and the memory of the
+/// event, both in bytes.
 fn receive(packet: &[u8]) -> (Option<Event>, usize, usize) {
     let mut checker = PacketChecker::default();
     checker.note(&Command::Watch(Target {
@@ -83,8 +84,8 @@ fn receive(packet: &[u8]) -> (Option<Event>, usize, usize) {
     (event, PEAK.load(Relaxed) - before, LIVE.load(Relaxed) - before)
 }
 
-/// Guarantees: however many entries a packet has or says that it has, receiving it costs at most 50 times its length,
-/// and an event that passes at most a MiB and a quarter.
+/// Guarantees: however many entries a packet has or claims to have, receiving it takes at most 50 times its length, and
+/// an accepted event at most 1.25 MiB.
 #[test]
 fn full_of_nothing() {
     let batch = || Event::Batch(Batch { process: ProcessId(0), period_nano: 1, ..Batch::default() });
@@ -93,7 +94,7 @@ fn full_of_nothing() {
     let attached = || Event::Attached(Box::new(process(1)));
     let ready = || Event::Ready(Rights::default());
     type Made<'a> = &'a dyn Fn() -> Event;
-    // Each list by how many bytes are behind it.
+    // The lists of a batch, by the number of bytes that follow the list's length.
     let tables = (0..5).map(|behind| (&batch as Made<'_>, behind));
     let others = [(&functions as Made<'_>, 0), (&resource, 0), (&attached, 0), (&attached, 4), (&ready, 0)];
     for (event, behind) in tables.chain(others) {
@@ -102,7 +103,7 @@ fn full_of_nothing() {
             assert!(peak <= 50 * MAX_PACKET && kept <= 5 << 18, "{:?} {behind} {each}: {peak}, {kept}", event());
         }
     }
-    // With an entry of each table for each sample.
+    // A batch in which each sample has its own entry in each table.
     let count = (MAX_PACKET - 64) / 15;
     let batch = Batch {
         process: ProcessId(0),

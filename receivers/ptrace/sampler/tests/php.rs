@@ -1,4 +1,4 @@
-//! Frames of real PHP programs against what these say themselves, on every PHP that is found.
+//! Compares frames of real PHP programs with PHP's own backtraces, with every PHP that is found.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
@@ -19,8 +19,8 @@ use profbridge_sampler::message::{Function, Location};
 use profbridge_sampler::process_files::ProcessFiles;
 use profbridge_sampler::runtime::{Captured, Functions, MAX_FRAMES, Target, ThreadKey};
 
-/// A program that stands still in a stack of everything that PHP has, and tells that itself before: a line for each
-/// function with name, file and line, the innermost first.
+/// A program that waits in a stack with every kind of PHP function. Before that it prints this stack: a line for each
+/// function with name, file and line, innermost first.
 const PROGRAM: &str = r#"<?php
 namespace Läden;
 
@@ -124,8 +124,8 @@ if (PHP_VERSION_ID >= 80100) {
 
 const INCLUDED: &str = "<?php\n\n\\Läden\\stand();\n";
 
-/// A program that makes functions and throws them away as fast as it can. Each has its number in the name of its file,
-/// in its line and, in some versions, in its own name.
+/// A program that creates and frees functions as fast as it can. Each has its number in the name of its file, in its
+/// line and, in some versions, in its own name.
 const THROWN_AWAY: &str = r#"<?php
 $folder = dirname(__FILE__);
 $body = '$x = 0; for ($k = 0; $k < 1500; $k++) { $x += $k; } return $x;';
@@ -144,11 +144,11 @@ for ($i = 0; ; $i++) {
 }
 "#;
 
-/// The PHPs of this machine without thread safety, from 7.3 to 8.5, each version once.
+/// The PHP interpreters of this machine without thread safety, from 7.3 to 8.5, one for each version.
 fn phps() -> BTreeMap<String, PathBuf> {
     let versions = ["7.3", "7.4", "8.0", "8.1", "8.2", "8.3", "8.4", "8.5"];
     let system = versions.map(|version| PathBuf::from(format!("/usr/bin/php{version}")));
-    // What a test may name besides.
+    // More interpreters may be given by this variable.
     let named = std::env::var_os("PROFBRIDGE_TEST_PHPS").unwrap_or_default();
     let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
     let question = "echo PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION, ' ', (int) PHP_ZTS;";
@@ -166,7 +166,6 @@ fn phps() -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// Starts a PHP program in this folder.
 fn started(php: &Path, folder: &Path, program: &str) -> InterpreterProgram {
     let path = folder.join("program.php");
     std::fs::write(&path, program).unwrap();
@@ -174,13 +173,13 @@ fn started(php: &Path, folder: &Path, program: &str) -> InterpreterProgram {
     InterpreterProgram::start(Command::new(php).arg("-n").arg(path))
 }
 
-/// The program's lines up to an empty one.
+/// The lines that the program prints, up to an empty one.
 fn lines(program: &mut InterpreterProgram) -> Vec<String> {
     let lines = program.output.by_ref().lines().map(Result::unwrap);
     lines.take_while(|line| !line.is_empty()).collect()
 }
 
-/// The frames of a process that is about to stand still: name, file and line.
+/// Waits until the process waits, and returns its frames: name, file and line.
 fn frames_of(pid: u32, version: &str) -> Vec<String> {
     let files = ProcessFiles::open(pid).unwrap();
     let end = Instant::now() + Duration::from_secs(60);
@@ -215,10 +214,9 @@ impl Target for ProcessMemory {
     }
 }
 
-/// Guarantees: of a program that stands still, every frame is the one that PHP itself tells: functions, methods,
-/// closures, native functions, call-backs through them, magic methods, methods of traits, generators that delegate,
-/// methods of classes without names, `eval`, included files, fibers; with the same names, files and lines, frame for
-/// frame.
+/// Guarantees: for a program that waits, all frames equal PHP's own backtrace, with the same names, files and lines:
+/// functions, methods, closures, native functions, callbacks through these, magic methods, methods of traits,
+/// delegating generators, methods of anonymous classes, `eval`, included files, fibers.
 #[test]
 fn equal_to_the_backtrace() {
     for (version, php) in phps() {
@@ -226,7 +224,7 @@ fn equal_to_the_backtrace() {
         let mut program = started(&php, folder.path(), PROGRAM);
         let told = lines(&mut program);
         let read = frames_of(program.child.id(), &version);
-        // PHP tells the name of a class without one with its place behind a zero byte.
+        // PHP prints the name of an anonymous class with a zero byte and its position in the source.
         let shown = |line: &String| match line.split_once('\0') {
             Some((class, rest)) => format!("{class}{}", &rest[rest.find("::").unwrap_or(0)..]),
             None => line.clone(),
@@ -236,7 +234,7 @@ fn equal_to_the_backtrace() {
     }
 }
 
-/// A page that stands still once it has answered.
+/// A page that sends its answer and then waits.
 const PAGE: &str = r#"<?php
 class Page
 {
@@ -256,13 +254,13 @@ class Page
 (new Page)->render();
 "#;
 
-/// A record of FastCGI (its specification, section 3.3).
+/// Encodes a FastCGI record (FastCGI specification, section 3.3).
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).unwrap().to_be_bytes();
     [&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat()
 }
 
-/// Guarantees: what a worker of FPM executes is read as well.
+/// Guarantees: the functions that a worker of FPM executes are read too.
 #[test]
 fn worker_of_fpm() {
     let fpms = ["7.3", "7.4", "8.0", "8.1", "8.2", "8.3", "8.4", "8.5"];
@@ -312,7 +310,7 @@ fn worker_of_fpm() {
         let worker: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
         let names: Vec<String> =
             frames_of(worker, version).iter().map(|frame| frame.split('\t').next().unwrap().to_owned()).collect();
-        // The master first: it would start another worker, which nobody would end.
+        // The master is killed first: it would start another worker, which nothing would end.
         drop(master);
         Command::new("kill").args(["-KILL", &worker.to_string()]).status().unwrap();
         let closure = names.iter().position(|name| name.starts_with("Page::{closure")).unwrap();
@@ -322,8 +320,8 @@ fn worker_of_fpm() {
     }
 }
 
-/// Guarantees: functions that are made and thrown away all the time, while a thousand samples a second are taken of
-/// what runs, have their own names, files and lines or none.
+/// Guarantees: while functions are created and freed all the time, and their process is sampled a thousand times a
+/// second, functions have their own names, files and lines or none.
 #[test]
 fn thrown_away() {
     for (version, php) in phps() {
@@ -336,7 +334,7 @@ fn thrown_away() {
             let Function { name, file, line: first, .. } = function;
             let Some(number) = file.rsplit_once("thrown-").map(|(_, rest)| rest) else { return };
             let number: u32 = number.strip_suffix(".php").unwrap().parse().unwrap();
-            // A script's own first line is where its code begins.
+            // The first line of a script is where its code begins.
             let is_right = (line == number || line == 0)
                 && (*first == number || (name == "{main}" && *first == 1))
                 && (!name.contains(".php:") || name.ends_with(&format!("thrown-{number}.php:{number}}}")));

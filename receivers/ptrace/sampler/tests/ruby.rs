@@ -1,4 +1,4 @@
-//! Frames of real Ruby programs, on every Ruby that is found.
+//! Compares frames of real Ruby programs with what they execute, with every Ruby that is found.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use observed::{InterpreterProgram, observe, untested};
 
-/// A program that makes methods and throws them away as fast as it can, and has its objects moved. Each method has its
-/// number in its name, in that of its file and, ten times, in its first line.
+/// A program that defines and drops methods as fast as it can, and makes the garbage collector move objects. Each
+/// method has its number in its name, in the name of its file and, times ten, in its first line.
 const THROWN_AWAY: &str = r#"
 puts "ready"
 $stdout.flush
@@ -32,7 +32,7 @@ loop do
 end
 "#;
 
-/// A program whose child works in its main thread, as those of servers that fork in advance, until its parent is gone.
+/// A program whose child works in its main thread, as in servers that fork in advance, until its parent has ended.
 const FORKED: &str = r#"
 def work_of_child
   i = 0
@@ -45,7 +45,7 @@ $stdout.flush
 Process.wait
 "#;
 
-/// The Rubies of this machine, and what a test may name besides (`PROFBRIDGE_TEST_RUBIES`), from 3.0 on, by version.
+/// The Ruby interpreters of this machine from 3.0 on, by version. More may be given by `PROFBRIDGE_TEST_RUBIES`.
 fn rubies() -> BTreeMap<String, PathBuf> {
     let named = std::env::var_os("PROFBRIDGE_TEST_RUBIES").unwrap_or_default();
     let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
@@ -60,8 +60,8 @@ fn rubies() -> BTreeMap<String, PathBuf> {
     named.into_iter().chain([PathBuf::from("ruby")]).filter_map(answer).collect()
 }
 
-/// Guarantees: methods that are made and thrown away all the time, and objects that are moved, while a thousand samples
-/// a second are taken of what runs, have their own names, files and lines or none; with YJIT as well.
+/// Guarantees: while methods are defined and dropped and objects are moved all the time, and their process is sampled a
+/// thousand times a second, methods have their own names, files and lines or none; with YJIT as well.
 #[test]
 fn thrown_away() {
     let rubies = rubies();
@@ -85,7 +85,7 @@ fn thrown_away() {
                 let Some((_, number)) = function.file.rsplit_once("thrown-") else { return };
                 let number: u32 = number.strip_suffix(".rb").unwrap().parse().unwrap();
                 let first = number * 10;
-                // What is evaluated has the name of where that is done.
+                // Evaluated code has the name of the method that evaluates it.
                 let method = function.name.rsplit(['#', '.']).next().unwrap();
                 let is_named = !method.starts_with("m_") || (method == format!("m_{number}") && function.line == first);
                 let is_right = is_named && (line == 0 || (first..first + 8).contains(&line));
@@ -99,7 +99,7 @@ fn thrown_away() {
     }
 }
 
-/// Guarantees: the main thread of a forked process is known as Ruby's main thread, and its functions have their names.
+/// Guarantees: the main thread of a forked process is recognized as Ruby's main thread, and its functions are named.
 #[test]
 fn forked() {
     for (version, ruby) in rubies() {

@@ -4,14 +4,13 @@ use profbridge_sampler::message::{Location, Mapping};
 use profbridge_symbolizer::Frame;
 use profbridge_wire::perf_name::{self, Compiler};
 
-/// The kernel's code.
+/// The frame type of kernel code.
 pub(super) const KERNEL: &str = "kernel";
 
 /// The frame type of a location with these functions, innermost first, in a process with these mappings.
 pub(super) fn of_location(location: Location, frames: &[Frame], mappings: &[Mapping]) -> &'static str {
     if location.is_kernel() || location.explanation().is_some() {
-        // Explanations stand for times that only the scheduler knows about, or for kernel functions whose names are
-        // hidden.
+        // Explanations describe times that only the scheduler knows about, or kernel functions whose names are hidden.
         return KERNEL;
     }
     // The function that the machine code belongs to; the others were inlined into it.
@@ -26,8 +25,8 @@ pub(super) fn of_location(location: Location, frames: &[Frame], mappings: &[Mapp
     }
 }
 
-/// The frame type by the name, or, if it is not the name of a function, by the runtime that is mapped into the
-/// process: runtimes name their stubs freely.
+/// Determines the frame type by the name. If that is not the name of a function (runtimes name their stubs freely),
+/// determines it by the runtime whose file is mapped into the process.
 fn compiled(name: &str, mappings: &[Mapping]) -> &'static str {
     let by_file = || mappings.iter().find_map(|file| runtime(&file.path)).map(Compiler::frame_type);
     perf_name::parse(name).map(|name| name.compiler.frame_type()).or_else(by_file).unwrap_or("native")

@@ -11,7 +11,7 @@ use profbridge_wire::perf_name::{self, PerfName};
 use super::{AssembledProcess, explanation, frame_type};
 use crate::symbols::NAMELESS_KERNEL;
 
-/// The mappings and locations of one process that are in the batch already.
+/// The mappings and locations of one process that were already added to the batch.
 #[derive(Default)]
 pub(super) struct InternedProcess {
     mappings: HashMap<u32, Option<MappingId>>,
@@ -22,7 +22,7 @@ pub(super) struct InternedProcess {
 }
 
 impl InternedProcess {
-    /// Returns a location of the process, and adds it to the batch if it is new.
+    /// Returns a location of the process, after adding it to the batch if it is new.
     pub(super) fn location(
         &mut self,
         builder: &mut Builder,
@@ -66,8 +66,9 @@ impl InternedProcess {
         *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]))
     }
 
-    /// A line of an interpreted function. It has neither a mapping nor an address. If the interpreter knows the
-    /// function's module, the system name is prefixed with it, like `code.function.name` of the semantic conventions.
+    /// Returns the line of an interpreted function, whose location has neither a mapping nor an address. If the
+    /// interpreter knows the function's module, the system name begins with it, like `code.function.name` of the
+    /// semantic conventions.
     fn interpreted(
         &mut self,
         builder: &mut Builder,
@@ -75,7 +76,7 @@ impl InternedProcess {
         function: u32,
         line: u32,
     ) -> Option<LocationId> {
-        // The function was left out, since there were too many.
+        // The sampler process left the function out, since there were too many.
         let nothing = message::Function {
             kind: FunctionKind::CPython,
             name: String::new(),

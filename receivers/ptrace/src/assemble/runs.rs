@@ -1,4 +1,5 @@
-//! Joins runs of one blocked stack that batches have split, and divides them where windows may end.
+//! Joins the parts of a run (a long observation of one blocked stack) that came in several batches, and divides runs
+//! where windows may end.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ pub const CUTS: Duration = Duration::from_millis(500);
 /// Observations shorter than this are not divided: they were sampled, not extended while the thread waited.
 pub(super) const MIN_RUN: Duration = Duration::from_millis(100);
 
-/// The maximum distance between two parts of one run: each of the sampler's batches reads the clock anew.
+/// The maximum distance between two parts of one run: the sampler reads the clock again for each batch.
 pub(super) const SEAM: Duration = Duration::from_millis(1);
 
 /// The maximum number of pieces of a run: those of an hour.
@@ -20,7 +21,7 @@ pub(super) const MAX_PIECES: u64 = 7201;
 pub(super) struct TimedObservation {
     /// The thread, by its id.
     pub(super) thread: u32,
-    /// The row: a number for its stack, attributes and span.
+    /// The number of the row, which has the stack, the attributes and the span.
     pub(super) row: u32,
     /// The start, in nanoseconds since the Unix epoch.
     pub(super) time: u64,
@@ -28,10 +29,10 @@ pub(super) struct TimedObservation {
     pub(super) weight: u64,
 }
 
-/// Joins the parts of a run that came in several batches, so that the run is divided only once. Only consecutive
-/// observations of a thread are one run: if a thread wakes up for less than [`SEAM`] and waits again at the same
-/// place, its activity in between would otherwise be inside the run, and in Sentry, where a sample lasts until the
-/// next one of its thread, the rest of the run would be lost. The time of all observations stays the same.
+/// Joins the parts of a run that came in several batches, so that the whole run is divided at once. Only consecutive
+/// observations of a thread are one run: if a thread wakes up for less than [`SEAM`] and waits again at the same place,
+/// its activity in between would otherwise be inside the run, and in Sentry, where a sample lasts until the next one of
+/// its thread, the rest of the run would be lost. The time of all observations stays the same.
 pub(super) fn join_runs(observations: &mut Vec<TimedObservation>) {
     let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
     let end = |one: &TimedObservation| one.time.saturating_add(one.weight);

@@ -9,7 +9,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 const T0: u64 = 1_767_225_600_000_000_000;
 
-/// Names for a single address.
+/// Finds names for a single address.
 struct OneAddress;
 
 impl SymbolNames for OneAddress {
@@ -98,7 +98,7 @@ fn one_stack(locations: Vec<Location>) -> Batch {
     }
 }
 
-/// The text of an attribute.
+/// The text value of an attribute.
 fn text(dictionary: &Dictionary, set: Option<AttributeSetId>, key: &str) -> Option<String> {
     match dictionary.find(set, key)? {
         profbridge_model::Value::String(id) => Some(dictionary.string(*id).to_owned()),
@@ -234,8 +234,8 @@ proptest! {
     }
 
     /// Guarantees: a run that the sampler reported in parts is divided as if it had been reported at once, even if the
-    /// sampler's clock was read anew in between, and is as long as its parts; runs with a pause between them, and
-    /// short observations, stay apart.
+    /// sampler read the clock again in between, and is as long as its parts; runs with a pause between them, and short
+    /// observations, stay apart.
     #[test]
     fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
         let mut parts = Vec::new();
@@ -268,7 +268,7 @@ proptest! {
         let mut times = [T0; 2];
         for (thread, row, micros) in course {
             let time = &mut times[thread as usize];
-            // The other thread's stacks have rows of their own.
+            // The other thread's observations have other rows.
             all.push(TimedObservation { thread, row: row + 3 * thread, time: *time, weight: micros * 1_000 });
             *time += micros * 1_000;
         }
@@ -359,7 +359,7 @@ fn many_absurd_numbers() {
     assert_eq!(excessive, claimed - MAX_ALL_PIECES / 7199);
 }
 
-/// Names for all addresses: one function, and a file for it.
+/// Finds one function, and its file if it has one, for every address.
 struct Called(&'static str, Option<&'static str>);
 
 impl SymbolNames for Called {

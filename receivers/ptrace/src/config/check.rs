@@ -143,7 +143,7 @@ impl TargetConfig {
                 checker.broken(&path("command"), "a command starts with a program", "command: [python3, app.py]");
             }
             if command.iter().any(|argument| argument.contains('\0')) {
-                checker.broken(&path("command"), "an argument holds no zero byte", "");
+                checker.broken(&path("command"), "an argument must not contain a zero byte", "");
             }
             selects.push(Select::Command(command.into_iter().map(OsString::from).collect()));
         }

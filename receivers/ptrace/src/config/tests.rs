@@ -39,7 +39,7 @@ fn defaults() {
     assert!(settings.symbolizer.is_some() && !settings.realtime);
 }
 
-/// Guarantees: each way of selecting processes is parsed correctly.
+/// Guarantees: each way to select processes is parsed correctly.
 #[test]
 fn selects() {
     assert_eq!(one("targets: {a: {executable: 'python3*'}}").select, Select::Executable("python3*".into()));
@@ -75,7 +75,7 @@ fn everything() {
     assert_eq!((control.socket.to_str().unwrap(), control.required, control.max_connections), ("/run/p.sock", true, 3));
 }
 
-/// Guarantees: each choice of which threads to stop is parsed correctly, and the default is the one that harms nobody.
+/// Guarantees: each choice of the threads to stop is parsed correctly; the default does not disturb any program.
 #[test]
 fn stops() {
     let stops = |text: &str| one(&format!("targets: {{a: {{pid: 1{text}}}}}")).sampling.stops;

@@ -14,7 +14,7 @@ const MAX_RESPONSE: u64 = 16 << 20;
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No process listens on the socket.
     #[error("no profbridge listens on {}: is one running with a receiver `ptrace`, and is this its control socket?", .0.display())]
     Absent(PathBuf),
     /// The socket belongs to another user.
@@ -24,7 +24,7 @@ pub enum ClientError {
     #[error("no answer on the control socket: {0}")]
     Io(#[from] io::Error),
     /// The answer is invalid.
-    #[error("the answer on the control socket makes no sense: {0}")]
+    #[error("the answer on the control socket is malformed: {0}")]
     Malformed(String),
 }
 

@@ -7,7 +7,7 @@ use crate::trace_header::{self, Decision, SpanKey};
 /// The longest request, in bytes, without its line end.
 pub const MAX_REQUEST: usize = 4096;
 
-/// A request of a client.
+/// A request from a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
@@ -42,7 +42,7 @@ pub struct Choice {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ThreadChoice {
-    /// The process's id in profbridge's PID namespace, instead of the connected one.
+    /// The process's id in profbridge's PID namespace; without it, the connected process is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The thread's id in the process's own PID namespace, as `gettid` returns it there.
@@ -54,21 +54,21 @@ pub struct ThreadChoice {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanHeaders {
-    /// Sentry's header.
+    /// The value of Sentry's header `sentry-trace`.
     #[serde(rename = "sentry-trace", skip_serializing_if = "Option::is_none")]
     pub sentry_trace: Option<String>,
-    /// W3C's header.
+    /// The value of W3C's header `traceparent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// The span counts for all processes of this target.
+    /// The name of a target, for all of whose processes the span counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The span counts for this process instead of the connected one.
+    /// The id of a process for which the span counts instead of the connected one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// An answer of profbridge.
+/// profbridge's response to a request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlResponse {
@@ -110,11 +110,11 @@ pub struct RequestFault {
 /// What a request did to a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessAnswer {
-    /// The name of its target.
+    /// The name of the process's target.
     pub target: String,
     /// The process id.
     pub pid: u32,
-    /// Whether it is profiled now.
+    /// Whether the process is being profiled now.
     pub profiling: bool,
     /// What happened, or why nothing did.
     pub message: String,
@@ -125,7 +125,7 @@ pub struct ProcessAnswer {
 pub struct TargetStatus {
     /// The target's name.
     pub target: String,
-    /// `manual` or `trace`.
+    /// The lifecycle: `manual` or `trace`.
     pub profile_lifecycle: crate::lifecycle::LifecycleMode,
     /// The attached processes.
     pub processes: Vec<ProcessStatus>,
@@ -137,19 +137,19 @@ pub struct TargetStatus {
 pub struct ProcessStatus {
     /// The process id.
     pub pid: u32,
-    /// The path of its executable.
+    /// The path of the process's executable.
     pub executable: String,
     /// The session, as in the resource attribute `profbridge.session.id`.
     pub session: String,
-    /// The `profiler_id` of the chunks that currently include it: 32 hexadecimal digits.
+    /// The `profiler_id` of the chunks that currently include the process: 32 hexadecimal digits.
     pub profiler_id: String,
-    /// Whether the session is sampled.
+    /// Whether the process's session is sampled.
     pub sampled: bool,
-    /// Whether it is currently being profiled.
+    /// Whether the process is currently being profiled.
     pub profiling: bool,
     /// The number of open sampled root spans.
     pub open_spans: u64,
-    /// The number of its threads.
+    /// The number of the process's threads.
     pub threads: u64,
     /// The current rate, in hertz.
     pub rate_hertz: f64,
@@ -168,7 +168,7 @@ pub struct ProcessStatus {
     pub stop_p99_micros: u64,
     /// The longest stop, in microseconds.
     pub longest_stop_micros: u64,
-    /// The number of observations since it was attached.
+    /// The number of observations since the process was attached.
     pub observations: u64,
     /// The number of observations whose stack is complete.
     pub complete: u64,
@@ -178,14 +178,14 @@ pub struct ProcessStatus {
     pub running: String,
     /// Running time that was not sampled, in milliseconds.
     pub not_sampled_millis: u64,
-    /// The right that would show more of running threads, as text for the user; empty if there is none.
+    /// The right that would make more of running threads visible, as text for the user; empty if there is none.
     pub more: String,
     /// The number of system calls that returned early because their thread was stopped in them.
     pub cut_calls: u64,
 }
 
 impl RequestFault {
-    /// An error: a rule that is broken at a place.
+    /// An error: the place in the request, and the rule that is broken there.
     #[must_use]
     pub fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
         Self { place: place.into(), rule: rule.into() }

@@ -16,7 +16,7 @@ use crate::spans::ConnectionId;
 /// How long a client may take to read a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long no connection is accepted after accepting one failed, such as for lack of descriptors.
+/// The pause after a connection could not be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// An event from the socket for the driver.
@@ -44,7 +44,7 @@ pub(crate) struct ControlServer {
 
 impl ControlServer {
     pub(crate) async fn run(self) {
-        // Removes the socket's file when this function ends.
+        // This removes the socket's file when the function ends.
         let Self { listener, socket: _socket, max_connections, events } = self;
         let own = nix::unistd::geteuid().as_raw();
         let places = Arc::new(Semaphore::new(max_connections));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum SocketError {
     #[error("{}: another profbridge listens there: stop it, or choose another path", .0.display())]
     InUse(PathBuf),
-    #[error("{}: something that is no socket is there: remove it, or choose another path", .0.display())]
+    #[error("{}: this path is not a socket: remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
@@ -24,8 +24,8 @@ pub(crate) struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file, so that a file of another owner is never removed.
     identity: (u64, u64),
-    /// Locked as long as the socket exists. The lock file is never removed, so that two owners cannot lock different
-    /// files.
+    /// The lock file, locked as long as the socket exists. It is never removed, so that two owners cannot lock
+    /// different files.
     _lock: File,
 }
 
@@ -46,8 +46,8 @@ impl ControlSocket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
-        // The socket is renamed to its path once its mode is set. Until then it has the umask's mode, but the peer's
-        // user is checked anyway.
+        // The socket is renamed to its path once its mode is set. Until then it has the umask's mode, but the server
+        // checks the peer's user anyway.
         let fresh = beside(path, ".new");
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),

@@ -33,7 +33,7 @@ impl Rig {
         Self { _folder: folder, path, events, server }
     }
 
-    /// Answers one request. Returns it as parsed, with the client's process id.
+    /// Answers one request. Returns the parsed request and the client's process id.
     async fn answer(&mut self) -> (ControlRequest, Option<u32>) {
         match self.events.recv().await.unwrap() {
             ControlEvent::Request { peer, request, answer, .. } => {
@@ -119,7 +119,7 @@ async fn long_lines() {
     assert!(response(&answers.await.unwrap()[0]).ok);
 }
 
-/// Guarantees: the number of clients is limited, and one that leaves makes room.
+/// Guarantees: the number of clients is limited; when one disconnects, another one can connect.
 #[tokio::test]
 async fn bounded_connections() {
     let mut rig = Rig::start(1);
@@ -140,8 +140,8 @@ async fn bounded_connections() {
     rig.server.abort();
 }
 
-/// Guarantees: the socket's file has mode 0600 and is removed with its owner; that of a dead owner is taken over, that
-/// of a living one is not, and a file that is not a socket is left alone.
+/// Guarantees: the socket's file has mode 0600 and is removed with its owner; the file of a dead owner is taken over,
+/// the file of a living owner is not, and a file that is not a socket is left alone.
 #[tokio::test]
 async fn the_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 /// How long a target may have had a process before a span has to be announced for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The targets that have had a process, with the deadline for the first announced span; `None` once a span was
-/// announced, or its absence was reported.
+/// The targets that have had a process, each with the deadline for its first announced span. The deadline is `None` if
+/// a span was announced, or its absence was reported.
 #[derive(Debug, Default)]
 pub(super) struct Announcers(HashMap<TargetId, Option<Instant>>);
 
 impl Announcers {
-    /// Called when a process was found of a target whose sampling is decided by spans.
+    /// Called when a process of a target whose sampling is decided by spans was found.
     pub(super) fn found(&mut self, target: TargetId, now: Instant) {
         self.0.entry(target).or_insert(Some(now + PATIENCE));
     }
@@ -27,7 +27,7 @@ impl Announcers {
         self.0.insert(target, None);
     }
 
-    /// The next deadline of a target.
+    /// The earliest deadline of all targets.
     pub(super) fn due(&self) -> Option<Instant> {
         self.0.values().flatten().min().copied()
     }

@@ -227,7 +227,7 @@ impl Driver {
         }))
     }
 
-    /// A scope for a process of a target, which need not be attached yet.
+    /// The scope of a process of a target; the process need not be attached yet.
     fn member(&self, pid: u32, target: TargetId) -> Result<Scope, RequestFault> {
         let of_process = self.attached_processes().filter(|(_, tracked)| tracked.process.pid == pid);
         let targets: Vec<TargetId> = of_process.map(|(_, tracked)| tracked.process.target).collect();
@@ -299,7 +299,7 @@ impl Driver {
     }
 }
 
-/// The length that 99 of 100 stops do not exceed, in microseconds: the upper bound of its class, see
+/// The length that 99 of 100 stops do not exceed, in microseconds: the upper bound of its histogram bucket, see
 /// [`Status::stop_lengths`].
 fn stop_p99_micros(status: &Status) -> u64 {
     let all: u64 = status.stop_lengths.iter().fold(0, |sum, count| sum.saturating_add(*count));
@@ -318,8 +318,8 @@ fn stop_p99_micros(status: &Status) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: the 99th percentile is computed from the classes of lengths, is never longer than the longest stop,
-    /// and contradictory counters do no harm.
+    /// Guarantees: the 99th percentile is computed from the histogram of stop lengths, is never longer than the longest
+    /// stop, and contradictory counters do no harm.
     #[test]
     fn stop_lengths() {
         let mut status = Status::default();

@@ -41,8 +41,8 @@ impl Driver {
     pub(super) fn send_command(&mut self, command: Command) {
         let Some(link) = &self.link else { return };
         if link.commands.try_send(command).is_err() {
-            // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more
-            // is received from it.
+            // Thousands of commands are unread, so the sampler process hangs. Dropping the link kills it and discards
+            // its events.
             self.link = None;
             self.sampler_ended("it does not listen");
         }

@@ -31,7 +31,7 @@ impl Driver {
     }
 }
 
-/// A loss is logged if it is more than one part in this many of the threads' time.
+/// A loss is logged if it is more than 1/50 of the threads' time.
 const WORTH_SAYING: u64 = 50;
 
 /// Describes what is unknown about a process's running threads, which right would show it, and the side effects of
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     /// Guarantees: the log has the running time that was not sampled, with the right that would show it, and the calls
-    /// that were cut short; also how much of its threads' waiting has no record or no place, if that is more than one
-    /// part in 50; it is empty if there is nothing to report.
+    /// that were cut short; also how much of its threads' waiting time has no record or no place, if that is more than
+    /// one part in 50; it is empty if there is nothing to report.
     #[test]
     fn what_is_missing() {
         assert_eq!(missing(&Status::default(), Stops::UserBound), "");

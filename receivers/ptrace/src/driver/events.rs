@@ -1,4 +1,4 @@
-//! Handles events of the sampler process: processes that come and go, their mappings and their samples.
+//! Handles events of the sampler process: processes that start and end, their mappings and their samples.
 
 use profbridge_model::{Quantities, Reason};
 use profbridge_sampler::message::{self, Command, Detached, Event, ProblemKind, Process, ProcessId, Select};
@@ -60,9 +60,9 @@ impl Driver {
         if matches!(target.select, Select::Command(_)) {
             let is = ProcessLife::from_process(&process);
             match self.targets[index].command {
-                // A process started by the command, with `subprocesses`. The command itself is reported first.
+                // A process that the command started, with `subprocesses`. The command itself is reported first.
                 Some(known) if known.pid != process.pid => {}
-                // The process id of the command was reused before this sampler process found it.
+                // The command's process id was reused before this sampler process found the command.
                 Some(known) if !known.is_same(is) => {
                     self.targets[index].ended = true;
                     return self.send_command(Command::Unwatch(process.target));
@@ -94,7 +94,7 @@ impl Driver {
         }
         let state = match (lifecycle.is_running(), session.sampled) {
             (true, _) => "it is sampled",
-            (false, true) => "it is not sampled until it is told so",
+            (false, true) => "it is not sampled until its profiler starts",
             (false, false) => "its session is not sampled (profile_session_sample_rate)",
         };
         tracing::info!(
@@ -167,7 +167,7 @@ impl Driver {
             return;
         }
         let Some(number) = number else {
-            // Its entry was removed when its sampler process ended, which cannot send anything after that.
+            // The process's entry was removed when its sampler process ended, which cannot send anything after that.
             return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };
         let Some(process) = self.processes.get_mut(&number) else { return };

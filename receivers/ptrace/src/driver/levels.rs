@@ -37,7 +37,7 @@ const GAUGES: [(&str, Level); 5] = [
 pub(super) struct LevelLine {
     pub(super) level: Level,
     at: Instant,
-    /// When the line before that one was written.
+    /// The time of the line before that one.
     before: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl Levels {
         }
     }
 
-    /// Moves a process from one gauge to another. It is in no gauge before it is sampled, and afterwards.
+    /// Moves a process from one gauge to another. A process is in no gauge before and after it is sampled.
     fn recount(&mut self, before: Option<Level>, now: Option<Level>, intake: &Intake) {
         for ((name, level), count) in GAUGES.into_iter().zip(&mut self.counts) {
             let (was, is) = (before == Some(level), now == Some(level));
@@ -135,7 +135,7 @@ impl Driver {
         level.description(stops.unwrap_or_default())
     }
 
-    /// Called when something about a process has changed: updates the gauges it counts in.
+    /// Called when a process has changed: updates the gauges that count it.
     pub(super) fn count_level(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let sampled = process.lifecycle().is_running() && !process.ended;

@@ -54,13 +54,13 @@ impl Driver {
             }
             Err(invalid) => {
                 let lost = batches.iter().map(|batch| batch.samples.len() as u64).sum();
-                tracing::error!("{}: a batch of the sampler makes no sense: {invalid}", self.parts.id);
+                tracing::error!("{}: a batch of the sampler process is inconsistent: {invalid}", self.parts.id);
                 intake.refused(Reason::LimitExceeded, Quantities::observations(lost));
             }
         }
     }
 
-    /// Counts names that came too late, and debug files that could not be downloaded.
+    /// Adds names that came too late, and debug files that could not be downloaded, to the metrics.
     pub(super) fn note_symbols(&mut self) {
         let Some(symbolizer) = &self.parts.symbolizer else { return };
         let Counters { late, debug_files_failed, .. } = symbolizer.counters();

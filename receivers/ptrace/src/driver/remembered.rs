@@ -17,7 +17,7 @@ pub(super) struct DetachedProcess {
     target: TargetId,
     pid: u32,
     pub(super) lifecycle: ProfilerLifecycle,
-    /// The gaps in its samples since then. There are none if its profiler was not running.
+    /// The gaps in the process's samples since then. There are none if the profiler was not running.
     pub(super) gaps: Gaps,
 }
 

@@ -40,7 +40,7 @@ struct Played {
     notices: mpsc::Sender<Notice>,
 }
 
-/// Starts simulated sampler processes, and hands them over.
+/// Starts simulated sampler processes, and sends them to the test.
 fn simulated() -> (Launch, mpsc::Receiver<Played>) {
     let (started, samplers) = mpsc::channel(8);
     let launch: Launch = Box::new(move || {
@@ -93,7 +93,7 @@ impl Rig {
         Self { samplers, sampler, control, consumer, trigger, driver, couriers }
     }
 
-    /// A rig whose only target has been watched, with a process of it (number 1, process id 7).
+    /// A driver that was asked to watch its only target, and has one process of it (number 1, process id 7).
     async fn with_process(yaml: &str) -> Self {
         let mut rig = Self::start(yaml);
         rig.watched().await;
@@ -120,7 +120,7 @@ impl Rig {
         }
     }
 
-    /// Waits until the driver has handled all messages. Returns whether it has sent nothing.
+    /// Waits until the driver has handled all messages. Returns whether it sent no command meanwhile.
     async fn is_silent(&mut self) -> bool {
         self.ask(1, None, ControlRequest::Status(Choice::default())).await;
         self.sampler.commands.try_recv().is_err()
@@ -148,13 +148,13 @@ impl Rig {
         }
     }
 
-    /// Ends the sampler process after its samples were sent. Another one starts and receives the targets.
+    /// Kills the sampler process after its samples were sent. Another one starts and receives the targets.
     async fn die(&mut self) {
         self.replace_sampler().await;
         self.watched().await;
     }
 
-    /// Ends the sampler process, and waits for another one.
+    /// Kills the sampler process, and waits for another one.
     async fn replace_sampler(&mut self) {
         self.sampler.notices.send(Notice::Ended(Ending::Stopped)).await.unwrap();
         self.sampler = self.samplers.recv().await.unwrap();
@@ -284,7 +284,7 @@ async fn endless_paths() {
     for index in 0..fitting + 5 {
         rig.say(mapping(index, each)).await;
     }
-    // It would fit, but an earlier one was left out, and indices have no gaps.
+    // This mapping would fit, but an earlier one was left out, and indices must have no gaps.
     rig.say(mapping(fitting + 5, 0)).await;
     rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     assert!(rig.consumer.totals().notes.contains(&("sampler_mappings_left_out", 6)));

@@ -1,14 +1,14 @@
 //! The ids of threads in PID namespaces.
 //!
-//! A program knows its threads by their ids in its own namespace; chunks use the ids in profbridge's namespace, since
-//! that is where the sampler sees them.
+//! A program knows its threads' ids in its own namespace; chunks use the ids in profbridge's namespace, which the
+//! sampler sees.
 
 use std::fs;
 
 use profbridge_sampler::message::Process;
 
-/// The id, in profbridge's namespace, of a thread that has the id `thread` in its own. `None` if the process has no
-/// such thread.
+/// The id, in profbridge's namespace, of the thread that has the id `thread` in its own namespace. `None` if the
+/// process has no such thread.
 pub(super) fn in_our_namespace(process: &Process, thread: u32) -> Option<u32> {
     let tasks = format!("/proc/{}/task", process.pid);
     let is_same = process.namespace_pid == process.pid || process.namespace_pid == 0;
@@ -43,7 +43,7 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(in_our_namespace(&process(pid, pid), pid), Some(pid));
         assert_eq!(in_our_namespace(&process(pid, pid), 1 << 30), None);
-        // Pretend that it is in another namespace: its threads have a single id, which is the innermost.
+        // Pretends that this process is in another namespace: its threads have a single id, which is the innermost.
         assert_eq!(in_our_namespace(&process(pid, pid + 1), pid), Some(pid));
         assert_eq!(in_our_namespace(&process(pid, pid + 1), 1 << 30), None);
         assert_eq!(innermost("Name:\tx\nNSpid:\t4711\t32\t7\nVmPeak:\t1\n"), Some(7));

@@ -1,4 +1,4 @@
-//! One life of a process, and its samples that have not been sent yet.
+//! One attached process, and its samples that have not been sent yet.
 
 use std::mem::size_of;
 
@@ -17,26 +17,26 @@ use crate::session::ProfilerSession;
 pub(super) struct Tracked {
     pub(super) process: Process,
     pub(super) session: ProfilerSession,
-    /// The identity in its chunks; `None` if it cannot be derived from its resource.
+    /// The process's identity in chunks; `None` if it cannot be derived from its resource.
     pub(super) identity: Option<Identity>,
     lifecycle: ProfilerLifecycle,
-    /// Whether its profiler has run since it was attached.
+    /// Whether the profiler has run since the process was attached.
     has_run: bool,
-    /// The end of its samples, while its profiler runs, and the gaps left by sampler processes that ended.
+    /// The end of the process's samples, while its profiler runs, and the gaps left by sampler processes that ended.
     pub(super) gaps: Gaps,
     pub(super) status: Status,
-    /// The gauge that it is counted in.
+    /// The gauge in which the process is counted.
     pub(super) counted: Option<Level>,
-    /// The last log line about the level of its running threads.
+    /// The last log line about the level of the process's running threads.
     pub(super) logged_level: Option<LevelLine>,
     pub(super) record: ProcessRecord,
     pending: Vec<Batch>,
     pub(super) pending_bytes: u64,
-    /// When its samples are due.
+    /// When the samples are due.
     pub(super) due: Instant,
-    /// When they are checked next: later than `due` if they wait for names.
+    /// When the samples are checked next: later than `due` if they wait for names.
     pub(super) look_at: Instant,
-    /// Whether it has ended, so that no more samples come.
+    /// Whether the process has ended, so that no more samples come.
     pub(super) ended: bool,
 }
 
@@ -73,7 +73,7 @@ impl Tracked {
         self.lifecycle
     }
 
-    /// The level of its running threads, if it is known and not logged yet.
+    /// The level of the process's running threads, if it is known and not logged yet.
     pub(super) fn unlogged_level(&self) -> Option<Level> {
         let level = Some(self.status.level).filter(|level| *level != Level::Undecided);
         level.filter(|level| self.logged_level.is_none_or(|line| line.level != *level))
@@ -89,14 +89,14 @@ impl Tracked {
         outcome
     }
 
-    /// Whether its profiler runs, or has run since it was attached: samples taken before a stop may arrive after it.
+    /// Whether the profiler has run since the process was attached: samples taken before a stop may arrive after it.
     pub(super) fn has_run(&self) -> bool {
         self.has_run
     }
 
     /// Adds samples, and fills gaps left by sampler processes that ended.
     pub(super) fn add_batch(&mut self, mut batch: Batch) {
-        // Samples that arrive after a stop were taken before it, so the samples after the next start do not continue
+        // Samples that arrive after a stop were taken before the stop; samples after the next start do not continue
         // them.
         if self.lifecycle.is_running() {
             self.gaps.fill(&mut batch);
@@ -106,7 +106,7 @@ impl Tracked {
         self.pending.push(batch);
     }
 
-    /// No more samples will come: those waiting are due now.
+    /// Called when no more samples will come: those waiting become due.
     pub(super) fn end(&mut self, now: Instant) {
         self.ended = true;
         self.due = self.due.min(now);

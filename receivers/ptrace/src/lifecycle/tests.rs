@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: in lifecycle `manual`, start and stop work, and a repeated one says why it does nothing.
+/// Guarantees: in lifecycle `manual`, start and stop work, and a repeated request reports why it does nothing.
 /// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-manual
 #[test]
 fn manual() {

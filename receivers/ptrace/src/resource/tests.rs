@@ -67,7 +67,7 @@ fn no_second_pid() {
     assert!(described.attributes.iter().all(|a| a.key != "process.vpid" && a.key != "container.id"));
 }
 
-/// Guarantees: the configuration takes precedence over the environment's own variables, and those over
+/// Guarantees: the configuration takes precedence over variables with a special meaning, and these over
 /// `OTEL_RESOURCE_ATTRIBUTES`.
 #[test]
 fn precedence() {
@@ -120,8 +120,8 @@ fn bad_variables() {
     assert_eq!(find(&told, "service.name"), None, "an empty variable is none");
 }
 
-/// Guarantees: other attributes from the process's environment are passed on, the last one of each key; attributes
-/// that profbridge sets are not, even if they are missing, and the configuration takes precedence.
+/// Guarantees: other attributes from the process's environment are passed on, the last one of each key; attributes that
+/// profbridge sets are not, even if profbridge does not know them, and the configuration takes precedence.
 #[test]
 fn passed_on() {
     let attributes = "k8s.pod.name=web-0,cloud.region=eu%2Dwest,k8s.pod.name=web-1,process.pid=1,process.owner=root,container.id=x,\

@@ -15,8 +15,8 @@ fn process() -> Process {
     }
 }
 
-/// Guarantees: the session of a process is always computed to be the same, even if it rewrites its command line or the
-/// wall clock is set, and differs for another exec, process or host.
+/// Guarantees: the session of a process is always the same, even if the process rewrites its command line or the wall
+/// clock is set, and differs for another exec, process or host.
 /// rule: profiles-sdk#session-sample-rate, profiles-sdk#session
 #[test]
 fn sessions_are_lives() {

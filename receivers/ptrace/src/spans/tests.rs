@@ -32,7 +32,7 @@ fn counts_what_is_open() {
     assert!(spans.count == 0 && spans.sampled(TARGET, 7) == 0);
 }
 
-/// Guarantees: a deferred span does not count until it is announced with a decision, which then holds.
+/// Guarantees: a deferred span does not count until it is announced with a decision, which cannot change any more.
 #[test]
 fn deferred_waits() {
     let mut spans = OpenSpans::default();

@@ -11,8 +11,8 @@ use profbridge_symbolizer::FileIdentity;
 /// (`RLIMIT_NOFILE`), and the symbolizer, the pipelines and their peers need some of them.
 const MAX_KEPT: usize = 256;
 
-/// A file that can be opened again by its path is kept only while there are fewer files than this: the rest of the
-/// room is reserved for files that cannot.
+/// A file that can be opened again by its path is kept only while fewer files than this are kept: the remaining room is
+/// reserved for files without a path.
 const MAX_KEPT_WITH_PATH: usize = MAX_KEPT / 2;
 
 /// The kept files of this program.

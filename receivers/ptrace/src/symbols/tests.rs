@@ -10,7 +10,7 @@ fn batch(locations: &[Location]) -> Batch {
     Batch { locations: locations.to_vec(), ..Batch::default() }
 }
 
-/// Guarantees: an address in the perf map gets its name from there, as soon as it was requested.
+/// Guarantees: after its name was requested, an address in the perf map has the name from there.
 #[test]
 fn perf_maps_name_addresses_without_a_mapping() {
     let symbolizer = Symbolizer::start(Settings::default()).unwrap();
@@ -37,7 +37,7 @@ fn rig(settings: Settings) -> (Symbolizer, tempfile::TempDir) {
     (symbolizer, folder)
 }
 
-/// A process in that root with mappings of `one` and `two`. It keeps open files in a table of its own.
+/// A process in that root with mappings of `one` and `two`. Its kept files are not shared with other tests.
 fn process(symbolizer: &Symbolizer, folder: &Path, number: u64) -> ProcessNames {
     let mut names = ProcessNames::new(symbolizer.clone(), number, Some(File::open(folder).unwrap()));
     names.kept = Box::leak(Box::default());

@@ -18,8 +18,8 @@ fn reads_sentry_trace() {
     assert_eq!(sentry_trace(&format!("{}-{SPAN}-1", TRACE.to_uppercase())), Ok((key, Decision::Sampled)));
 }
 
-/// Guarantees: `traceparent` is parsed by W3C's rules, its lowest flag is the decision, and later versions may have
-/// more fields.
+/// Guarantees: `traceparent` is parsed by W3C's rules: the lowest bit of its flags is the decision, and later versions
+/// may have more fields.
 #[test]
 fn reads_traceparent() {
     let key = SpanKey { trace_id: 0x771a43a4192642f0b136d5159a501700, span_id: 0xa1b2c3d4e5f60718 };

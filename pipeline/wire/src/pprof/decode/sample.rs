@@ -34,7 +34,7 @@ impl<'a> Decoder<'a> {
         }
         let stack = self.stack(locations)?;
         let (attributes, link) = self.labelled()?;
-        self.samples.push(SampleIds { stack, attributes, link }, ByteRange::default(), ByteRange::default());
+        self.samples.push(SampleIds::new(stack, attributes, link), ByteRange::default(), ByteRange::default());
         Ok(())
     }
 

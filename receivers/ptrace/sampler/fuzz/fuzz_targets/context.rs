@@ -1,4 +1,5 @@
-//! What a program shows of itself and of its threads: bytes that are its memory, from address 0 on.
+//! Reads process and thread contexts (OTEPs 4719, 4947) from arbitrary bytes, which are the program's memory from
+//! address 0 on.
 //!
 //! The input is a kind of relocation, an offset, a thread pointer and an address (8 bytes each), then the memory.
 //! Promises: no panic; a bounded number of reads; a resource and attributes within their limits.

@@ -1,7 +1,7 @@
 //! Bytes that claim to be an ELF file.
 //!
-//! Promises: no panic; memory in proportion to the file; every function that the index names can be looked up, or is
-//! refused.
+//! Promises: no panic; memory in proportion to the file; every function in the index can be looked up, or the lookup
+//! fails with an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

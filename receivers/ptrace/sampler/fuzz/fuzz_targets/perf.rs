@@ -1,7 +1,7 @@
-//! The records of a ring, one after the other, as their headers say how long they are.
+//! The records of a perf ring buffer, one after the other; the header of each gives its length.
 //!
-//! Promises: no panic; every step goes on by a whole record; a stack is part of its record, and no longer than was
-//! asked for.
+//! Promises: no panic; every step advances by a whole record; a stack is part of its record, and no longer than the
+//! requested size.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
-//! What the sampler process says, as the owner reads it: packets of any content, one after the other, from a sampler
-//! that was taken over.
+//! The owner reads packets of any content, one after the other, as from a sampler process that an attacker has taken
+//! over.
 //!
-//! Each packet is a length of two bytes and so many bytes. Nothing may panic; what passes must refer only to what was
-//! announced, and must pass again when it is said again.
+//! Each packet is a length of two bytes, followed by as many bytes. Promises: no panic; an accepted event refers only
+//! to announced processes, mappings and functions; its re-encoded form is accepted too.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
-//! The memory of an interpreter: a recording, of which some words are changed.
+//! Reads the frames of an interpreter from a recording of its memory in which some words are changed.
 //!
 //! The input is a recording of any interpreter, followed by changes: an index into its bytes (4 bytes) and a word (8
-//! bytes) each, of which the number is the last byte. Promises: no panic; no more frames than the limit; bounded texts;
-//! bounded reads for the frames of a native stack.
+//! bytes) each. The last byte is the number of changes. Promises: no panic; no more frames than the limit; bounded
+//! texts; bounded reads for the frames of a native stack.
 #![no_main]
 
 use std::time::Instant;
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The most reads for one stack.
+/// The maximum number of reads for one stack.
 const MAX_READS: u32 = 8192;
 
 struct Counted<'a>(&'a mut Recording, u32);
@@ -64,7 +64,7 @@ impl Target for Counted<'_> {
     }
 }
 
-/// Names the native frames of a recording, of which each may be the innermost one.
+/// Names the native frames of a recording, starting at each of the inner frames in turn.
 fn native(found: &Found, recording: &mut Recording) {
     let (mut instance, mut functions) = (found.instance(), Functions::default());
     if !instance.is_native() {

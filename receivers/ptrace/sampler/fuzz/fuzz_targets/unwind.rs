@@ -1,9 +1,9 @@
-//! A process made of bytes: registers, a stack, code, and a file with its tables.
+//! Unwinds a process whose registers, stack, code and file with unwind tables are arbitrary bytes.
 //!
-//! The bytes are 17 registers, the mask of the known ones, one byte of the stack's length in words, the stack, and the
-//! rest is the file: it is mapped at one place as a file, and at another as code that was compiled at run time.
+//! The bytes are 17 registers, the mask of the known ones, the stack's length in words (one byte), the stack, and the
+//! file. It is mapped twice: as a file, and as code compiled at run time.
 //!
-//! Promises: no panic; an end within the limits; the same stack again with what was remembered and without.
+//! Promises: no panic; the stack ends within the limits; unwinding with and without cached data gives the same stack.
 #![no_main]
 
 use std::fs::File;
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(first, again);
 });
 
-/// A word, moved to a place that means something where its last byte says so.
+/// A word of the input; its last byte may turn it into an address in the file, the generated code or the stack.
 fn place(word: &[u8]) -> u64 {
     let value = u64::from_le_bytes(word.try_into().expect("eight bytes"));
     match value >> 56 {

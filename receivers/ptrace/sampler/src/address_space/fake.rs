@@ -19,7 +19,7 @@ pub(crate) struct FakeProcess {
 }
 
 impl FakeProcess {
-    /// Its address space, given an earlier one.
+    /// Loads the process's address space; `before` is an earlier one.
     pub(crate) fn load(&self, before: Option<&AddressSpace>) -> AddressSpace {
         AddressSpace::load(self, before, &mut ObjectCache::default()).expect("it loads")
     }

@@ -13,7 +13,7 @@ use super::view::MapsEntry;
 use super::{AddressSpace, ModuleKind};
 
 /// How many address spaces are kept. Samples wait for a fraction of a second; if a program replaces its code more
-/// often, some of it is misnamed.
+/// often, some samples get wrong names.
 const MOST: usize = 64;
 
 /// How long replaced address spaces are kept: longer than samples wait even on a busy machine.
@@ -23,23 +23,23 @@ const KEPT: Duration = Duration::from_secs(10);
 /// them.
 const MOST_RECORDS: usize = 64;
 
-/// A new mapping, and its time.
+/// A new mapping, and the time at which it was mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedAt {
     /// The time of the mapping.
     pub at: Instant,
     /// The mapping.
     pub entry: MapsEntry,
-    /// Whether it replaces other code, so that addresses have another meaning from then on.
+    /// Whether the mapping replaces other code, so that its addresses belong to other functions from then on.
     pub replaces: bool,
 }
 
-/// An address space, valid from a moment on.
+/// An address space, and the time from which it is valid.
 #[derive(Debug)]
 struct Version {
     since: Instant,
     space: Arc<AddressSpace>,
-    /// The addresses whose code is unknown, because it was mapped then and has not been read yet.
+    /// The addresses whose code is unknown, because it was mapped at `since` and has not been read yet.
     unread: Option<Range<u64>>,
 }
 
@@ -56,12 +56,11 @@ impl History {
         Self { versions: [Version { since: now, space, unread: None }].into(), records: Vec::new() }
     }
 
-    /// The latest address space.
     pub(crate) fn latest(&self) -> &Arc<AddressSpace> {
         &self.versions[self.versions.len() - 1].space
     }
 
-    /// The address space at a time; for times before the first one, the first one.
+    /// The address space at a time; the first one if the time is before all of them.
     pub(crate) fn at(&self, time: Instant) -> &Arc<AddressSpace> {
         &self.versions[self.place(time)].space
     }
@@ -70,15 +69,15 @@ impl History {
         self.versions.partition_point(|version| version.since <= time).saturating_sub(1)
     }
 
-    /// Adds a kernel record. Returns whether the maps have to be read because of it, since other code was at its
-    /// addresses before. Mappings at unused addresses are read when they are executed.
+    /// Adds a kernel record. Returns whether the maps have to be read now, because other code was at these addresses
+    /// before. A mapping at unused addresses is read when its code is first executed.
     pub(crate) fn mapped(&mut self, at: Instant, entry: MapsEntry) -> bool {
         let latest = self.latest();
         if latest.has(&entry) || latest.unread.len() >= MOST_RECORDS {
             return false;
         }
         let range = entry.start..entry.end;
-        // Mappings without a file do not show that other code was compiled into them.
+        // For memory without a file, the record does not tell whether other code was compiled into it.
         let is_file = entry.file.inode != 0;
         let is_replaced = |record: &MappedAt| {
             let MapsEntry { start, end, file, .. } = &record.entry;
@@ -104,13 +103,13 @@ impl History {
         replaces
     }
 
-    /// Takes the records because of which the maps have to be read.
+    /// Returns and removes the records because of which the maps have to be read.
     pub(crate) fn take_records(&mut self) -> Vec<MappedAt> {
         std::mem::take(&mut self.records)
     }
 
-    /// Sets the address space that was read for a time: it is valid from the last replacement before that time.
-    /// Returns whether it is the latest one.
+    /// Sets the address space that was read at a time: it is valid since the last replacement before that time. Returns
+    /// whether it is the latest one.
     pub(crate) fn set(&mut self, at: Instant, space: Arc<AddressSpace>) -> bool {
         let place = self.place(at);
         self.records.retain(|record| record.replaces || record.at > at);

@@ -45,7 +45,7 @@ impl<'a> Image<'a> {
         Self { memory, parts }
     }
 
-    /// The address where its first part is mapped.
+    /// The address where the first part is mapped.
     pub(super) fn base(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.address)
     }

@@ -22,15 +22,15 @@ pub(super) const MAX_MAPPINGS: usize = 65_536;
 const PAGE: u64 = 4096;
 /// The minimum size of V8's built-in functions, in bytes.
 const LEAST_BUILTINS: u64 = 512 << 10;
-/// Limits of the search for copies of them: mappings, and pages of the text.
+/// Limits of the search for copies of V8's built-in functions: the number of mappings, and of pages of the text.
 const MAX_COPIES: usize = 4;
 const MAX_PAGES: usize = 4096;
-/// How many mappings next to an address are examined for the file whose text was there.
+/// How many mappings next to moved text are examined to find the file it came from.
 const BESIDE: usize = 32;
 /// The maximum number of reported faults.
 const MAX_FAULTS: usize = 64;
-/// The maximum number of process contexts, and of variables for thread contexts, that are kept of a process: it has
-/// one of each, or two tracers.
+/// The maximum number of process contexts, and of variables for thread contexts, that are kept of a process. It has one
+/// of each, or several tracing libraries.
 const MAX_CONTEXTS: usize = 4;
 /// The largest vDSO that is read, in bytes; the kernel's has two pages.
 const MAX_VDSO: u64 = 64 << 10;
@@ -46,12 +46,12 @@ pub(super) struct MappedFileKey {
 #[derive(Debug, Clone)]
 pub(super) struct KnownImage {
     file: FileId,
-    /// The address where its start is mapped.
+    /// The address where the start of the file is mapped.
     base: u64,
     object: Arc<Object>,
 }
 
-/// The kind of file behind a mapping.
+/// The kind of file that is mapped.
 #[derive(Debug, Clone)]
 enum FileKind {
     File(CachedFile),
@@ -157,7 +157,8 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             FileKind::Image(object) => (object, None),
             FileKind::Generated => match self.moved_text(entry, lines)? {
                 Some((cached, line, bias)) => {
-                    // It is identified by the memory it is in, since that is what the kernel reports.
+                    // Such a module is identified by its memory and not by the file, since the kernel reports the
+                    // memory.
                     module.kind = ModuleKind::File;
                     module.bias = bias;
                     module.mapping = self.index(&line.entry, &cached.object, bias, Some(cached.file));
@@ -184,9 +185,9 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Ok(module)
     }
 
-    /// Finds the file whose text was at an address before other memory replaced it: some programs move their text to
-    /// huge pages. The file's other segments are still next to it, and most bytes of the text equal the file's.
-    /// Returns the file, a line of it, and its bias.
+    /// Finds the file whose text was copied to this memory: some programs move their text to huge pages. The file's
+    /// other segments are still next to it, and most bytes of the text equal the file's. Returns the file, one of its
+    /// lines in the maps, and its bias.
     fn moved_text(
         &mut self,
         entry: &MapsEntry,
@@ -196,7 +197,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         let (below, above) = lines.split_at(place);
         let is_program = |file| self.executable == Some(file);
         let is_other = |line: &&MapsLine| line.entry.file.inode != 0 && line.entry.file != entry.file && !line.gone;
-        // A file that is mapped as data only is next to generated code by chance.
+        // A file that is mapped only as data is next to generated code by chance.
         let is_code = |line: &&MapsLine| {
             let file = line.entry.file;
             let is_part = |line: &MapsLine| line.executable && line.entry.file == file;
@@ -238,7 +239,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
 
     /// Whether most of the bytes in memory equal a file's text.
     fn has_text(&self, entry: &MapsEntry, cached: &CachedFile, bias: u64) -> bool {
-        /// The number of places that are compared, and of bytes at each.
+        /// How many places are compared, and how many bytes at each.
         const PLACES: u64 = 16;
         const BYTES: usize = 64;
         let range = entry.start.wrapping_sub(bias)..entry.end.wrapping_sub(bias);
@@ -294,7 +295,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
         let loaded = match self.process.open(entry) {
             Ok(file) => self.cache.load(file),
-            // Other data is in memory by now.
+            // The mapping is gone, so its addresses hold other data.
             Err(error) if line.gone => {
                 self.fault(&entry.path, format!("cannot open it: {error}"));
                 return Ok(FileKind::Unusable);
@@ -316,7 +317,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 let path = String::from_utf8_lossy(&entry.path).into_owned();
                 return Err(LoadError::Architecture { path, architecture });
             }
-            // Programs that compile at run time may keep their code in files that exist in memory only.
+            // Programs that compile at run time may keep their code in files that exist only in memory (memfd).
             Err(Malformed::NotElf) => {
                 if is_jit_dump(&entry.path) {
                     self.space.jit_dump = Some(entry.clone());
@@ -422,7 +423,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         self.space.variables = found;
     }
 
-    /// Adds a module. Generated code that directly follows generated code becomes one module with it.
+    /// Adds a module, or extends the previous one if both are generated code without a gap between them.
     fn add(&mut self, module: Module) {
         let modules = Arc::make_mut(&mut self.space.modules);
         if let Some(last) = modules.last_mut()

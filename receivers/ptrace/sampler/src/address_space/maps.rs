@@ -25,12 +25,12 @@ pub(super) struct MapsLine {
     pub(super) entry: MapsEntry,
     pub(super) readable: bool,
     pub(super) executable: bool,
-    /// Whether it is known only from a kernel record, so that it may not be mapped any more.
+    /// Whether this mapping is known only from a kernel record, so that it may be gone by now.
     pub(super) gone: bool,
 }
 
 impl MapsLine {
-    /// Whether the process publishes its context here. Executable memory is never used for that.
+    /// Whether the process publishes its context in this mapping (OTEP 4719). Executable memory is never used for that.
     pub(super) fn is_publication(&self) -> bool {
         self.readable && !self.executable && is_publication(&self.entry.path)
     }
@@ -49,9 +49,9 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine> + '_ {
     })
 }
 
-/// A hash of the executable file mappings and the places of process contexts. Memory without a file is not part of it:
-/// programs that compile at run time keep adding such memory, and new code is noticed when it is executed. Nor is it
-/// part of the hash whether a file was deleted.
+/// A hash of the executable file mappings and the addresses of process contexts. Memory without a file is not part of
+/// it: programs that compile at run time keep adding such memory, and new code is noticed when it is executed. Whether
+/// a file was deleted is not part of the hash either.
 pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a MapsLine>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let counts = |line: &&MapsLine| line.executable && line.entry.file.inode != 0 || line.is_publication();
@@ -101,7 +101,7 @@ pub(crate) fn recorded(mapped: &Mapped<'_>) -> Option<MapsEntry> {
     Some(entry(start..end, offset, file, path, |path| path[..path.len().min(MAX_PATH)].to_vec()))
 }
 
-/// Replaces whatever is at the addresses of a mapping by that mapping, unless it is there already.
+/// Inserts a mapping, and removes whatever else was mapped at its addresses.
 pub(super) fn insert_mapping(lines: &mut Vec<MapsLine>, entry: &MapsEntry) {
     let is_same = |line: &MapsLine| {
         let place = entry.start.checked_sub(line.entry.start);

@@ -43,7 +43,7 @@ pub struct Module {
     pub file: FileId,
     /// The mapped file, as an index into [`AddressSpace::mappings`]; `None` for code outside of any file.
     pub mapping: Option<u32>,
-    /// Added (wrapping) to an address of the file (ELF virtual address), this gives the address in the process.
+    /// The bias: added (wrapping) to an address of the file (ELF virtual address), it gives the address in the process.
     pub bias: u64,
     /// The data needed for unwinding.
     pub object: Option<Arc<Object>>,
@@ -54,7 +54,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Whether it was compiled by Go.
+    /// Whether Go compiled this module.
     pub(crate) fn is_go(&self) -> bool {
         self.object.as_ref().is_some_and(|object| object.is_go())
     }
@@ -77,11 +77,11 @@ pub enum ModuleKind {
 /// A file that is mapped executable, at one bias.
 #[derive(Debug, Clone)]
 pub struct MappedFile {
-    /// Its path in the process's own mount namespace, or `[vdso]`. Bytes that are not UTF-8 are replaced.
+    /// The file's path in the process's own mount namespace, or `[vdso]`. Bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// The start of its executable segments, as an address of the file (ELF virtual address).
+    /// The start of the file's executable segments (ELF virtual address).
     pub start: u64,
-    /// The end of its executable segments.
+    /// The end of the file's executable segments (ELF virtual address).
     pub end: u64,
     /// The file offset of `start`.
     pub file_offset: u64,
@@ -89,9 +89,9 @@ pub struct MappedFile {
     pub build_id: Option<Vec<u8>>,
     /// The file's hash as OTel's profiler defines it, see [`crate::message::Mapping::htlhash`].
     pub htlhash: Option<[u8; 16]>,
-    /// Whether it is the process's main executable.
+    /// Whether this is the process's main executable.
     pub main: bool,
-    /// Whether it was compiled by Go.
+    /// Whether Go compiled the file.
     pub go: bool,
     /// The file, open for reading: exactly the mapped one, even if it was replaced or deleted.
     pub file: Option<Arc<File>>,
@@ -123,12 +123,12 @@ pub enum LoadError {
     Architecture {
         /// The path of the executable.
         path: String,
-        /// The architecture it was built for.
+        /// The architecture for which the executable was built.
         architecture: String,
     },
 }
 
-/// The id of the next address space. They use the upper half of the numbers, so they differ from those of objects.
+/// The id of the next address space. Its upper bit distinguishes these ids from the ids of objects.
 static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// The code of one process. It is immutable: when the process maps something new, another one is loaded.
@@ -136,7 +136,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
 pub struct AddressSpace {
     id: u64,
     modules: Arc<Vec<Module>>,
-    /// Ranges in which modules are ignored, because something was mapped there that has not been read.
+    /// Ranges in which modules are ignored, because the latest mapping there has not been read yet.
     unread: Vec<Range<u64>>,
     mappings: Arc<Vec<MappedFile>>,
     identities: Vec<load::MappedFileKey>,
@@ -144,15 +144,15 @@ pub struct AddressSpace {
     faults: Vec<LoadFault>,
     /// The hash of the executable file mappings, see [`maps::fingerprint`].
     fingerprint: u64,
-    /// The interpreters in its modules.
+    /// The interpreters in the modules.
     runtimes: Vec<Found>,
-    /// The file in which the program lists the code that it generates.
+    /// The mapping of the file in which the program lists the code that it generates (jitdump).
     pub(crate) jit_dump: Option<MapsEntry>,
     /// Addresses where process contexts may be published.
     publications: Vec<u64>,
-    /// The variables with the contexts of its threads.
+    /// The thread-local variables that hold the contexts of threads (OTEP 4947).
     variables: Vec<Variable>,
-    /// Whether Java's HotSpot virtual machine is mapped, so that generated code is probably Java's.
+    /// Whether Java's HotSpot virtual machine is mapped, so that generated code is probably compiled Java.
     pub(crate) hotspot: bool,
     code: Arc<dyn CodeMemory>,
 }
@@ -192,8 +192,8 @@ impl AddressSpace {
         Self::load_with(process, before, cache, &[])
     }
 
-    /// Like [`Self::load`], but with these earlier mappings in place of those now at their addresses, in the order in
-    /// which they were mapped.
+    /// Like [`Self::load`], but earlier mappings, in the order in which they were mapped, replace those now at their
+    /// addresses.
     pub(crate) fn load_with<V: ProcessView + ?Sized>(
         process: &V,
         before: Option<&AddressSpace>,
@@ -203,7 +203,7 @@ impl AddressSpace {
         load::Loader::new(process, before, cache, mapped)?.load()
     }
 
-    /// The same modules, except in a range of addresses whose new mapping has not been read yet.
+    /// A copy without the modules in a range of addresses, whose new mapping has not been read yet.
     fn without(&self, range: Range<u64>) -> Self {
         Self {
             id: self.id,
@@ -278,7 +278,7 @@ impl AddressSpace {
         }
     }
 
-    /// The mapped files by index, including those that are no longer mapped.
+    /// The mapped files by index, including files that are no longer mapped.
     pub fn mappings(&self) -> &[MappedFile] {
         &self.mappings
     }
@@ -298,7 +298,7 @@ impl AddressSpace {
         &self.publications
     }
 
-    /// The variables with the contexts of its threads.
+    /// The thread-local variables that hold the contexts of threads.
     pub fn variables(&self) -> &[Variable] {
         &self.variables
     }
@@ -308,7 +308,7 @@ impl AddressSpace {
         &self.modules
     }
 
-    /// The id, which differs from those of all other address spaces and all [`Object`]s of this process.
+    /// The id, which differs from the ids of all other address spaces and all [`Object`]s of this process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -1,10 +1,10 @@
 //! The files of a process that are needed to load its address space.
 //!
 //! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself even if it was deleted.
-//! Without the capability for that (`CAP_CHECKPOINT_RESTORE`) it is opened by its path inside the process's root,
-//! where no symbolic link can lead out; the program itself is opened through `/proc/PID/exe`, since programs are
-//! replaced while they run. The file is always checked before it is opened: only a regular file with the device and
-//! inode of the mapping is opened, because opening a device or a FIFO has side effects.
+//! Without the capability for that (`CAP_CHECKPOINT_RESTORE`) it is opened by its path inside the process's root, where
+//! no symbolic link can lead out; the main executable is opened through `/proc/PID/exe`, since programs are often
+//! replaced on disk while they run. The file is always checked before it is opened: only a regular file with the device
+//! and inode of the mapping is opened, because opening a device or a FIFO has side effects.
 
 use std::fs::File;
 use std::io;
@@ -55,7 +55,7 @@ impl ProcessView for ProcessFiles {
         let link = format!("map_files/{:x}-{:x}", entry.start, entry.end);
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let linked = openat(self.directory(), link.as_str(), flags, Mode::empty()).map_err(io::Error::from);
-        // Another file may be mapped there by now.
+        // By now another file may be mapped at these addresses.
         linked.and_then(|found| reopen(found, entry)).or_else(|_| {
             let found = open_in_root(self.directory(), entry).and_then(|found| reopen(found, entry));
             found.or_else(|error| match self.open_executable() {
@@ -89,7 +89,7 @@ fn open_in_root(process: BorrowedFd<'_>, entry: &MapsEntry) -> io::Result<OwnedF
     Ok(openat2(root.as_fd(), path, how)?)
 }
 
-/// Opens a file for reading that was found at a path, if it is the regular file of the mapping.
+/// Opens a file that was found at a path, if it is the regular file of the mapping.
 fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     let found = File::from(found);
     let data = found.metadata()?;
@@ -104,9 +104,9 @@ fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     Ok(File::from(open(path.as_str(), flags, Mode::empty())?))
 }
 
-/// Whether an identity from `stat` and one from the maps belong to the same file. File systems without a device of
-/// their own (overlayfs, btrfs) show different device numbers in the two, both with major number 0; the inode must be
-/// equal.
+/// Whether an identity from `stat` and one from the maps belong to the same file. On file systems without a device of
+/// their own (overlayfs, btrfs) `stat` and the maps show different device numbers, both with major number 0; then only
+/// the inode must be equal.
 fn same_file(found: FileId, mapped: FileId) -> bool {
     found.inode == mapped.inode
         && (found.device == mapped.device || found.has_anonymous_device() && mapped.has_anonymous_device())
@@ -122,7 +122,7 @@ mod tests {
     fn replaced_program() {
         let files = ProcessFiles::open(std::process::id()).unwrap();
         let file = files.executable().unwrap();
-        // There is no such mapping, so its link cannot be followed.
+        // This mapping does not exist, so its link cannot be followed.
         let of =
             |path: &[u8], deleted, file| MapsEntry { start: 1, end: 2, offset: 0, file, path: path.to_vec(), deleted };
         let other = FileId { inode: file.inode + 1, ..file };

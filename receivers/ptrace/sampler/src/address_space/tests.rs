@@ -8,7 +8,7 @@ use super::load::MAX_MAPPINGS;
 use super::*;
 use crate::elf::ObjectCache;
 
-/// The bytes of an ELF file with text at 0x1000 and nothing else.
+/// The bytes of an ELF file with text at 0x1000 and no other parts.
 fn elf(machine: u8) -> Vec<u8> {
     let mut bytes = vec![0u8; 0x3000];
     bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -119,7 +119,7 @@ fn from_memory() {
     assert_eq!(again.find(0x11010).and_then(|module| module.mapping), Some(0));
 }
 
-/// The bytes of such a file, with text that does not repeat.
+/// The bytes of an ELF file like that of [`elf`], with text that does not repeat.
 fn elf_with_text() -> Vec<u8> {
     let mut bytes = elf(62);
     let mut number = 7u32;
@@ -170,8 +170,8 @@ fn moved_text() {
     }
 }
 
-/// Guarantees: a mapping known only from a kernel record replaces what is mapped there by now, if its file can still
-/// be opened; it is never read from memory, which holds other data.
+/// Guarantees: a mapping known only from a kernel record replaces the mapping that is at its addresses now, if its file
+/// can still be opened. Its code is never read from memory, which holds other data.
 #[test]
 fn gone_mappings() {
     let maps = "10000-11000 r--p 00000000 fe:01 7 /lib/a\n11000-13000 r-xp 00001000 fe:01 7 /lib/a\n";
@@ -219,8 +219,9 @@ fn other_files() {
     assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
 }
 
-/// Guarantees: a file that was replaced, added, removed or moved is noticed; memory without a file, data, the deletion
-/// of a file, and a process that is gone are not; a process that is gone cannot be loaded.
+/// Guarantees: a file that was replaced, added, removed or moved is noticed; memory without a file, changes of memory
+/// without a file and of data, the deletion of a file, and the end of the process are not; a process that is gone
+/// cannot be loaded.
 #[test]
 fn outdated() {
     let text = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n20000-21000 rwxp 00000000 00:00 0\n";
@@ -258,8 +259,8 @@ fn attack_memory() {
     );
 }
 
-/// Guarantees: a process that moves its mappings forever gets no more than [`MAX_MAPPINGS`] indices, and its code
-/// stays known.
+/// Guarantees: a process that moves its mappings forever gets no more than [`MAX_MAPPINGS`] indices, and its code can
+/// still be located.
 #[test]
 fn attack_indices() {
     let mut cache = ObjectCache::default();
@@ -277,8 +278,8 @@ fn attack_indices() {
     assert_eq!(space.modules().last().and_then(|module| module.mapping), None);
 }
 
-/// Guarantees: this process, read through `/proc`, has its executable as the main one, its C library and the vDSO,
-/// each with exactly the mapped file.
+/// Guarantees: this process, read through `/proc`, has its executable as the main one, its C library and the vDSO, and
+/// the file of each is exactly the mapped one.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn this_process() {

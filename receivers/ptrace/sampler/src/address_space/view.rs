@@ -15,7 +15,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Whether the device has no number of its own, as in overlayfs and btrfs: major number 0.
+    /// Whether the file system has no device of its own, as overlayfs and btrfs: the major number is 0.
     pub(super) fn has_anonymous_device(self) -> bool {
         self.device >> 8 & 0xfff == 0 && self.device >> 44 == 0
     }
@@ -34,13 +34,13 @@ pub struct MapsEntry {
     pub file: FileId,
     /// The path in bytes, unescaped and without the kernel's suffix ` (deleted)`.
     pub path: Vec<u8>,
-    /// Whether the file was deleted, or its name ends so that it looks deleted.
+    /// Whether the file was deleted, or its name ends with ` (deleted)`.
     pub deleted: bool,
 }
 
 impl MapsEntry {
-    /// Whether a kernel record is of this file. On an anonymous device, a record may show the file of a lower layer
-    /// instead.
+    /// Whether a kernel record is about this file. On an anonymous device, the record may name the file of a lower
+    /// layer.
     pub(super) fn is_of(&self, record: &Self) -> bool {
         self.file == record.file || self.file.has_anonymous_device() && self.path == record.path
     }

@@ -23,26 +23,26 @@ pub(crate) use x86_64::{
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortCall {
-    /// Its name.
+    /// The name of the call.
     pub(crate) name: &'static str,
-    /// Identifies the call by its address, its stack pointer and how much it moved: a thread that is stopped twice
-    /// while returning from one call has the same mark twice.
+    /// Identifies one execution of the call by its address, stack pointer and result. If a thread is stopped twice
+    /// while it returns from the same call, both marks are equal.
     pub(crate) mark: [u64; 3],
-    /// The descriptor that it reads, and its position there: reaching the end of the data may explain why it moved
-    /// less. `None` if that is impossible.
+    /// The descriptor from which the call reads, and its read position: reaching the end of the data may explain a
+    /// short result. `None` if that is impossible.
     pub(crate) from: Option<(u64, Position)>,
-    /// The descriptor that it writes: if that is non-blocking, it explains a short result. `None` if that is
+    /// The descriptor to which the call writes: if it is non-blocking, that explains a short result. `None` if that is
     /// impossible.
     pub(crate) to: Option<u64>,
 }
 
-/// The position in a file at which a call reads.
+/// The file position at which a call reads.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// The position of the open file itself.
+    /// The current position of the open file.
     Own,
-    /// This position.
+    /// The position given as an argument.
     At(u64),
     /// The position stored in the thread's memory at this address.
     In(u64),

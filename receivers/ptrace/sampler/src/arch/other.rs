@@ -1,4 +1,5 @@
-//! Architectures that cannot be unwound yet. The sampler process refuses to start there, so no thread is ever stopped.
+//! Architectures that cannot be unwound yet. The sampler process refuses to start on them, so no thread is ever
+//! stopped.
 
 use super::ShortCall;
 use crate::unwind::Registers;

@@ -80,7 +80,7 @@ pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
 
 /// The thread pointer of the thread with the id `thread`, whose list of robust mutexes is at `list`. In glibc the list
 /// is part of the thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same offset in all versions since
-/// 2.4. To verify that it is that structure, other fields are read: its own address, which it contains twice, and the
+/// 2.4. To verify the structure, three of its fields are compared: its own address, which it contains twice, and the
 /// thread's id. `read` reads memory and returns the number of bytes read.
 pub(crate) fn thread_pointer_by_list(list: u64, thread: u32, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
     const LIST: u64 = 0x2e0;
@@ -105,13 +105,13 @@ pub(crate) fn is_in_call(raw: &RawRegisters) -> bool {
 /// changed.
 ///
 /// A thread can enter a system call between the moment at which it is seen running and the one at which it is asked to
-/// stop. Some calls then fail with EINTR although there is no signal. This replaces the result by the kernel's own
-/// mark for a restart: the call is repeated, or fails with EINTR if a handler for a real signal runs first, as it
-/// would have without the tracer. A timeout starts anew, later by the microseconds since the call began.
+/// stop. Some calls then fail with EINTR although there is no signal. This replaces the result by the kernel's own mark
+/// for a restart: the call is repeated, or fails with EINTR if a handler for a real signal runs first, as it would have
+/// without the tracer. The call's timeout starts again, so it ends later by the microseconds since the call began.
 ///
-/// Setting the program counter back instead would repeat the call even after such a handler, so that the program keeps
-/// waiting although its signal has arrived. With a signal every half millisecond this happened in 10 of 74,964 waits,
-/// and with the mark in none of 80,136.
+/// Setting the program counter back instead would repeat the call even after a handler ran, so that the program keeps
+/// waiting although its signal has arrived. With a signal every 0.5 ms, this happened in 10 of 74,964 waits; with the
+/// kernel's mark, in none of 80,136.
 pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     // Outside of a system call, `orig_rax` is -1.
     let call = raw.orig_rax.cast_signed();
@@ -133,7 +133,7 @@ pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
 }
 
 /// Whether the kernel continues a blocked system call after a stop with its remaining time, as if there had been no
-/// stop. (Measured. `poll` and `select` do not: they wait longer than they should.)
+/// stop. Measured; `poll` and `select` do not, so a stop prolongs their wait.
 pub(crate) fn survives_stop(call: i64) -> bool {
     matches!(call, libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
 }
@@ -142,7 +142,7 @@ pub(crate) fn survives_stop(call: i64) -> bool {
 mod tests {
     use super::*;
 
-    /// The registers of a thread in this call.
+    /// Raw registers of a thread in this call.
     #[allow(unsafe_code, reason = "libc's structure has no default")]
     pub(super) fn raw(call: i64, result: i64, arguments: [u64; 6]) -> RawRegisters {
         // SAFETY: all fields are integers, for which 0 is a value.

@@ -1,4 +1,4 @@
-//! Finds the thread-local variable of a thread.
+//! Finds the address of a thread-local variable in a given thread.
 //!
 //! Sources: "ELF Handling For Thread-Local Storage" (x86-64) for the thread control block and the table of blocks
 //! (`dtv`); glibc `sysdeps/x86_64/dl-tlsdesc.h` for descriptors, `sysdeps/generic/dl-dtv.h` for the table's entries.
@@ -20,36 +20,37 @@ const MAX_OFFSET: u64 = 1 << 30;
 /// The size of an entry in glibc's table of blocks: the block's address, and the address to free.
 const ENTRY: u64 = 16;
 
-/// A word that the dynamic linker has written, or will write.
+/// A word in memory that the dynamic linker has written, or will write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Word {
-    /// The kind of value.
+    /// The kind of value in the word.
     pub kind: RelocationKind,
     /// The address of the word in the process.
     pub address: u64,
 }
 
-/// The variable in one file of a process.
+/// The thread-local variable of one file of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Variable {
-    /// Its offset in the thread-local data of its file.
+    /// The variable's offset in the thread-local data of its file.
     pub offset: u64,
-    /// Its distance from the thread pointer, wrapping, if the file is the program itself.
+    /// The variable's distance from the thread pointer, wrapping, if the file is the program itself.
     pub in_program: Option<u64>,
-    /// The words that show its position, at most [`MAX_RELOCATIONS`].
+    /// The words that give the variable's position, at most [`MAX_RELOCATIONS`].
     pub words: Vec<Word>,
-    /// The address ranges of the dynamic linker's code: only descriptors made by its functions are understood here.
+    /// The address ranges of the dynamic linker's code: a TLS descriptor is understood only if its function is in
+    /// there.
     pub linker: Vec<Range<u64>>,
-    /// Whether the C library has the same table of blocks as glibc.
+    /// Whether the C library has a table of blocks (`dtv`) like glibc's.
     pub glibc: bool,
 }
 
-/// The position of a variable in each thread.
+/// The position of a variable, which is valid for all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// At this distance from the thread pointer, wrapping.
     Fixed(u64),
-    /// In the block of a file, which a thread may get only at its first use.
+    /// In the file's block, which a thread may get only when it first uses the variable.
     Block {
         /// The TLS module id of the file.
         module: u64,
@@ -62,7 +63,7 @@ pub enum Place {
 pub type Block = u64;
 
 impl Variable {
-    /// Its position; `None` if the dynamic linker has not written it yet, or if it has an unknown form.
+    /// The variable's position; `None` if the dynamic linker has not written it yet, or in an unknown form.
     pub fn place(&self, target: &mut dyn Target) -> Option<Place> {
         if let Some(distance) = self.in_program {
             return fixed(distance);
@@ -78,7 +79,7 @@ impl Variable {
             RelocationKind::Module => self.block(first, second(target)?),
             RelocationKind::ModuleOnly => self.block(first, self.offset),
             RelocationKind::Descriptor => {
-                // Other functions, used before its first use or by a debugger, have other arguments.
+                // Other functions take other arguments: those used before the variable's first use, or by a debugger.
                 if !self.linker.iter().any(|code| code.contains(&first)) {
                     return None;
                 }
@@ -105,8 +106,8 @@ fn fixed(distance: u64) -> Option<Place> {
 }
 
 impl Place {
-    /// The address of the variable in the thread with this thread pointer. `known` is the block found for it before, 0
-    /// if none was. `None` if the thread has none yet.
+    /// The address of the variable in the thread with this thread pointer. `known` is the thread's block as last found,
+    /// or 0. `None` if the thread has no block yet.
     pub fn address(self, pointer: u64, known: &mut Block, target: &mut dyn Target) -> Option<u64> {
         match self {
             Self::Fixed(distance) => Some(pointer.wrapping_add(distance)),

@@ -16,7 +16,7 @@ pub const MAX_PAYLOAD: usize = 64 << 10;
 /// The maximum number of attributes of a resource that are passed on.
 pub const MAX_RESOURCE_ATTRIBUTES: usize = 128;
 
-/// The maximum size of all of them, keys and values, in bytes.
+/// The maximum size of all attributes together, keys and values, in bytes.
 pub const MAX_RESOURCE: usize = 16 << 10;
 
 /// The longest key of an attribute, in bytes.
@@ -33,10 +33,10 @@ const PUBLISHED: u64 = 16;
 /// How often a publication is read if it changes during the read.
 const ATTEMPTS: usize = 3;
 
-/// The possible prefixes of its mapping's path.
+/// The prefixes that the path of such a mapping may have.
 const NAMES: [&[u8]; 3] = [b"/memfd:OTEL_CTX", b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]"];
 
-/// The attribute with the layout of thread records.
+/// The attribute that names the layout of thread records.
 const SCHEMA: &str = "threadlocal.schema_version";
 const KEYS: &str = "threadlocal.attribute_key_map";
 
@@ -52,7 +52,7 @@ pub struct Published {
     pub at: u64,
     /// The resource's attributes, the last one of each key. Only strings and integers are included.
     pub resource: Vec<(String, AttributeValue)>,
-    /// The name of the layout of its threads' records; empty if not given.
+    /// The name of the layout of the threads' records; empty if not given.
     schema: String,
     /// The keys to which these records refer by index.
     keys: Vec<String>,
@@ -61,19 +61,19 @@ pub struct Published {
 /// Why a process context is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// There is none at this address: the mapping is gone, or has another content.
+    /// There is no context at this address: the mapping is gone, or has other content.
     #[error("there is none")]
     Missing,
-    /// It is being changed.
+    /// The process is changing the context.
     #[error("it is being changed")]
     Changing,
-    /// It has another version.
+    /// The context has another version.
     #[error("it is of version {0}, and only version 2 is read")]
     Version(u32),
-    /// It is too large.
+    /// The context is too large.
     #[error("it has {0} bytes, more than 65536")]
     TooLarge(u32),
-    /// Its message is malformed.
+    /// The context's message is malformed.
     #[error("its message is malformed: {0}")]
     Malformed(String),
 }
@@ -146,7 +146,7 @@ fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
                     Some(Any::Text(text)) => String::from_utf8(text).unwrap_or_default(),
                     _ => String::new(),
                 };
-                // A value that is not a name keeps its place, since names are found by index.
+                // A value that is not a name keeps its position, since names are found by index.
                 published.keys = array.values.into_iter().take(256).map(name).collect();
             }
             _ => {}
@@ -156,7 +156,7 @@ fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
 }
 
 impl Published {
-    /// The layout of its threads' records, for the requested attributes `allowed`; `None` if it is not given or
+    /// The layout of the process's thread records, for the requested attributes `allowed`; `None` if it is not given or
     /// unknown.
     pub fn schema(&self, allowed: &[String]) -> Option<Schema> {
         Schema::new(&self.schema, &self.keys, allowed)
@@ -164,7 +164,7 @@ impl Published {
 }
 
 impl AttributeValue {
-    /// Its size for the limit, in bytes.
+    /// The size that counts towards the limit, in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -173,7 +173,7 @@ impl AttributeValue {
     }
 }
 
-// Strings are bytes here, so that one that is not UTF-8 does not make the whole message unreadable.
+// Strings are read as bytes, so that a string that is not UTF-8 does not make the whole message unreadable.
 
 #[derive(Clone, PartialEq, Message)]
 struct ProcessContext {

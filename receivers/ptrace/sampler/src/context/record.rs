@@ -15,7 +15,7 @@ pub const MAX_VALUE: usize = 255;
 /// The size of the fields before the attributes, in bytes.
 const HEAD: usize = 28;
 
-/// How many bytes are read at first: the head, and all attributes of most records.
+/// How many bytes are read at first: in most records the fields before the attributes, and all attributes.
 const FIRST: usize = 128;
 
 /// The result of reading a thread's record.
@@ -23,7 +23,7 @@ const FIRST: usize = 128;
 pub enum Reading {
     /// The thread has no record.
     None,
-    /// Its record is being written, or is not at the address in the variable.
+    /// The record is being written, or the variable has a wrong address.
     Torn,
     /// The record.
     Record(Record),
@@ -40,15 +40,15 @@ pub struct Record {
     attributes: Vec<u8>,
 }
 
-/// Reads the record to which the variable at this address points, with attributes only if they are `wanted`. Takes at
-/// most three reads.
+/// Reads the record to which the variable at this address points, with its attributes only if `wanted`. Takes at most
+/// three reads.
 pub fn read(variable: u64, wanted: bool, target: &mut dyn Target) -> Reading {
     let Some(at) = word(target, variable) else { return Reading::Torn };
     if at == 0 {
         return Reading::None;
     }
     let mut bytes = [0; FIRST];
-    // A record shorter than this read may be at the end of its mapping.
+    // A short record may be closer than this to the end of its mapping.
     let have = if wanted && target.read(at, &mut bytes) { FIRST } else { HEAD };
     if have == HEAD && !target.read(at, &mut bytes[..HEAD]) {
         return Reading::Torn;

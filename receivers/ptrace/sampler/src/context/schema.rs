@@ -1,4 +1,4 @@
-//! The layout of a process's thread records, as its process context describes it.
+//! The layout of a process's thread records, as described by its process context.
 
 use super::record::Record;
 use crate::message::{Context, SpanLink};
@@ -9,7 +9,7 @@ pub const MAX_ALLOWED: usize = 32;
 /// The maximum number of keys that a process may name: an index is one byte.
 const MAX_KEYS: usize = 256;
 
-/// The names of the layout in OTEP 4947: those that writers use today, and the one in its text.
+/// The names of the layout in OTEP 4947: those that writers use today, and the one in the OTEP's text.
 const KNOWN: [&str; 3] = ["tlsdesc_v1_dev", "tls_v1", "tlsdesc_v1"];
 
 /// Selects the requested attributes of a thread's record.
@@ -20,8 +20,8 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The schema with this name, whose records refer to these keys by index; `allowed` are the requested keys. `None`
-    /// if the name is unknown.
+    /// The schema with this name; its records refer to `keys` by index, and `allowed` are the requested keys. `None` if
+    /// the name is unknown.
     pub fn new(name: &str, keys: &[String], allowed: &[String]) -> Option<Self> {
         let of = |key: &String| allowed.iter().take(MAX_ALLOWED).position(|one| one == key).map(|at| at as u32);
         KNOWN.contains(&name).then(|| Self { keys: keys.iter().take(MAX_KEYS).map(of).collect() })

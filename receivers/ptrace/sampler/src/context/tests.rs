@@ -9,12 +9,12 @@ use crate::elf::RelocationKind;
 use crate::message::{AttributeValue, Context, SpanLink};
 use crate::runtime::Target;
 
-/// A memory that may change with each read.
+/// A memory whose content may change before each read.
 #[derive(Default)]
 struct Memory {
     bytes: BTreeMap<u64, u8>,
     reads: usize,
-    /// The bytes that are written before the read with this number.
+    /// Changes: the number of the read before which the bytes are written, their address, and the bytes.
     changes: Vec<(usize, u64, Vec<u8>)>,
 }
 
@@ -88,7 +88,7 @@ fn records() {
     assert_eq!(context(&record(1, 4, b"\x01\x02\xff\xfe")).unwrap().attributes, []);
     // A last value that is not UTF-8 still replaces the earlier ones of its key.
     assert_eq!(context(&record(1, 7, b"\x01\x01a\x01\x02\xff\xfe")).unwrap().attributes, []);
-    // The length shows where the attributes end, not the bytes behind.
+    // The length says where the attributes end, even if more bytes follow.
     assert_eq!(context(&record(1, 2, b"\x01\x01a")).unwrap().attributes, []);
 }
 
@@ -204,7 +204,8 @@ fn attack_places() {
     assert_eq!(memory.reads, MAX_RELOCATIONS);
 }
 
-/// Guarantees: a thread's block is found by its table and cached, and is not invented if the thread has none yet.
+/// Guarantees: a thread's thread-local block is found by the thread's table (DTV) and cached, and is not invented if
+/// the thread has no block yet.
 #[test]
 fn blocks() {
     let place = Place::Block { module: 3, offset: 0x110 };

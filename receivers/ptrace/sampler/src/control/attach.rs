@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 8;
 /// How many faults of one process are listed in a message.
 const NAMED_FAULTS: usize = 5;
 
-/// A process to attach to again later.
+/// A process to which attaching is to be tried again later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Again {
     pub(super) target: TargetId,
@@ -49,16 +49,16 @@ impl Again {
 pub(super) enum Attempt {
     /// The process is attached.
     Attached(ProcessId),
-    /// The process cannot be attached to; the owner was told why.
+    /// The process cannot be attached to; the owner was informed of the reason.
     Refused,
-    /// The process is gone.
+    /// The process has ended.
     Gone,
     /// The process has no memory, because it is ending or executing another program.
     Changing,
 }
 
 impl Control {
-    /// Attaches to the process whose id a target gives.
+    /// Attaches to the process with this id, for a target that selects it by id.
     pub(super) fn attach_named(&mut self, target: TargetId, pid: u32) {
         if self.own.is_pid(pid) {
             let message = format!("process {pid} is profbridge itself, which is never sampled");
@@ -93,8 +93,8 @@ impl Control {
         }
     }
 
-    /// Attaches to a process for a target. With `start`, only if the process started at that time. A stopped process
-    /// is running when this returns.
+    /// Attaches to a process for a target. With `start`, it attaches only if the process started at that time. A
+    /// stopped process is running when this returns.
     pub(super) fn attach(
         &mut self,
         target: TargetId,
@@ -151,8 +151,8 @@ impl Control {
         let Ok(described) = process_info::describe(&files, id, target, &environment, self.clock) else {
             return Attempt::Gone;
         };
-        // The descriptor was opened by process id. If that process has the same start time now, it was the same
-        // process all along.
+        // The descriptor was opened by process id. If the process with this id still has the same start time, the
+        // descriptor belongs to it.
         if files.alive() != crate::process_files::Life::Same {
             return Attempt::Changing;
         }
@@ -192,8 +192,8 @@ impl Control {
         if traced && sample_at_once && settings.stops != Stops::Always {
             self.sampler.sample_from_start(id);
         }
-        // A thread has one tracer, so the tracer that holds the command has to detach before the sampling thread can
-        // stop it.
+        // A thread has one tracer at most, so the tracer of the stopped command detaches before the sampling thread can
+        // attach.
         drop(stopped);
         if sample_at_once {
             self.sampler.sample(id, true);
@@ -204,11 +204,11 @@ impl Control {
         Attempt::Attached(id)
     }
 
-    /// Sends the owner the mapped files from this index on.
+    /// Sends the owner the mapped files with this index and higher ones.
     pub(super) fn announce(&mut self, process: ProcessId, space: &AddressSpace, from: usize) {
         let executable = self.attached.get(&process).map_or("", |attached| &attached.executable);
         for (index, mapped) in (0..MAX_MAPPINGS).zip(space.mappings()).skip(from) {
-            // The kernel shows the path of one of the file's hard links.
+            // The kernel shows the path of any of the file's hard links.
             let path = if mapped.main && !executable.is_empty() { executable } else { &mapped.path };
             self.outbox.push(Event::Mapping(Mapping {
                 process,
@@ -226,7 +226,7 @@ impl Control {
         }
     }
 
-    /// Reports which of a process's files could not be used.
+    /// Reports which files of a process could not be used.
     pub(super) fn say_faults(&mut self, target: TargetId, pid: u32, space: &AddressSpace, mut faults: Vec<String>) {
         faults.extend(space.faults().iter().map(|fault| format!("{}: {}", fault.path, fault.reason)));
         if faults.is_empty() {
@@ -256,7 +256,7 @@ impl Control {
             self.report(target, Some(pid), ProblemKind::Zombie, message);
             return Attempt::Refused;
         }
-        // A kernel thread has no memory, and while a process executes another program it has none for a moment.
+        // A kernel thread has no memory, and neither has a process while it executes another program.
         let memoryless =
             matches!(error.raw_os_error(), Some(libc::ESRCH)) || error.kind() == std::io::ErrorKind::InvalidInput;
         if memoryless {

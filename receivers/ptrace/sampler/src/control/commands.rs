@@ -10,7 +10,7 @@ use crate::pidfd::PidFd;
 /// The exit code that is reported if other code collected the real one.
 const UNKNOWN_CODE: i32 = 255;
 
-/// A command that is running, or has ended and is still to be reported.
+/// A command that is running, or that has ended and was not reported yet.
 #[derive(Debug)]
 pub(super) struct StartedCommand {
     pub(super) target: TargetId,
@@ -52,7 +52,7 @@ impl Control {
         self.tell_ended_commands();
     }
 
-    /// Reports the commands that ended, once all their samples were sent.
+    /// Reports the commands that ended and whose samples were all sent.
     pub(super) fn tell_ended_commands(&mut self) {
         let (attached, outbox) = (&self.attached, &mut self.outbox);
         self.commands.retain(|command| {

@@ -14,14 +14,14 @@ const ALLOWANCE: Allowance = Allowance { reads: 16, bytes: 4 * MAX_PAYLOAD };
 /// The context that a process has published.
 #[derive(Debug, Default)]
 pub(super) struct PublishedContext {
-    /// The address it was read from, and its publication time.
+    /// The address at which the context was read, and its publication time.
     read: Option<(u64, u64)>,
     resource: Vec<(String, AttributeValue)>,
     schema: Option<Arc<Schema>>,
 }
 
 impl Control {
-    /// Reads the context of a process, if it is new. If not, this costs one read of 8 bytes.
+    /// Reads the context of a process, if it has changed since the last read. If not, this costs one read of 8 bytes.
     pub(super) fn look_at_context(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
         let mut memory = &*attached.files;
@@ -52,7 +52,7 @@ impl Control {
                 }
                 schema.map(Arc::new)
             }
-            // It will be readable at the next check; until then the known context stays valid.
+            // The context will be readable at the next check; until then the known one stays valid.
             Err(Unreadable::Changing) => return,
             Err(reason) => {
                 attached.shown.read = None;

@@ -1,6 +1,6 @@
 //! Finds the processes of targets that select them by properties.
 //!
-//! Children are found by listing them often. Perf events would report each fork, but only if they are permitted.
+//! Children are found by listing them often: perf events would report each fork, but may not be permitted.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const SHARE: u32 = 9;
 #[derive(Debug)]
 pub(super) struct ChildWatch {
     next: Instant,
-    /// The end of the time in which a process of such a target counts as young.
+    /// Until this time one of these processes counts as young.
     young_until: Instant,
     /// Children that belong to no target, or cannot be sampled. They are examined again together with all other
     /// processes.
@@ -36,7 +36,7 @@ impl ChildWatch {
         Self { next: now, young_until: now, passed_over: HashSet::new() }
     }
 
-    /// Called when a process was attached whose children are to be searched for.
+    /// Records that a process was attached whose children are to be searched for.
     pub(super) fn attached(&mut self, now: Instant) {
         self.next = self.next.min(now + PAUSES.0);
         self.young_until = now + EARLY;
@@ -60,7 +60,7 @@ impl Control {
         self.parents().next().is_some().then_some(self.children.next)
     }
 
-    /// The attached processes whose children belong to their targets.
+    /// The ids of attached processes whose children belong to their targets.
     fn parents(&self) -> impl Iterator<Item = u32> {
         let wanted = |target| self.targets.get(target).is_some_and(|target| target.settings.subprocesses);
         let living = self.attached.values().filter(|attached| attached.ending.is_none());
@@ -94,7 +94,7 @@ impl Control {
             || self.again.iter().any(|again| again.pid == pid)
     }
 
-    /// Starts searching for the processes of this target.
+    /// Selects processes for this target from now on.
     pub(super) fn find_from_now_on(&mut self, target: TargetId, select: &Select) {
         if let Select::Container(id) = select
             && !container::is_selection(id)
@@ -109,9 +109,10 @@ impl Control {
         self.next_upkeep = std::time::Instant::now();
     }
 
-    /// Searches all processes.
+    /// Searches all processes for those that targets select.
     pub(super) fn find(&mut self) {
-        // Without `/proc` nothing else works either, which was reported for the first process.
+        // Without `/proc` no process can be attached either; that error was reported when the first process was
+        // attached.
         let Ok(pids) = self.scanner.scan() else { return };
         self.children.passed_over.clear();
         for pid in pids {
@@ -124,12 +125,12 @@ impl Control {
         }
     }
 
-    /// Attaches to a process if a target selects it; if several do, the first one counts. Returns the target and the
-    /// process's start time if it has to be tried again soon.
+    /// Attaches to a process if a target selects it; if several do, the first one counts. If attaching has to be tried
+    /// again soon, returns the target and the process's start time.
     pub(super) fn look_at(&mut self, pid: u32) -> Option<(TargetId, u64)> {
         let candidate = Candidate::open(pid)?;
         let target = self.selecting(&candidate)?;
-        // A process that may not be examined is reported when it is attached to.
+        // If the process may not be examined, attaching to it reports that.
         if self.own.is_program(pid).unwrap_or(false) {
             return None;
         }
@@ -157,7 +158,7 @@ impl Control {
         }
     }
 
-    /// The target of a process if it is its parent's target.
+    /// The target of a process's parent, if it includes child processes.
     fn parent_target(&self, candidate: &Candidate) -> Option<TargetId> {
         let mut parents = self.attached.values().filter(|attached| attached.pid == candidate.parent);
         let parent = parents.find(|attached| attached.ending.is_none())?;
@@ -165,8 +166,8 @@ impl Control {
         target.settings.subprocesses.then_some(parent.target)
     }
 
-    /// The target to which a process belongs by its properties, if that is not the one it was found for: it has
-    /// executed another program meanwhile. A process that a target gives by id stays with that target.
+    /// The target that selects a process by its properties, if it differs from the target for which the process was
+    /// found: the process has executed another program meanwhile. A process selected by id stays with its target.
     pub(super) fn other_target(&mut self, target: TargetId, pid: u32) -> Option<TargetId> {
         let is_named = match self.targets.get(&target)?.select {
             Select::Pid(named) => named == pid,
@@ -177,7 +178,7 @@ impl Control {
         self.selecting_by_itself(&candidate).filter(|other| *other != target)
     }
 
-    /// The target of a process: by its own properties, or else its parent's.
+    /// The target that selects a process by its properties, or else the target of its parent.
     fn selecting(&mut self, candidate: &Candidate) -> Option<TargetId> {
         self.selecting_by_itself(candidate).or_else(|| self.parent_target(candidate))
     }
@@ -188,7 +189,7 @@ impl Control {
             .iter()
             .filter(|(_, target)| candidate.is_selected(&target.select) && !candidate.is_wrapper(&target.select));
         let (id, target) = selecting.next()?;
-        // A container's id may be abbreviated, and the abbreviation may fit several containers.
+        // A target may give the beginning of a container's id, which may fit several containers.
         if let (Select::Container(prefix), Some(container)) = (&target.select, candidate.container()) {
             let (id, prefix) = (*id, prefix.clone());
             let first = self.containers.entry(id).or_insert_with(|| container.to_owned());

@@ -46,7 +46,6 @@ const WAITING_OUTPUTS: usize = 1024;
 /// How often processes are searched for and attached ones are checked.
 const UPKEEP: Duration = Duration::from_secs(1);
 
-/// An attached process.
 #[derive(Debug)]
 struct AttachedProcess {
     target: TargetId,
@@ -57,16 +56,16 @@ struct AttachedProcess {
     space: Arc<AddressSpace>,
     /// Becomes readable when the process has ended.
     process: PidFd,
-    /// The path of the executable, with the name under which the process was started.
+    /// The path of the executable; if it has several hard links, the one that the process was started with.
     executable: String,
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,
-    /// The mappings reported since its maps were last read.
+    /// The mappings reported since the process's maps were last read.
     mapped: Vec<MappedAt>,
-    /// The total number of bytes added to its functions' files by putting folders in front of them.
+    /// The number of bytes by which putting folders in front of them made the paths of functions' files longer.
     folders: usize,
-    /// The context that it publishes.
+    /// The context that the process publishes.
     shown: contexts::PublishedContext,
     /// The reason for detaching from the process, if this thread knows it already; the sampling thread still has to
     /// confirm.
@@ -74,7 +73,7 @@ struct AttachedProcess {
 }
 
 impl AttachedProcess {
-    /// The reason for detaching: this thread's own, if the sampling thread only followed an order.
+    /// The reason for detaching: the one this thread knows, if it ordered the detaching itself.
     fn why_gone(&self, why: Detached) -> Detached {
         if why == Detached::Asked { self.ending.unwrap_or(why) } else { why }
     }
@@ -96,7 +95,7 @@ struct Control {
     commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
     children: finding::ChildWatch,
-    /// The full container id for each target that gave an abbreviated one.
+    /// For each target that gave an abbreviated container id, the full id.
     containers: HashMap<TargetId, String>,
     cache: ObjectCache,
     next_process: u64,
@@ -153,7 +152,7 @@ pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inheri
 /// How the control thread ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The owner asked for it, and wants the remaining samples.
+    /// The owner asked the sampler process to end, and reads the remaining samples.
     Asked,
     /// The owner is gone, so nobody reads the samples.
     OwnerGone,
@@ -204,7 +203,7 @@ impl Control {
         let commands = descriptors.len();
         let living = self.attached.values().filter(|attached| attached.ending.is_none());
         descriptors.extend(living.map(|attached| PollFd::new(attached.process.as_fd(), PollFlags::POLLIN)));
-        // Round up, so that everything due by then is really due.
+        // Round up, so that no work is still in the future after the wait.
         let timeout = timeout.map_or(PollTimeout::NONE, |time| {
             PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
@@ -215,7 +214,7 @@ impl Control {
         }
         let ready = |descriptor: &PollFd<'_>| descriptor.any().unwrap_or(true);
         if ready(&descriptors[1]) {
-            // Only whether it is readable matters, not the count.
+            // Only the wake-up matters, not the count.
             self.wake.read().ok();
         }
         let readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
@@ -257,7 +256,7 @@ impl Control {
                     }
                 }
                 Ok(Command::Stop) => return Some(End::Asked),
-                // Both sides are the same executable, so a malformed command does not come from the owner.
+                // Owner and sampler process run the same executable, so the owner does not send malformed commands.
                 Err(_) => return Some(End::OwnerGone),
             }
         }
@@ -265,7 +264,7 @@ impl Control {
 
     fn watch(&mut self, target: Target) {
         let id = target.id;
-        // The id may belong to an old target, which is dropped.
+        // If a target with this id exists, drop it first.
         self.unwatch(id);
         let select = target.select.clone();
         self.targets.insert(id, target);
@@ -291,7 +290,7 @@ impl Control {
         }
     }
 
-    /// Reports a problem, only once.
+    /// Reports a problem, unless the same was reported before.
     fn report(&mut self, target: TargetId, pid: Option<u32>, kind: ProblemKind, message: String) {
         if self.reported.insert((target, pid, kind)) {
             self.outbox.push(Event::Problem(Problem { target, pid, kind, message }));

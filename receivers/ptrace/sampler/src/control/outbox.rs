@@ -1,7 +1,7 @@
 //! The queue of events to be sent to the owner.
 //!
-//! Nothing here blocks on the owner. If it does not keep up, the oldest batches are dropped and counted, because fresh
-//! ones are worth more; all other events are kept, because later ones refer to them.
+//! Sending never blocks. If the owner does not keep up, the oldest batches are dropped and counted, because new ones
+//! are worth more; all other events are kept, because later events refer to them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::message::{Batch, Event, ProcessId, Status};
 use crate::protocol::{Outgoing, encode_event, socket, split, split_functions};
 
-/// How many bytes of batches may be queued: some seconds of 64 processes.
+/// How many bytes of batches may be queued: the output of 64 processes for some seconds.
 const MOST_BATCH_BYTES: usize = 16 << 20;
 
 /// How long to wait before another attempt, if the kernel does not signal when there is room.
@@ -48,21 +48,22 @@ impl Outbox {
         match event {
             Event::Batch(batch) => self.push_batch(&batch),
             Event::Status(status) => {
-                // All counters are totals, so a later status includes an unsent one.
+                // All counters are totals, so a later status replaces an unsent one.
                 self.waiting
                     .retain(|waiting| !matches!(waiting, Waiting::Status(old) if old.process == status.process));
                 self.waiting.push_back(Waiting::Status(Box::new(status)));
             }
             Event::Detached { process, .. } => {
                 self.waiting.push_back(Waiting::Other(encode_event(event)));
-                // The process is gone, so there is no status that could count its later losses.
+                // The process is detached, so no later status can count its losses.
                 if !self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Status(old) if old.process == process))
                 {
                     self.lost.remove(&process);
                 }
             }
             Event::Resource { process, .. } => {
-                // Only the latest context matters, so a process that changes it all the time costs no more.
+                // Only the latest context matters. Replacing the queued one bounds the memory for a process that keeps
+                // changing it.
                 self.waiting
                     .retain(|waiting| !matches!(waiting, Waiting::Resource { process: of, .. } if *of == process));
                 self.waiting.push_back(Waiting::Resource { process, packet: encode_event(event) });
@@ -101,7 +102,8 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Whether the socket has room but something else prevents sending: try again after [`RETRY`].
+    /// Whether the socket has room but something else prevents sending, so that the next attempt is due after
+    /// [`RETRY`].
     pub(super) fn is_held_up(&self) -> bool {
         self.held_up
     }
@@ -126,7 +128,7 @@ impl Outbox {
             };
             match result {
                 Ok(()) => {}
-                // ETOOMANYREFS: too many descriptors are on their way. They become fewer as the owner takes them out.
+                // ETOOMANYREFS: the socket holds too many unread descriptors. The owner has to read some first.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
                     self.held_up = true;

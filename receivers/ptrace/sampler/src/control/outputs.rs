@@ -15,11 +15,11 @@ use crate::message::{Detached, Event, Function, FunctionKind, ProcessId, STOP_TI
 use crate::runtime::{MAX_FILE, MAX_FOLDERS};
 use crate::sampler::SamplerOutput;
 
-/// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
+/// How long the control thread may take to end: less than the time after which the owner kills the process.
 const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
 
-/// How many mappings of a process may be queued until its maps are read. Further ones are dropped, as if they were
-/// unknown.
+/// How many mappings of a process may be queued until its maps are read. Further ones are dropped, as if the kernel had
+/// not reported them.
 const MOST_MAPPED: usize = 128;
 
 impl Control {
@@ -94,8 +94,8 @@ impl Control {
     pub(super) fn finish(mut self, end: End) {
         let deadline = Instant::now() + END;
         let sampler = self.sampler;
-        // Stopped threads are released in order, while the rest is sent. If no thread can be started for this,
-        // dropping the handle has the same effect.
+        // A thread releases the stopped threads while this one sends the remaining output. If no thread can be started
+        // for this, dropping the handle has the same effect.
         let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -139,9 +139,9 @@ impl Control {
     }
 }
 
-/// The functions of an attached process, with absolute paths for Python's files: a script has the path that it was
-/// started with, to which Python 3.9 and later prepend the folder. Like Sentry's SDK (`os.path.abspath`), this resolves
-/// relative paths against the current folder.
+/// The functions of an attached process, with absolute paths for Python's files: a script has the path with which it
+/// was started; Python 3.9 and later put the current folder in front, and keep `.` and `..`. Like Sentry's SDK
+/// (`os.path.abspath`), this resolves relative paths against the current folder.
 fn functions_event(
     attached: &mut HashMap<ProcessId, AttachedProcess>,
     process: ProcessId,

@@ -11,7 +11,7 @@ use crate::process_files::ProcessFiles;
 use crate::process_info;
 
 impl Control {
-    /// Reports what keeps an attached process from being sampled, once for each reason. It is sampled as soon as the
+    /// Reports why an attached process cannot be sampled, once for each reason. Sampling continues as soon as the
     /// reason is gone.
     pub(super) fn look_at_standing(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get(&process) else { return };
@@ -32,8 +32,8 @@ fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
         hindrances.push((ProblemKind::Stopped, message));
     }
     let tracer = process_info::status(files.directory(), "status").map_or(0, |status| status.tracer);
-    // Our own tracers are no reason: the sampling thread while it has a thread stopped, and a thread of the owner
-    // while it holds a command at its first instruction.
+    // Our own tracers do not count: the sampling thread while it has a thread stopped, and a thread of the owner while
+    // it holds a command at its first instruction.
     let is_thread_of = |process: &str| fs::exists(format!("/proc/{process}/task/{tracer}")).unwrap_or(false);
     if tracer != 0 && !is_thread_of("self") && !is_thread_of(&owner.to_string()) {
         let message = format!(
@@ -49,7 +49,7 @@ fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
     hindrances
 }
 
-/// Whether a process with this `/proc/PID/cgroup` is frozen. A group also shows that a group above it is frozen.
+/// Whether a process with this `/proc/PID/cgroup` is frozen. A group also counts as frozen if a group above it is.
 fn is_frozen(groups: &str) -> bool {
     let unified = control_group::paths(groups).first().copied().unwrap_or("/");
     let events = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
@@ -77,8 +77,7 @@ pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
         return None;
     }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    // Its first thread has ended but others are still running: it is sampled by those, or something else prevents
-    // that.
+    // The main thread has ended but others are still running: they are sampled, or something else prevents that.
     if threads > 1 {
         return None;
     }

@@ -16,8 +16,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// After a read, the pause is at least this many times as long as the read took: a target that keeps mapping files
 /// uses at most a tenth of this thread's time.
 const SHARE: u32 = 9;
-/// The same after new files were read. It is shorter because code of such files is unknown until they are read, and
-/// each is read only once.
+/// The same ratio if the read found new files. It is smaller, because their code is unknown until they are read, and
+/// each file is read only once.
 const SHARE_OF_NEWS: u32 = 2;
 
 /// How often a process's maps are compared with the known ones, and the minimum ratio between the pause after a
@@ -40,7 +40,7 @@ impl Default for Reload {
 }
 
 impl Reload {
-    /// Called when the sampling thread finds code outside of all known mappings.
+    /// Schedules a read, because the sampling thread found code outside of all known mappings.
     pub(super) fn want(&mut self, now: Instant) {
         self.wanted = true;
         self.not_before.get_or_insert(now);
@@ -132,7 +132,7 @@ impl Control {
             let follows = target.is_some_and(|target| target.settings.subprocesses);
             let named = target.is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
             if !named && !follows {
-                // It executes another program now, which may belong to another target or to none.
+                // The process now executes another program, which may belong to another target or to none.
                 if self.look_at(again.pid).is_some()
                     && let Some(next) = again.next()
                 {
@@ -159,7 +159,7 @@ impl Control {
         }
     }
 
-    /// Reads the maps of the processes for which that is due.
+    /// Reads the maps of all processes that are due.
     fn reload(&mut self, now: Instant) {
         let due: Vec<ProcessId> = self
             .attached
@@ -172,7 +172,7 @@ impl Control {
         }
     }
 
-    /// Schedules a read of a process's maps if it has mapped other files at the same addresses.
+    /// Schedules a read of a process's maps if it has mapped other files at addresses that were used before.
     fn compare_maps(&mut self, process: ProcessId, now: Instant) {
         let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.reload.is_to_compare(now))
         else {
@@ -181,7 +181,7 @@ impl Control {
         let start = Instant::now();
         let outdated = attached.space.is_outdated(&*attached.files);
         attached.reload.compared(start.elapsed());
-        // If the maps cannot be read now, they may be next time; or the process is gone.
+        // If the maps could not be read, they are tried again at the next comparison, unless the process is gone.
         if outdated.unwrap_or(false) {
             attached.reload.want(now);
         }
@@ -197,7 +197,8 @@ impl Control {
             let mapped = &mapped[..end];
             self.read_maps_of(process, start, mapped.last().map_or_else(Instant::now, |last| last.at), mapped);
         }
-        // The new code may be compiled at run time: its perf map is sent as soon as the process is sampled.
+        // The new code may be compiled at run time, so look for its perf map; it is sent as soon as the process is
+        // sampled.
         self.look_for_perf_map(process);
     }
 
@@ -211,7 +212,7 @@ impl Control {
             Ok(space) => Arc::new(space),
             Err(error) => {
                 attached.reload.done(start.elapsed(), false);
-                // If the process is gone, that is noticed elsewhere.
+                // If the process is gone, another check notices it.
                 if !matches!(error, LoadError::Gone) {
                     let (target, pid) = (attached.target, attached.pid);
                     self.report(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {error}"));

@@ -12,7 +12,7 @@ use crate::probe::parse_stat;
 /// How much of a list of children is read, in bytes: enough for a thousand.
 const LIST: u64 = 8 << 10;
 
-/// In how many threads of a process children are looked for.
+/// The maximum number of a process's threads whose children are listed.
 const THREADS: usize = 64;
 
 /// System calls in which a process waits for a child. `timeout` waits in sigsuspend(2), since its own time limit is a
@@ -25,9 +25,10 @@ const DESCENDANTS: usize = 1024;
 /// The CPU time used by the children of a process, at one moment.
 #[derive(Debug, Default)]
 pub struct DescendantsTime {
-    /// The living children by id: the name, and the clock ticks used by the child and by the children it has reaped.
+    /// The living children by id: the name, and the clock ticks used by the child itself and by its own reaped
+    /// children.
     living: HashMap<u32, (String, u64)>,
-    /// The clock ticks used by children that the process has reaped.
+    /// The clock ticks used by children that the process itself has reaped.
     reaped: u64,
 }
 
@@ -52,7 +53,7 @@ impl DescendantsTime {
             now.saturating_sub(before.living.get(pid).map_or(0, |(_, before)| *before))
         };
         let living: u64 = self.living.iter().map(used).sum();
-        // The earlier CPU time of children that were reaped meanwhile.
+        // CPU time that was counted before for children that were reaped meanwhile.
         let gone = before.living.iter().filter(|(pid, _)| !self.living.contains_key(pid));
         let gone: u64 = gone.map(|(_, (_, ticks))| *ticks).sum();
         let reaped = self.reaped.saturating_sub(before.reaped).saturating_sub(gone);
@@ -65,7 +66,7 @@ impl DescendantsTime {
     }
 }
 
-/// The name of a process, the clock ticks it used, and those used by the children it has reaped.
+/// The name of a process, the clock ticks it used, and those used by its reaped children.
 fn ticks(pid: u32) -> Option<(String, u64, u64)> {
     let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = parse_stat(&line)?;
@@ -84,8 +85,8 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The children that a process waits for, if it has a single thread that is in such a system call, as `timeout`,
-/// `time` and shells are. None if the kernel does not allow the caller to see that.
+/// The children that a process waits for, if its only thread is in one of the [`WAITS`], as in `timeout`, `time` and
+/// shells. None if the kernel does not show the system call.
 pub fn awaited_children(pid: u32) -> Vec<u32> {
     let [thread] = threads(pid)[..] else { return Vec::new() };
     let children = list(pid, thread);
@@ -125,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell with a child that waits for standard input; the child has reported that it is running.
+    /// Starts a shell with a child that waits for standard input, and returns when the child has reported that it runs.
     fn shell(script: &str) -> Child {
         let mut shell =
             Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -177,7 +178,7 @@ mod tests {
         let tick = Duration::from_secs(1) / sysconf(SysconfVar::CLK_TCK).unwrap().unwrap() as u32;
         let before = at(100, &[(7, 50), (8, 1_000), (9, 5)]);
         let (time, busy) = at(1_130, &[(7, 70), (9, 5), (10, 90)]).since(&before);
-        // 20 and 90 of the living ones, and 30 of the reaped one.
+        // 20 and 90 ticks of the living children, and 30 of the reaped one.
         assert_eq!(time, tick * 140);
         assert_eq!(busy, [(10, "child10".to_owned()), (7, "child7".to_owned())]);
         assert_eq!(DescendantsTime::read(u32::MAX).since(&before), (Duration::ZERO, vec![]));

@@ -1,6 +1,7 @@
 //! Parses control groups from `/proc/PID/cgroup` (`cgroups(7)`).
 
-/// The paths of a process's groups in all hierarchies, the unified hierarchy's (version 2) first if there is one.
+/// The paths of a process's groups in all hierarchies. The path in the unified hierarchy (version 2) comes first, if
+/// there is one.
 pub(crate) fn paths(text: &str) -> Vec<&str> {
     let mut paths = Vec::new();
     for line in text.lines() {
@@ -17,7 +18,8 @@ pub(crate) fn paths(text: &str) -> Vec<&str> {
     paths
 }
 
-/// The control group that is reported: that of the unified hierarchy, or the first one if the unified one is not used.
+/// The control group that is reported: the one in the unified hierarchy, or in the first hierarchy if the unified one
+/// is not used.
 pub(crate) fn name(text: &str) -> Option<&str> {
     let paths = paths(text);
     paths.iter().find(|path| **path != "/").or(paths.first()).copied()
@@ -32,7 +34,7 @@ pub(crate) fn of_controller<'a>(text: &'a str, controller: &str) -> Option<&'a s
     })
 }
 
-/// Whether a process with this `/proc/PID/cgroup` is in the group or below.
+/// Whether a process with this `/proc/PID/cgroup` is in the group or in a group below it.
 pub(crate) fn is_within(text: &str, group: &str) -> bool {
     let group = group.trim_end_matches('/');
     paths(text).iter().any(|path| path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
@@ -45,7 +47,7 @@ mod tests {
     const UNIFIED: &str = "0::/user.slice/user-1000.slice/session-2.scope\n";
     const HYBRID: &str = "12:cpu,cpuacct:/docker/a\n3:freezer:/frozen/x\n1:name=systemd:/init:1\n0::/\n";
 
-    /// Guarantees: the path in the unified hierarchy is the name of the group, or another hierarchy's if it is not
+    /// Guarantees: the reported name is the path in the unified hierarchy, or in another one if the unified one is not
     /// used.
     #[test]
     fn names() {
@@ -60,7 +62,8 @@ mod tests {
         assert_eq!(paths(HYBRID), ["/", "/docker/a", "/frozen/x", "/init:1"]);
     }
 
-    /// Guarantees: a group includes the processes below it, but not those of a group whose name only begins the same.
+    /// Guarantees: a group includes the processes below it, but not those of another group whose name begins with the
+    /// same letters.
     #[test]
     fn within() {
         assert!(is_within(UNIFIED, "/user.slice"));

@@ -1,8 +1,8 @@
 //! Finds the processes of targets.
 //!
-//! `/proc` is listed about once a second. A process is examined when it appears and shortly after (a shell forks first
-//! and executes then), and then less and less often, so that a thousand processes of no target cost little more than
-//! the listing.
+//! `/proc` is listed about once a second. A process is examined when it appears, again shortly after (a shell forks
+//! before it executes), and then less and less often. So a thousand processes that belong to no target cost little more
+//! than the listing.
 
 mod children;
 pub(crate) mod container;

@@ -1,4 +1,4 @@
-//! Decides which processes are examined now.
+//! Decides which processes each scan of `/proc` examines.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirEntryExt;
 
 /// The numbers of scans after which a process of no target is examined again: soon after it appeared, since it may be
-/// about to execute a wanted program; later every 16th scan.
+/// about to execute a program that a target selects; later every 16th scan.
 const AGAIN: [u32; 5] = [1, 1, 2, 4, 8];
 
 /// An old process is examined in one of this many scans.
@@ -83,8 +83,8 @@ impl Scanner {
 mod tests {
     use super::*;
 
-    /// Guarantees: a new process is examined at once and soon again, an old one rarely, and one with a reused id
-    /// counts as new.
+    /// Guarantees: a new process is examined at once and soon again, an old process is examined rarely, and a process
+    /// with a reused id counts as new.
     #[test]
     fn new_ones_often_old_ones_rarely() {
         let mut scanner = Scanner::default();

@@ -14,8 +14,8 @@ use crate::probe::{StatLine, parse_stat};
 /// How many bytes of a command line are matched.
 const MATCHED_ARGUMENTS: usize = 128 << 10;
 
-/// Limits: examined children of a process, and generations. `sudo` has a monitor process between itself and the
-/// command.
+/// The maximum number of children of a process, and of generations, that are examined. `sudo` has a monitor process
+/// between itself and the command.
 const CHILDREN: (usize, usize) = (16, 4);
 
 /// How much of other files is read, in bytes: a control group's path has at most 4 KiB, and there are about a dozen
@@ -28,7 +28,7 @@ const MATCHED_FILE: usize = 64 << 10;
 pub(crate) struct Candidate {
     pid: u32,
     directory: File,
-    /// The id of its parent when it was opened.
+    /// The id of the process's parent when the process was opened.
     pub(crate) parent: u32,
     /// The start time from `/proc/PID/stat`, in clock ticks: together with the id it identifies the process.
     pub(crate) start_ticks: u64,
@@ -60,8 +60,8 @@ impl Candidate {
         })
     }
 
-    /// Whether the selection includes this process. Processes that are selected by id, or were started by the sampler,
-    /// are not searched for.
+    /// Whether the selection includes this process. `false` for a target that selects a process by id or starts a
+    /// command: those need no search.
     pub(crate) fn is_selected(&self, select: &Select) -> bool {
         match select {
             Select::Pid(_) | Select::Command(_) => false,
@@ -78,9 +78,9 @@ impl Candidate {
         }
     }
 
-    /// Whether the selection means a child of this process and not the process itself: a pattern for arguments also
-    /// matches `timeout` or a shell that has the arguments in its own command line. This is visible only while the
-    /// child runs.
+    /// Whether this process is only a wrapper of a child that is meant: a pattern for arguments also matches `timeout`
+    /// or a shell, whose command lines contain those of their children. A wrapper is recognized only while its child
+    /// runs.
     pub(crate) fn is_wrapper(&self, select: &Select) -> bool {
         matches!(select, Select::CommandLine(_)) && self.wraps(select, CHILDREN.1)
     }
@@ -101,15 +101,15 @@ impl Candidate {
         self.executable().is_some_and(matches)
     }
 
-    /// Whether `ps` shows it under a matching name. The kernel cuts names after 15 bytes, so the first argument counts
-    /// too.
+    /// Whether `ps` shows the process under a matching name. The kernel cuts names after 15 bytes, so the first
+    /// argument counts too.
     fn is_called(&self, pattern: &str) -> bool {
         let first = self.command_line().split(' ').next().unwrap_or_default();
         pattern::matches(pattern, self.file("comm").trim_end_matches('\n'))
             || (!first.is_empty() && pattern::matches(pattern, wrapper::base_name(first)))
     }
 
-    /// The id of its container.
+    /// The id of the process's container.
     pub(crate) fn container(&self) -> Option<&str> {
         let id = self.container.get_or_init(|| {
             container::from_control_groups(self.control_groups())
@@ -157,7 +157,7 @@ pub fn is_any_named(pattern: &str) -> bool {
     })
 }
 
-/// The processes of profbridge itself, which are never sampled.
+/// Describes profbridge's own processes, which are never sampled.
 #[derive(Debug)]
 pub(crate) struct Own {
     /// The owner and this process.
@@ -218,8 +218,8 @@ mod tests {
         assert!(!this.is_selected(&Select::Pid(std::process::id())));
     }
 
-    /// Guarantees: a process is found by its names, and profbridge not by its own; a pattern with a slash matches
-    /// paths.
+    /// Guarantees: a process is found by its names, but profbridge is not found by its own; a pattern with a slash
+    /// matches paths.
     #[test]
     fn names() {
         let script = tempfile::NamedTempFile::with_prefix("a-name-of-its-own").unwrap();
@@ -248,7 +248,7 @@ mod tests {
         assert!(Candidate::open(2).is_none());
     }
 
-    /// Guarantees: profbridge never selects itself.
+    /// Guarantees: no selection includes profbridge itself.
     #[test]
     fn never_itself() {
         let own = Own::new(1);

@@ -1,23 +1,23 @@
 //! Recognizes wrappers, whose command line contains that of their child: `timeout 60 gunicorn app`,
-//! `sh -c "gunicorn app"`, `sudo gunicorn app`. A pattern for arguments means the child.
+//! `sh -c "gunicorn app"`, `sudo gunicorn app`. A pattern for arguments selects the child.
 
-/// How many words may precede a script in the command line of its interpreter: the interpreter and one argument, which
-/// the kernel takes from the script's first line (execve(2), "Interpreter scripts").
+/// How many words may precede a script in the command line of its interpreter: the interpreter and one argument. The
+/// kernel takes both from the script's first line (execve(2), "Interpreter scripts").
 const INTERPRETER: usize = 2;
 
 /// Whether the command line of a process contains that of its child: as consecutive words, after at least one word of
-/// the wrapper itself. Programs and scripts are compared by their base names, since a wrapper looks for them in
-/// `PATH`.
+/// its own. Programs and scripts are compared by their base names, since a wrapper may find them in `PATH`.
 pub(super) fn carries(wrapper: &str, child: &str) -> bool {
     let (outer, inner) = (words(wrapper), words(child));
-    // If the child is a script, its command line may begin with an interpreter that the wrapper's does not mention.
+    // A child that is a script may have an interpreter at the beginning of its command line, which the wrapper's lacks.
     (0..=INTERPRETER).any(|skipped| {
         let options = inner.iter().skip(1).take(skipped.saturating_sub(1));
         let Some(wanted) = inner.get(skipped..).filter(|wanted| !wanted.is_empty()) else { return false };
         options.into_iter().all(|word| word.starts_with('-'))
             && (skipped == 0 || inner[skipped].contains('/'))
             && outer.windows(wanted.len()).enumerate().skip(1).any(|(at, words)| {
-                // If the wrapper's words include the interpreter, the process is the interpreter itself.
+                // If the interpreter precedes the script in the outer command line as well, that process is the
+                // interpreter.
                 is_same(words, wanted) && (skipped == 0 || base_name(outer[at - 1]) != base_name(inner[skipped - 1]))
             })
     })

@@ -26,7 +26,7 @@ impl FileKey {
     }
 }
 
-/// An object with the file it was read from.
+/// An object and the file from which it was read.
 #[derive(Debug, Clone)]
 pub struct CachedFile {
     /// The parsed object.
@@ -49,7 +49,7 @@ pub struct ObjectCache {
     memory: usize,
     clock: u64,
     files: HashMap<FileKey, CacheEntry, RandomState>,
-    /// Images of the kernel's vDSO, one for each kind of program.
+    /// Images of the kernel's vDSO: it differs between kinds of programs.
     images: Vec<(Vec<u8>, Arc<Object>)>,
 }
 
@@ -82,8 +82,8 @@ impl ObjectCache {
         self.files.len()
     }
 
-    /// The object of a file, which is read if it is not cached. `None` if there is no room for it, since all cached
-    /// objects are in use.
+    /// The object of a file; reads the file if it is not cached. `None` if there is no room, since all cached objects
+    /// are in use.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl ObjectCache {
         Ok(Some(cached))
     }
 
-    /// The object of an image in memory, found by its bytes.
+    /// The object of an image in memory. Equal images share one object.
     ///
     /// # Errors
     ///

@@ -1,7 +1,6 @@
 //! Finds the function table (`runtime.pclntab`) that Go's linker writes.
 //!
-//! Only its address is kept: the table has megabytes, of which unwinding needs a few words, which it reads from the
-//! process.
+//! Only its address is kept: the table has megabytes, and unwinding needs a few words, which it reads from the process.
 
 use super::headers::Headers;
 use super::source::ByteSource;
@@ -9,9 +8,9 @@ use super::source::ByteSource;
 /// Addresses in the file for finding Go's function table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoTable {
-    /// `runtime.pclntab`.
+    /// The address of `runtime.pclntab`.
     pub address: u64,
-    /// `runtime.firstmoduledata`, if it has a section of its own (since Go 1.26).
+    /// The address of `runtime.firstmoduledata`, if it has a section of its own (since Go 1.26).
     pub module_data: Option<u64>,
 }
 

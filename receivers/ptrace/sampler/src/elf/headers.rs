@@ -29,7 +29,7 @@ const EM_X86_64: u16 = 62;
 pub struct ElfSegment {
     /// The type, `PT_LOAD` for instance.
     pub kind: u32,
-    /// Whether its memory may be executed.
+    /// Whether the segment's memory is executable.
     pub executable: bool,
     /// The offset in the file.
     pub offset: u64,
@@ -39,12 +39,12 @@ pub struct ElfSegment {
     pub file_size: u64,
     /// The size in memory, in bytes.
     pub memory_size: u64,
-    /// Its alignment.
+    /// The alignment, in bytes.
     pub align: u64,
 }
 
 impl ElfSegment {
-    /// The file offset of an address, and the number of bytes of the segment from there on.
+    /// The file offset of an address, and how many bytes of the segment follow.
     fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         let distance = address.checked_sub(self.address)?;
         let rest = self.file_size.checked_sub(distance).filter(|rest| *rest > 0)?;
@@ -89,12 +89,12 @@ impl Headers {
         })
     }
 
-    /// The file offset of an address, and the number of bytes of its segment from there on.
+    /// The file offset of an address, and how many bytes of its segment follow.
     pub(super) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD).find_map(|segment| segment.offset_of(address))
     }
 
-    /// The address, the file offset, and the size of `.eh_frame` by the section headers, for files without
+    /// The address, the file offset, and the size of `.eh_frame` from the section headers: for files without
     /// `.eh_frame_hdr`.
     pub(super) fn eh_frame_section<S: ByteSource + ?Sized>(&self, source: &S) -> Option<(u64, u64, u64)> {
         self.sections(source)?.find(b".eh_frame\0")

@@ -5,16 +5,16 @@ use std::io;
 /// What is wrong with a file, or with a part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
-    /// It does not start like an ELF file: data, or code that a program compiled into a file.
+    /// The file does not start like an ELF file: it is data, or code that a program compiled into a file.
     #[error("not an ELF file")]
     NotElf,
-    /// It is an ELF file for another machine.
+    /// The file is an ELF file for another machine.
     #[error("{0}, only 64-bit x86-64 can be unwound")]
     Architecture(String),
-    /// It is neither an executable nor a shared object.
+    /// The file is neither an executable nor a shared object.
     #[error("an ELF file of type {0}, neither an executable nor a shared object")]
     Type(u16),
-    /// A part is larger than any real one.
+    /// A part is larger than its limit.
     #[error("{what} of {length} bytes or entries, more than {limit}")]
     TooLarge {
         /// The name of the part.
@@ -42,13 +42,13 @@ pub enum Malformed {
         /// The reason.
         reason: String,
     },
-    /// There is no memory for it.
+    /// The memory for a part could not be allocated.
     #[error("no memory for {what}")]
     Memory {
         /// The name of the part.
         what: &'static str,
     },
-    /// It cannot be read.
+    /// A part cannot be read.
     #[error("cannot read {what}: {error}")]
     Read {
         /// The name of the part.

@@ -81,7 +81,7 @@ mod tests {
         bytes
     }
 
-    /// Guarantees: the build id is found behind other notes, the first one counts, and Go's note is recognized.
+    /// Guarantees: the build id is found after other notes, the first one counts, and Go's note is recognized.
     #[test]
     fn build_id() {
         let mut bytes = made(b"GNU\0", 1, &[0; 16]);

@@ -89,7 +89,7 @@ impl Object {
         self.id
     }
 
-    /// The unwind tables; `None` if it has none.
+    /// The unwind tables; `None` if the file has none.
     pub fn tables(&self) -> Option<&UnwindTables> {
         self.tables.as_ref()
     }
@@ -99,7 +99,7 @@ impl Object {
         self.fault.as_ref()
     }
 
-    /// Whether it was compiled by Go: code without tables keeps frame pointers.
+    /// Whether Go compiled the file: then code without tables keeps frame pointers.
     pub fn is_go(&self) -> bool {
         self.go
     }
@@ -109,7 +109,7 @@ impl Object {
         self.go_table
     }
 
-    /// The interpreter symbols that it defines.
+    /// The interpreter symbols that the file defines.
     pub fn symbols(&self) -> &[Symbol] {
         &self.symbols
     }
@@ -119,12 +119,12 @@ impl Object {
         self.symbols.iter().find(|symbol| symbol.name == name).copied()
     }
 
-    /// Whether an address of the file is in the function on whose stack a greenlet of Python begins.
+    /// Whether an address of the file is in the function on whose stack a Python greenlet begins.
     pub(crate) fn starts_greenlet(&self, address: u64) -> bool {
         self.greenlet_start.is_some_and(|start| address.wrapping_sub(start.address) < start.size)
     }
 
-    /// The thread-local variable by which a program publishes its threads' trace contexts, if it defines that.
+    /// The thread-local variable by which a program publishes its threads' trace contexts, if the file defines one.
     pub fn thread_local(&self) -> Option<&ThreadLocal> {
         self.thread_local.as_ref()
     }
@@ -144,9 +144,8 @@ impl Object {
         self.htlhash
     }
 
-    /// The bias of an executable mapping of the file that starts at address `start`, and at `offset` in the file:
-    /// added (wrapping) to an address of the file, it gives the address in the process. `None` if no segment has that
-    /// offset.
+    /// The bias of an executable mapping of `offset` in the file at address `start`: added (wrapping) to an address of
+    /// the file, it gives the address in the process. `None` if no segment has that offset.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         // A page at the border of two segments is mapped with both, so executable segments are tried first.
         let holds = |segment: &&ElfSegment| {

@@ -1,7 +1,7 @@
-//! Looks up a few symbols of a file: those that show where an interpreter has its state, and the one for thread
+//! Looks up a few symbols of a file: those that give the address of an interpreter's state, and the one for thread
 //! contexts.
 //!
-//! They are in the dynamic linker's symbol table, which stripping keeps. They are looked up by its hash table
+//! The symbols are in the dynamic linker's symbol table, which stripping keeps. They are looked up in its hash table
 //! (`.gnu.hash`), which needs one or two small reads to find that a name is missing. Source of the layouts: the System
 //! V ABI's generic part ("Symbol Table", "Dynamic Section") and binutils `bfd/elflink.c` for the hash table.
 
@@ -11,9 +11,9 @@ use super::source::{ByteSource, read_range};
 /// The symbols by which a file is recognized as an interpreter.
 #[derive(Debug)]
 pub struct SymbolNames {
-    /// One of these must exist; only then are the others looked up.
+    /// One of these must exist; otherwise the other symbols are not looked up.
     pub first: &'static [&'static str],
-    /// A section that contains only the object of the first symbol, for files without that symbol.
+    /// A section that contains nothing but the object of the first symbol, for files without that symbol.
     pub section: Option<&'static [u8]>,
     /// The other symbols.
     pub others: fn() -> Vec<&'static str>,
@@ -21,7 +21,8 @@ pub struct SymbolNames {
     pub text: Option<&'static str>,
 }
 
-/// How many bytes of a file are searched for a string at most. Builds of PHP have about 20 MB, with all extensions.
+/// The maximum number of bytes of a file that are searched for a string. Builds of PHP have about 20 MB, with all
+/// extensions.
 const MAX_SEARCHED: u64 = 64 << 20;
 
 /// The function of Python's greenlet (2.0 and later) on whose stack a new greenlet begins:
@@ -44,9 +45,9 @@ const SYMBOL: u64 = 24;
 /// A symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name.
+    /// The symbol's name.
     pub name: &'static str,
-    /// Its address in the file (ELF virtual address).
+    /// The symbol's address in the file (ELF virtual address).
     pub address: u64,
     /// The size in bytes, 0 if not given.
     pub size: u64,
@@ -114,13 +115,13 @@ fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
     }
 }
 
-/// A symbol as stored in the table.
+/// A symbol as stored in the symbol table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SymbolEntry {
     pub(super) symbol: Symbol,
-    /// Its index in the table.
+    /// The symbol's index in the table.
     pub(super) index: u64,
-    /// Its type, `STT_TLS` for instance.
+    /// The symbol's type, for example `STT_TLS`.
     pub(super) kind: u8,
 }
 
@@ -198,7 +199,7 @@ impl<'a, S: ByteSource + ?Sized> SymbolTable<'a, S> {
             let within = (index - first) % CHAIN_STEP;
             if within == 0 {
                 let at = chains.wrapping_add(index * 4);
-                // The table may end right behind the chain.
+                // The table may end right after the chain.
                 step = self.at(at, CHAIN_STEP * 4).or_else(|| {
                     let (_, rest) = self.headers.offset_of(at)?;
                     self.at(at, rest.min(CHAIN_STEP * 4))

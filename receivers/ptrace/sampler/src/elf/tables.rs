@@ -1,8 +1,8 @@
 //! Unwind tables: `.eh_frame`, with an index by address.
 //!
 //! Source of the formats: Linux Standard Base 5.0, "Exception Frames" (`.eh_frame`, `.eh_frame_hdr`), and DWARF 5
-//! section 6.4. If the file has an index (`.eh_frame_hdr`, which a program header points to), it is used, and its
-//! entry with the highest offset shows where `.eh_frame` ends: only section headers have that size, and they may be
+//! section 6.4. If the file has an index (`.eh_frame_hdr`, which a program header points to), it is used, and its entry
+//! with the highest offset shows where `.eh_frame` ends: the size itself is only in section headers, which may be
 //! missing. Otherwise the index is built here.
 
 use gimli::{
@@ -20,10 +20,10 @@ const MAX_TABLE: u64 = 128 << 20;
 const MAX_INDEX: u64 = 32 << 20;
 /// The maximum number of functions.
 const MAX_FUNCTIONS: usize = 4 << 20;
-/// The largest entry of a function (FDE) that is used, in bytes. It bounds a lookup to about a millisecond. The largest
-/// entries of node, Python and OpenSSL have a few kilobytes.
+/// The largest entry of a function (FDE) that is used, in bytes. The limit bounds a lookup to about a millisecond. The
+/// largest entries of node, Python and OpenSSL have a few kilobytes.
 const MAX_ENTRY: u32 = 64 << 10;
-/// The largest common entry (CIE) that is used, in bytes; usual are about 20.
+/// The largest common entry (CIE) that is used, in bytes; about 20 are usual.
 const MAX_COMMON: u32 = 1 << 10;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -41,13 +41,13 @@ impl UnwindContextStorage<usize> for Room {
 /// Scratch space for lookups.
 pub type Context = UnwindContext<usize, Room>;
 
-/// How to unwind from one address.
+/// The rules for unwinding from one address.
 #[derive(Debug)]
 pub struct FoundRow<'c> {
     /// The rules.
     pub row: &'c UnwindTableRow<usize, Room>,
-    /// Whether the kernel created this frame for a signal handler, so that the function before it was interrupted
-    /// instead of making a call.
+    /// Whether the kernel created this frame for a signal handler, so that its caller did not make a call but was
+    /// interrupted.
     pub signal: bool,
 }
 
@@ -94,7 +94,7 @@ impl UnwindTables {
         let reach = reach.min(MAX_TABLE);
         let mut index = Vec::new();
         let mut iter = table.iter(&bases);
-        // The number of entries may be wrong, but reading stops at the end of the bytes, so the index is never longer
+        // The number of entries may be wrong, but parsing stops at the end of the bytes, so the result is never longer
         // than the file.
         while let Ok(Some((function, entry))) = iter.next() {
             let (Pointer::Direct(function), Pointer::Direct(entry)) = (function, entry) else { continue };
@@ -123,8 +123,8 @@ impl UnwindTables {
         let mut last_common = None;
         let table = EhFrame::new(&section, LittleEndian);
         while let Some(length) = section.get(at..).filter(|rest| rest.len() >= 8).map(|rest| u32_at(rest, 0)) {
-            // A length of zero ends the table of one input file; linkers should leave only the last one. The 64-bit
-            // format is not used in practice.
+            // A length of zero ends the table of one input file of the linker, which should keep only the last of
+            // these. The 64-bit format is not used in practice.
             if length == u32::MAX {
                 break;
             }

@@ -13,7 +13,7 @@ const EH_FRAME: u64 = 0x1000;
 const TEXT: u64 = 0x8000;
 const LENGTH: usize = 0x9000;
 
-/// A file with one function, at [`TEXT`], 0x100 bytes long.
+/// A made-up ELF file with one function, 0x100 bytes long, at [`TEXT`].
 struct Made(Vec<u8>);
 
 impl Made {
@@ -103,7 +103,8 @@ fn row(tables: &UnwindTables, address: u64) -> Result<Option<i64>, gimli::Error>
     }))
 }
 
-/// Guarantees: text is found in any range of addresses, also in one that is shorter than a piece or ends before it.
+/// Guarantees: text is found in any range of addresses, also in a range that is shorter than a piece or ends before the
+/// text.
 #[test]
 fn text_within_any_range() {
     let object = Object::read(Made::new().0.as_slice()).unwrap();
@@ -116,8 +117,8 @@ fn text_within_any_range() {
     }
 }
 
-/// Guarantees: the test file, on which the attacks are based, is read correctly, including its rows and all other
-/// data.
+/// Guarantees: the test file, on which the attacks are based, is read correctly, including its unwind rows and all
+/// other data.
 #[test]
 fn harmless() {
     let made = Made::new();
@@ -153,7 +154,7 @@ fn without_an_index() {
     assert_eq!(row(&tables, TEXT + 1), Ok(Some(16)));
 }
 
-/// Guarantees: files for other machines, and files that are not ELF, are distinguished and named.
+/// Guarantees: files for other machines, and files that are not ELF, cause different errors that name the problem.
 #[test]
 fn other_machines() {
     let refusal = |made: &Made| made.read().expect_err("it is refused").to_string();
@@ -211,8 +212,8 @@ fn attack_segments() {
     assert!(made.read().is_ok_and(|object| object.tables().is_none()));
 }
 
-/// Guarantees: a count that is larger than the index ends at its bytes; index entries that point before, behind or out
-/// of the table, and functions outside of the image, are left out; an unordered index is sorted.
+/// Guarantees: if the count is larger than the index, reading ends with the bytes of the index; index entries that
+/// point before or after the table, and functions outside of the image, are left out; an unordered index is sorted.
 #[test]
 fn attack_index() {
     let mut made = Made::new();
@@ -250,8 +251,8 @@ fn attack_cyclic_common_parts() {
     }
 }
 
-/// Guarantees: entries and common entries longer than the limits, or than the table, are rejected by their length
-/// alone.
+/// Guarantees: entries and common entries longer than the limits, or than the table, are rejected because of their
+/// length, before they are read.
 #[test]
 fn attack_lengths() {
     for length in [u32::MAX, u32::MAX - 1, 0x7fff_ffff, (64 << 10) + 1] {
@@ -286,8 +287,8 @@ fn attack_augmentations() {
     assert!(row(&made.tables(), TEXT).is_err());
 }
 
-/// Guarantees: instructions that push states forever, set more registers than there are, or advance past the end of
-/// all addresses are errors that are detected.
+/// Guarantees: instructions that push states forever, set more registers than there are, or advance past the end of all
+/// addresses are errors.
 #[test]
 fn attack_instructions() {
     let remember = [0x0a; 300];
@@ -301,8 +302,8 @@ fn attack_instructions() {
     }
 }
 
-/// Guarantees: an entry of the maximum length may be full of instructions without effect; a longer one is rejected,
-/// see above.
+/// Guarantees: an entry of the maximum length may be full of instructions without effect; a longer one is rejected
+/// ([`attack_lengths`]).
 #[test]
 fn attack_long_entry() {
     let mut made = Made::new();

@@ -1,5 +1,5 @@
-//! The thread-local variable by which a program publishes the trace contexts of its threads, and the memory words that
-//! show where each thread has it.
+//! The thread-local variable by which a program publishes the trace contexts of its threads, and the words in memory
+//! that give its position in each thread.
 //!
 //! Relocations identify these words: the dynamic linker writes the position of a thread-local variable where the
 //! file's own code looks for it. Sources: OpenTelemetry's `oteps/profiles/4947-thread-ctx.md` for the name, the System
@@ -38,24 +38,24 @@ const MAX_ALIGN: u64 = 1 << 20;
 /// A thread-local variable that a file defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadLocal {
-    /// Its offset in the thread-local data of the file.
+    /// The variable's offset in the thread-local data of the file.
     pub offset: u64,
-    /// Its distance from the thread pointer, wrapping, if the file is the program itself.
+    /// The variable's distance from the thread pointer, wrapping, if the file is the program itself.
     pub in_program: Option<u64>,
-    /// The words where the dynamic linker writes its position.
+    /// The words where the dynamic linker writes the variable's position.
     pub relocations: Vec<Relocation>,
 }
 
 /// A word that the dynamic linker writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relocation {
-    /// The kind of value.
+    /// The kind of value in the word.
     pub kind: RelocationKind,
     /// The address of the word in the file (ELF virtual address).
     pub address: u64,
 }
 
-/// The value that the dynamic linker writes for a thread-local variable.
+/// What the dynamic linker writes for a thread-local variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RelocationKind {
     /// The distance from the thread pointer (initial exec).
@@ -90,8 +90,8 @@ fn distance(segment: &ElfSegment, offset: u64) -> Option<u64> {
     sensible.then(|| offset.wrapping_sub(segment.memory_size.next_multiple_of(align)))
 }
 
-/// Adds the relocations of the variable from a relocation table. If the variable is bound within the file, a
-/// relocation may give its offset instead of its symbol.
+/// Adds the relocations of the variable from a relocation table. A relocation for a variable that is bound within the
+/// file may contain its offset instead of its symbol.
 fn collect<S: ByteSource + ?Sized>(
     table: &SymbolTable<'_, S>,
     place: u64,

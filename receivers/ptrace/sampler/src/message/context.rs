@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a thread worked on, as published by its program.
+/// The trace context of a thread, as published by its program: what the thread works on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Context {
-    /// Its span; `None` if only attributes are known.
+    /// The span; `None` if only attributes are known.
     pub link: Option<SpanLink>,
     /// The attributes that the owner asked for, in ascending order, each once: indices into
     /// [`Target::thread_attributes`](super::Target::thread_attributes), and values of at most

@@ -9,7 +9,8 @@ use super::{Context, Mode, ProcessId};
 pub struct Batch {
     /// The process.
     pub process: ProcessId,
-    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows only in the weights.
+    /// The time between two ticks at the configured rate, in nanoseconds. If the rate was lowered, this stays the same
+    /// and the weights grow.
     pub period_nano: u64,
     /// The meaning of [`Sample::weight_nano`].
     pub mode: Mode,
@@ -19,14 +20,14 @@ pub struct Batch {
     pub locations: Vec<Location>,
     /// The stacks that samples refer to.
     pub stacks: Vec<Stack>,
-    /// What threads worked on, for samples to refer to.
+    /// The trace contexts of threads that samples refer to.
     pub contexts: Vec<Context>,
     /// The samples, in ascending order of time for each thread.
     pub samples: Vec<Sample>,
 }
 
 impl Batch {
-    /// A batch of the same kind without samples.
+    /// A batch with the same process, period and mode, and without samples.
     pub(crate) fn emptied(&self) -> Self {
         let Self { process, period_nano, mode, threads: _, locations: _, stacks: _, contexts: _, samples: _ } = *self;
         Self { process, period_nano, mode, ..Self::default() }
@@ -36,15 +37,15 @@ impl Batch {
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its id in the sampler's PID namespace.
+    /// The thread id in the sampler's PID namespace.
     pub id: u32,
-    /// Its id in the process's own PID namespace, as `gettid` returns it there.
+    /// The thread id in the process's own PID namespace, as `gettid` returns it there.
     pub namespace_id: u32,
-    /// Its name: the one that an interpreter gives it, such as Python's `threading`, or else the kernel's
+    /// The thread's name: the one that an interpreter gives it, such as Python's `threading`, or else the kernel's
     /// (`/proc/PID/task/TID/comm`, at most 15 bytes).
     pub name: String,
-    /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
-    /// if unknown, because the thread was never stopped and its C library is not glibc.
+    /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python uses as a thread's `ident`. 0
+    /// if unknown: the thread was never stopped and its C library is not glibc.
     pub pointer: u64,
 }
 
@@ -60,15 +61,15 @@ pub enum Location {
         /// run time).
         mapping: Option<u32>,
         /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the
-        /// kernel. For a caller it has been moved back from the return address into the call instruction.
+        /// kernel. For a caller, the address is in the call instruction instead of the return address after it.
         address: u64,
     },
     /// In machine code outside of any file, in a process that has a perf map.
     Compiled {
         /// The address in the process, as in [`Self::Native`].
         address: u64,
-        /// The length of the perf map at that time, in bytes. Entries that were appended later may name code that
-        /// replaced the code at this address.
+        /// The length of the perf map at that time, in bytes. Later entries may name code that has replaced the code at
+        /// this address.
         map_length: u32,
     },
     /// In a program that an interpreter runs.
@@ -101,7 +102,7 @@ impl Location {
     /// A frame for time in which a signal or a debugger had stopped the thread.
     pub const STOPPED: Self = Self::outside(6);
 
-    /// A frame in place of callers that are not known: they were read from memory after the thread had run on.
+    /// A frame in place of unknown callers: when they were read from memory, the thread had already continued.
     pub const CALLERS_NOT_KNOWN: Self = Self::outside(7);
 
     const fn outside(number: u64) -> Self {
@@ -132,26 +133,26 @@ impl Location {
         }
     }
 
-    /// Whether it is in a program that an interpreter runs.
+    /// Whether this location is in a program that an interpreter runs.
     #[must_use]
     pub const fn is_interpreted(self) -> bool {
         matches!(self, Self::Interpreted { .. })
     }
 
-    /// Whether it is code of the kernel.
+    /// Whether this location is in the kernel.
     #[must_use]
     pub fn is_kernel(self) -> bool {
         matches!(self, Self::Native { mapping: None, address: KERNEL.. })
     }
 
-    /// Whether it is machine code that was generated at run time.
+    /// Whether this location is in machine code that was generated at run time.
     #[must_use]
     pub fn is_generated(self) -> bool {
         matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 } | Self::Compiled { .. })
     }
 
-    /// The same location; for machine code generated at run time, with the length of the perf map at that time, if
-    /// there is one.
+    /// The same location; for machine code generated at run time, with the current length of the perf map, if there is
+    /// one.
     #[must_use]
     pub fn with_map(self, map_length: u32) -> Self {
         let is_compiled = self.is_generated() && map_length > 0;
@@ -167,8 +168,8 @@ impl Location {
         }
     }
 
-    /// The description of a location that stands for no code; `None` for all others. Such locations have addresses that
-    /// no code can have on x86-64.
+    /// The description of a location that is not a place in code; `None` for all others. Such locations have addresses
+    /// that no code can have on x86-64.
     pub fn explanation(self) -> Option<&'static str> {
         match self {
             Self::NOT_SAMPLED => Some("[processor time not sampled]"),
@@ -189,20 +190,20 @@ impl Location {
 pub struct Function {
     /// The kind of interpreter.
     pub kind: FunctionKind,
-    /// Its name, qualified by the class or outer function if the interpreter keeps that. At most
+    /// The function's name, qualified by the class or outer function if the interpreter stores that. At most
     /// [`crate::runtime::MAX_NAME`] bytes.
     pub name: String,
-    /// The name under which the module that defines it was imported; empty if the interpreter keeps none (only Python
-    /// does). At most [`crate::runtime::MAX_NAME`] bytes.
+    /// The name under which the module that defines the function was imported; empty if the interpreter stores none
+    /// (only Python does). At most [`crate::runtime::MAX_NAME`] bytes.
     pub module: String,
-    /// Its file as the interpreter names it; empty if unknown. At most [`crate::runtime::MAX_FILE`] bytes.
+    /// The file as the interpreter names it; empty if unknown. At most [`crate::runtime::MAX_FILE`] bytes.
     pub file: String,
-    /// Its first line; 0 if unknown.
+    /// The function's first line; 0 if unknown.
     pub line: u32,
 }
 
 impl Function {
-    /// The total length of its texts, in bytes.
+    /// The total length of name, module and file, in bytes.
     pub fn text(&self) -> usize {
         self.name.len() + self.module.len() + self.file.len()
     }
@@ -225,7 +226,7 @@ impl FunctionKind {
     /// The number of kinds.
     pub const COUNT: usize = Self::Ruby as usize + 1;
 
-    /// The type of their frames: `profile.frame.type` of OpenTelemetry's semantic conventions.
+    /// The type of frames of this kind: `profile.frame.type` of OpenTelemetry's semantic conventions.
     pub fn frame_type(self) -> &'static str {
         match self {
             Self::CPython => "cpython",
@@ -241,20 +242,20 @@ impl FunctionKind {
 pub struct Stack {
     /// How much of the stack is known.
     pub trust: Trust,
-    /// Its locations, as indices into [`Batch::locations`], leaf first.
+    /// The locations of the stack, as indices into [`Batch::locations`], leaf first.
     pub locations: Vec<u32>,
 }
 
 /// How much of a stack is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Trust {
-    /// It reaches the thread's first function, and every step followed an unwinding rule.
+    /// The stack reaches the thread's first function, and every step followed an unwinding rule.
     #[default]
     Complete,
-    /// It reaches the thread's first function, but interpreter functions are missing: nothing proves that they were the
-    /// same when the sample was taken. A frame stands for them ([`Location::CALLERS_NOT_KNOWN`]).
+    /// The stack reaches the thread's first function, but interpreter functions are missing: nothing proves that they
+    /// were the same when the sample was taken. One frame replaces them ([`Location::CALLERS_NOT_KNOWN`]).
     MissingCallers,
-    /// It ends early, but the part that is there is right.
+    /// The stack ends early, but its frames are right.
     Truncated,
     /// At least one step was a guess (a scan of the stack for return addresses after call instructions).
     Guessed,
@@ -267,18 +268,18 @@ pub struct Sample {
     pub thread: u32,
     /// The stack, as an index into [`Batch::stacks`].
     pub stack: u32,
-    /// What the thread worked on, as an index into [`Batch::contexts`]; `None` if the program does not publish it, or
-    /// if nothing proves what it was at that moment.
+    /// The thread's trace context, as an index into [`Batch::contexts`]; `None` if the program publishes none, or if
+    /// nothing proves which one it was at that moment.
     pub context: Option<u32>,
-    /// The beginning of the time that it stands for, in nanoseconds since the Unix epoch. That is the end of the sample
-    /// before, at most one period before the stack was taken, unless it was taken late. Successive equal blocked stacks
-    /// are one sample, which begins with the first of them.
+    /// The beginning of the time that the sample covers, in nanoseconds since the Unix epoch: the end of the previous
+    /// sample, at most one period before the stack was taken, unless it was taken late. Successive equal blocked stacks
+    /// become one sample, which begins with the first of them.
     pub time_unix_nano: u64,
-    /// The length of that time, in nanoseconds. For a running thread it is processor time.
+    /// The length of the covered time, in nanoseconds. For a running thread this is processor time.
     pub weight_nano: u64,
     /// How often the thread was found with this stack.
     pub observations: u32,
-    /// Whether the thread was blocked. If so, it was not stopped for the sample, unless unwinding needed an unknown
-    /// register.
+    /// Whether the thread was blocked. A blocked thread was not stopped for the sample, unless unwinding needed an
+    /// unknown register.
     pub blocked: bool,
 }

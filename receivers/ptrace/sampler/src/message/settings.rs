@@ -9,11 +9,11 @@ use super::TargetId;
 /// A target: a selection of processes, and how they are sampled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Its number.
+    /// The number of the target.
     pub id: TargetId,
-    /// Which processes.
+    /// Which processes belong to the target.
     pub select: Select,
-    /// How they are sampled.
+    /// How the selected processes are sampled.
     pub settings: Settings,
     /// The environment variables of the target that the owner wants to know. No others leave the sampler process.
     pub environment: Vec<String>,
@@ -67,26 +67,26 @@ pub struct Settings {
     /// How many processes of this target may be attached at the same time.
     pub max_processes: usize,
     /// Whether all descendants of these processes belong to the target as well, whatever they execute. A child whose
-    /// parent ended before the child was found does not belong to it, nor does a process that another target selects by
-    /// itself.
+    /// parent ended before the child was found does not belong to the target, nor does a process that another target
+    /// selects by its properties.
     pub subprocesses: bool,
     /// Which running threads are stopped to be sampled.
     pub stops: Stops,
-    /// Whether functions of interpreted programs are named from memory. Without it, stacks show the interpreter's own
-    /// functions, and the cost of naming is saved.
+    /// Whether functions of interpreted programs are read from the interpreter's memory. Otherwise stacks show the
+    /// interpreter's own functions, and sampling costs less.
     pub interpreters: bool,
 }
 
 /// Which running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Stops {
-    /// None if the kernel permits perf events. Otherwise threads that have spent nearly all of their time in their own
-    /// code so far: they are rarely in a system call when they are stopped.
+    /// No thread if the kernel permits perf events. Otherwise threads that have spent nearly all of their time outside
+    /// of the kernel so far: a stop rarely interrupts a system call of such threads.
     #[default]
     UserBound,
-    /// None. Without perf events only the amount of running time is known.
+    /// No thread. Without perf events only the amount of running time is known.
     Never,
-    /// All, and perf events are not tried. Long system calls return early.
+    /// All running threads, and perf events are not tried. Long system calls return early.
     Always,
 }
 

@@ -8,17 +8,17 @@ use super::{ProcessId, Stops, Trust};
 /// than the one before, and needs more rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Level {
-    /// Not known: the kernel was not asked yet. The process may end before that.
+    /// Not known yet: the kernel was not asked so far. The process may end before that.
     #[default]
     Undecided,
     /// Nothing: perf events are not permitted, or not wanted.
     None,
-    /// Samples of the program's own code. Of its time in the kernel only the amount is known.
+    /// Samples of the program's own code. Of the time in the kernel only the amount is known.
     User,
     /// Samples of the program's own code and of the kernel on its behalf, with the kernel's call chain.
     Kernel,
-    /// The same as [`Self::Kernel`], but with events of processors instead of threads: each thread is sampled from its
-    /// first moment on, and a switch between threads costs hardly anything.
+    /// The same as [`Self::Kernel`], but with perf events of processors instead of threads: each thread is sampled from
+    /// its start, and a context switch costs hardly more.
     Processors,
 }
 
@@ -41,15 +41,15 @@ impl Level {
     }
 }
 
-/// The number of classes into which the times for reading interpreter frames are counted.
+/// The number of histogram classes for the times that reading interpreter frames takes.
 pub const READ_CLASSES: usize = 32;
 
 /// The exponent that determines the upper limit of the first class: 1.25 times 2^11 nanoseconds.
 const READ_EXPONENT: u32 = 11;
 
-/// The class of a time in nanoseconds, for [`Status::read_behind`] and [`Status::read_stopped`]. Each power of two is
-/// divided into four classes, with the upper limits 2.56, 3.07, 3.58, 4.1, 5.12, ... 459 microseconds; the last class
-/// has no limit.
+/// The histogram class of a time in nanoseconds, for [`Status::read_behind`] and [`Status::read_stopped`]. Each power
+/// of two is divided into four classes, with the upper limits 2.56, 3.07, 3.58, 4.1, 5.12, ... 459 microseconds; the
+/// last class has no limit.
 pub fn read_class(nano: u64) -> usize {
     let Some(above) = nano.max(1).ilog2().checked_sub(READ_EXPONENT) else { return 0 };
     let quarter = (nano >> (READ_EXPONENT + above - 2)) & 3;
@@ -67,9 +67,9 @@ pub fn read_class_begins(class: usize) -> u64 {
 pub struct Status {
     /// The process.
     pub process: ProcessId,
-    /// The present number of its threads.
+    /// The current number of the process's threads.
     pub threads: u64,
-    /// The present rate in hertz. It is lower than configured while a budget is exceeded.
+    /// The current rate in hertz. It is lower than configured while a budget is exceeded.
     pub rate_hertz: f64,
     /// Ticks: the moments at which the sampler examines the process.
     pub ticks: u64,
@@ -90,8 +90,8 @@ pub struct Status {
     pub stops: u64,
     /// Stops that another tracer, or the kernel, refused.
     pub refused_stops: u64,
-    /// The time for which threads were stopped, in nanoseconds. A stop counts from the last moment at which the thread
-    /// had certainly not stopped yet (the last examination, the request, or when the sampler woke) until its release.
+    /// The time for which threads were stopped, in nanoseconds. A stop is measured from the last moment at which the
+    /// thread was certainly still running (the last examination, the request, or when the sampler woke) to its release.
     pub stopped_nano: u64,
     /// The number of stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
     pub stop_lengths: [u64; 24],
@@ -112,25 +112,26 @@ pub struct Status {
     /// Time of threads for which only the kernel's counters show how long they ran and waited, in nanoseconds: their
     /// switches were not recorded, or not all of them. Threads that did not run at all are left out.
     pub counted_nano: u64,
-    /// Waiting time of threads whose place is not known, in nanoseconds.
+    /// Waiting time of threads for which no stack is known, in nanoseconds.
     pub not_placed_nano: u64,
-    /// The part of [`Status::recorded_nano`] that is known from samples of switches alone, in nanoseconds. These show
-    /// that a thread ran only when it leaves its processor; its registers show whether it was preempted.
+    /// The part of [`Status::recorded_nano`] that is known from samples of switches alone, in nanoseconds. Such a
+    /// sample is taken only when a thread leaves its processor; the registers show whether it was preempted.
     pub switches_sampled_nano: u64,
     /// Running time of threads without a sample of their own, in nanoseconds, that was given to the functions of other
     /// threads' samples.
     pub pooled_nano: u64,
-    /// System calls that a stop ended early: they had transferred a part of their data and returned with that.
+    /// System calls that a stop ended early: they returned after they had transferred a part of their data.
     pub cut_calls: u64,
     /// Observations with frames that were read from an interpreter's memory.
     pub interpreted: u64,
-    /// Calls of an interpreter's evaluation function in running threads that could not be proven to execute a certain
-    /// function: the native frame is shown instead.
+    /// Calls of an interpreter's evaluation function in running threads for which no executed function could be proven:
+    /// the native frame is shown instead.
     pub unproven_frames: u64,
-    /// Observations of running threads in which a frame stands for unknown callers
+    /// Observations of running threads in which one frame replaces unknown callers
     /// ([`Location::CALLERS_NOT_KNOWN`](super::Location::CALLERS_NOT_KNOWN)).
     pub missing_callers: u64,
-    /// Interpreter frames whose function could not be determined, since its memory changed while it was read.
+    /// Interpreter frames whose function could not be determined, since the interpreter's memory changed during the
+    /// read.
     pub unknown_functions: u64,
     /// The number of samples that the kernel took of running threads, by the class ([`read_class`]) of the time from
     /// the sample until the interpreter frames had been read.
@@ -142,19 +143,19 @@ pub struct Status {
     pub positioned_frames: u64,
     /// V8 functions that are shown with their first line, since the position within them is not known.
     pub unpositioned_frames: u64,
-    /// V8 frames that stand for a function or one that was inlined into it: which of the two is not known.
+    /// V8 frames that execute either the shown function or one that was inlined into it: which of the two is not known.
     pub inlining_frames: u64,
-    /// Observations that include what the thread worked on ([`Sample::context`](super::Sample::context)).
+    /// Observations with a trace context ([`Sample::context`](super::Sample::context)).
     pub contexts: u64,
-    /// How many times the record of what a thread works on was invalid: it was being written, or could not be read.
+    /// How many times a thread's context record was invalid: it was being written, or could not be read.
     pub torn_contexts: u64,
-    /// Samples of threads whose program publishes what they work on, but without proof what it was at that moment: the
-    /// thread ran on before it could be read.
+    /// Samples without a trace context although the program publishes it: the thread ran on before its record could be
+    /// read.
     pub unproven_contexts: u64,
 }
 
 impl Status {
-    /// Counts observations with a stack of this quality.
+    /// Counts observations by the trust in their stack.
     pub(crate) fn count(&mut self, trust: Trust, observations: u64) {
         self.observations += observations;
         match trust {

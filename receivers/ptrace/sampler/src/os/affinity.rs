@@ -6,13 +6,13 @@ use nix::unistd::Pid;
 /// The calling thread, for system calls.
 const SELF: Pid = Pid::from_raw(0);
 
-/// The processor that executes the calling thread right now.
+/// The processor on which the calling thread runs right now.
 pub(crate) fn here() -> Option<u32> {
     sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok())
 }
 
-/// Binds the calling thread to one processor. Returns `false` if that is refused, or if others have chosen processors
-/// for this process and this one is not among them.
+/// Binds the calling thread to one processor. Returns `false` if the kernel refuses, or if this process was restricted
+/// to other processors.
 pub(crate) fn bind(processor: u32) -> bool {
     let to = || {
         let processor = usize::try_from(processor).ok()?;

@@ -1,4 +1,4 @@
-//! System calls that no library offers in the needed form. All `unsafe` code for sampling is in here.
+//! System calls that no library offers in the needed form. All `unsafe` code for sampling is here.
 
 pub(crate) mod affinity;
 pub(crate) mod directory;

@@ -1,5 +1,5 @@
-//! The sampling thread's priority. Without it a stopped thread may, rarely, have to wait until the sampler is
-//! scheduled, which takes more than 100 ms on a saturated machine.
+//! The sampling thread's priority. Without a raised priority, a stopped thread may, rarely, have to wait until the
+//! sampler is scheduled: more than 100 ms on a saturated machine.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getpid, getsid};
@@ -8,8 +8,7 @@ use nix::unistd::{getpid, getsid};
 /// SIGXCPU, after the second SIGKILL. A tick takes less than a hundredth of that.
 const REALTIME_LIMIT: (u64, u64) = (200_000, 400_000);
 
-/// The requested nice value: before ordinary programs, but behind those that an operator has given an even higher
-/// priority.
+/// The requested nice value: a higher priority than ordinary programs have, but lower than an operator may give.
 const NICE: libc::c_int = -15;
 
 /// The requested time slice, in nanoseconds: the shortest that the kernel grants. A thread with a short slice is
@@ -29,8 +28,8 @@ pub(crate) fn raise(realtime: bool) -> bool {
     raised
 }
 
-/// Makes the kernel schedule the calling thread as soon as it is woken, as far as allowed: by the real-time scheduler,
-/// else with a short time slice and a raised priority.
+/// Makes the kernel schedule the calling thread soon after it is woken, as far as allowed, by real-time scheduling,
+/// else by a short time slice and a raised priority.
 pub(crate) fn go_first() {
     if !be_realtime() {
         take_short_slices(if be_nice() { NICE } else { 0 });

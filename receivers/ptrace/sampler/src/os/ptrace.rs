@@ -40,7 +40,7 @@ pub(crate) fn registers(thread: u32) -> Result<Option<RawRegisters>, Errno> {
     if buffer.iov_len != size_of::<RawRegisters>() {
         return Ok(None);
     }
-    // SAFETY: it was zeroed and then filled; all its fields are integers.
+    // SAFETY: `registers` was zeroed and then filled; all its fields are integers.
     Ok(Some(unsafe { registers.assume_init() }))
 }
 

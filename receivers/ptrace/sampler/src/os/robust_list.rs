@@ -1,7 +1,7 @@
-//! Finds another thread's list of robust mutexes. It is part of the thread's own data, and the kernel returns its
-//! address without a stop.
+//! Finds another thread's list of robust mutexes. The list is part of the thread's own data, and the kernel returns its
+//! address without stopping the thread.
 
-/// The address of a thread's list; `None` if it has none or access is denied. Needs the same right as reading the
+/// The address of a thread's list; `None` if there is no list or access is denied. Needs the same right as reading the
 /// thread's memory (get_robust_list(2): PTRACE_MODE_READ), and neither stops nor delays the thread.
 #[allow(unsafe_code, reason = "neither nix nor libc has get_robust_list")]
 pub(crate) fn robust_list(thread: u32) -> Option<u64> {

@@ -1,5 +1,5 @@
-//! The sampling thread's sleep: until a tracee stops (SIGCHLD), until another thread wakes it (SIGCHLD for this thread
-//! alone), until there are samples to be read, or until a point in time.
+//! Lets the sampling thread sleep until a tracee stops (SIGCHLD), another thread wakes it (SIGCHLD sent to this
+//! thread), samples can be read, or a point in time is reached.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The maximum sleep while stops are expected and their signals can get lost.
+/// The maximum sleep while stops are expected whose signals can get lost.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Wakes the sampling thread.
@@ -20,11 +20,11 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    /// Wakes it now, or the next time it sleeps.
+    /// Wakes the thread now, or the next time it sleeps.
     #[allow(unsafe_code, reason = "nix has no tgkill")]
     pub(crate) fn wake(&self) {
-        // SAFETY: no memory is involved. If the thread has ended and its id belongs to another thread of this process,
-        // that one ignores the signal; threads of other processes are not reached.
+        // SAFETY: no memory is involved. If the thread has ended and another thread of this process has its id, that
+        // thread ignores the signal; threads of other processes are not reached.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, libc::SIGCHLD) };
     }
 }
@@ -33,10 +33,10 @@ impl Waker {
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     signals: libc::sigset_t,
-    /// The same signals as a descriptor, so that the thread can wait for them together with samples; `None` if there
-    /// is none.
+    /// A descriptor for the same signals, so that the thread can wait for them and for samples at once; `None` if it
+    /// could not be opened.
     announcements: Option<SignalFd>,
-    /// Whether some thread of this process has SIGCHLD unblocked, and so may receive the signals that announce stops.
+    /// Whether some thread of this process does not block SIGCHLD, and so may receive the signals that announce stops.
     leaky: bool,
 }
 
@@ -49,8 +49,8 @@ impl Sleeper {
     #[allow(unsafe_code, reason = "nix has no sigtimedwait, for which this set is")]
     pub(crate) fn new() -> io::Result<(Self, Waker)> {
         let mut signals = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: `sigemptyset` makes the set one; the others read and change it while it lives; the calling thread's
-        // mask only gets larger.
+        // SAFETY: `sigemptyset` initializes the set; the other calls read and change it while it lives; the calling
+        // thread's mask only gets larger.
         let (signals, thread) = unsafe {
             libc::sigemptyset(signals.as_mut_ptr());
             libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
@@ -67,8 +67,8 @@ impl Sleeper {
         Ok((Self { signals, announcements, leaky }, Waker { thread }))
     }
 
-    /// Sleeps until something happens, or until `time` is over (`None`: no limit). While `stops` are expected and
-    /// their signals can get lost, it sleeps for [`POLL`] at most.
+    /// Sleeps until there is a signal or a sample, or for `time` (`None`: no limit). While `stops` are expected and
+    /// their signals can get lost, it sleeps for at most [`POLL`].
     #[allow(unsafe_code, reason = "nix has no sigtimedwait")]
     pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool, awaited: Option<BorrowedFd<'_>>) {
         let time = match (self.leaky && stops, time) {
@@ -86,7 +86,7 @@ impl Sleeper {
             // SAFETY: both descriptors and the time live for the call, and the kernel is told how many descriptors
             // there are.
             unsafe { libc::ppoll(files.as_mut_ptr(), 2, timeout, std::ptr::null()) };
-            // Only clears the signals that woke the thread.
+            // Reads and discards the signals that woke the thread.
             while files[0].revents != 0 && matches!(announcements.read_signal(), Ok(Some(_))) {}
             return;
         }
@@ -95,12 +95,12 @@ impl Sleeper {
     }
 }
 
-/// Whether all threads of this process have SIGCHLD blocked. Threads that start later inherit it.
+/// Whether all threads of this process block SIGCHLD. Threads that start later inherit that.
 fn blocked_everywhere() -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     threads.flatten().all(|thread| {
         let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
-            // That thread has ended in the meantime.
+            // A thread that has ended meanwhile receives no signals.
             return true;
         };
         blocks_sigchld(&status)

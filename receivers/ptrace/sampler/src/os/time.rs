@@ -15,7 +15,7 @@ pub(crate) fn unix_nano() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// One moment on both clocks: `Instant` uses the same clock as records, but cannot be created from a number.
+/// The current time on both clocks: `Instant` uses the same clock as perf records, but cannot be created from a number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     now: Instant,
@@ -23,7 +23,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The present moment.
+    /// Reads both clocks.
     pub(crate) fn now() -> Self {
         let now = Instant::now();
         Self { now, monotonic: clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from) }

@@ -1,7 +1,7 @@
 //! Waits for threads that were asked to stop.
 //!
-//! Stops and ends are waited for separately: a wait for both would also consume the exit status of a process that
-//! other code of this program started and waits for.
+//! Stops and exits are waited for separately: a wait for both would also consume the exit status of a child that other
+//! code of this program waits for.
 
 use std::mem::MaybeUninit;
 
@@ -10,15 +10,14 @@ use nix::errno::Errno;
 /// A thread that stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StopStatus {
-    /// The thread.
     pub(crate) thread: u32,
-    /// The signal that stopped it.
+    /// The signal that stopped the thread.
     pub(crate) signal: i32,
     /// The ptrace event, 0 if a signal is about to be delivered.
     pub(crate) event: i32,
 }
 
-/// The calling thread traces no thread and has no children.
+/// The error if the calling thread traces no thread and has no children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nobody;
 
@@ -49,7 +48,7 @@ struct Change {
 
 /// Reaps a thread if it has ended.
 pub(crate) fn reap(thread: u32) {
-    // Fails only if it is gone already.
+    // This fails only if the thread was reaped already.
     wait(libc::P_PID, thread, libc::WEXITED).ok();
 }
 
@@ -69,7 +68,7 @@ fn wait_as(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option
     // SAFETY: the kernel writes a `siginfo_t` to the pointer, and reads nothing.
     let result = unsafe { libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL) };
     Errno::result(result)?;
-    // SAFETY: it was zeroed, and all its fields are integers and addresses, for which 0 is a value.
+    // SAFETY: `info` was zeroed, and all its fields are integers and addresses, for which 0 is a value.
     let info = unsafe { info.assume_init() };
     // SAFETY: `waitid` fills the fields of SIGCHLD; if no thread has changed, they stay 0.
     let (process, status) = unsafe { (info.si_pid(), info.si_status()) };

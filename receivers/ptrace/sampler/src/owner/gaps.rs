@@ -19,16 +19,16 @@ const FEW_THREADS: usize = 64;
 /// Every living thread has a sample within this time, in nanoseconds: batches are sent about once a second.
 const RECENT: u64 = 10_000_000_000;
 
-/// The gaps in the samples of threads. The threads are those of one process, or of several if their ids differ.
+/// The gaps in the samples of threads. They are threads of one process, or of several whose thread ids differ.
 #[derive(Debug, Default)]
 pub struct Gaps {
     /// The end of each thread's last sample, in nanoseconds since the Unix epoch.
     ends: HashMap<u32, u64>,
-    /// The same for threads that were sampled by an ended sampler process, and not since.
+    /// The same for threads that have no sample since the last sampler process ended.
     open: HashMap<u32, u64>,
     /// The start of the current gap of all threads.
     since: Option<u64>,
-    /// Until this time a known thread id is assumed to belong to the same thread; later the kernel may have reused it.
+    /// Until this time a thread id is assumed to belong to the same thread; later the kernel may have reused it.
     known_until: u64,
     /// The number of threads that remained after the last removal.
     left: usize,
@@ -37,7 +37,7 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Opens the gap after the sampler process ended. If nothing had been sampled yet, the gap starts at `begun`.
+    /// Starts a gap because the sampler process ended. If nothing had been sampled yet, the gap starts at `begun`.
     pub fn open(&mut self, begun: u64) {
         self.count += 1;
         if self.since.is_none() {
@@ -46,8 +46,7 @@ impl Gaps {
         self.open.extend(std::mem::take(&mut self.ends));
     }
 
-    /// Sampling was paused on request: later samples do not continue earlier ones, so no gap is filled across the
-    /// pause.
+    /// Forgets all threads, because sampling was paused on request: no gap is filled across the pause.
     pub fn forget(&mut self) {
         *self = Self { total_nano: self.total_nano, count: self.count, ..Self::default() };
     }
@@ -57,8 +56,8 @@ impl Gaps {
         self.ends.len() + self.open.len()
     }
 
-    /// Records the threads of a batch, and adds a sample for each thread's gap that ends in it. Returns the length of
-    /// the gap of all threads in nanoseconds, if it ends in this batch.
+    /// Records the threads of a batch, and adds a sample for each thread whose gap ends in it. If this batch ends the
+    /// gap of all threads, returns its length in nanoseconds.
     pub fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
         let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
         for sample in &batch.samples {
@@ -117,7 +116,7 @@ impl Gaps {
     }
 }
 
-/// Adds samples for gaps (thread, start and length of each). They come first because they are the oldest.
+/// Adds samples for gaps (thread, start and length of each). These samples come first because they are the oldest.
 fn add(batch: &mut Batch, missing: Vec<(u32, u64, u64)>) {
     if missing.is_empty() {
         return;
@@ -183,7 +182,7 @@ mod tests {
 
     /// Guarantees: each thread that was sampled before and after the gap gets a sample for it, so that its time adds
     /// up; a thread that started or ended meanwhile gets none. The gap of the whole run lasts from the last sample of
-    /// any thread before it to the first one after it.
+    /// any thread to the first sample from the next sampler process.
     #[test]
     fn between_two_sampler_processes() {
         let mut gaps = Gaps::default();
@@ -207,7 +206,7 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 80 + 10);
     }
 
-    /// Guarantees: no CPU time is invented for the gap, but the gap of the run is still reported.
+    /// Guarantees: in cpu mode no sample is made for the gap, but the gap of the run is still reported.
     #[test]
     fn on_the_processor() {
         let mut gaps = Gaps::default();
@@ -219,8 +218,8 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 90);
     }
 
-    /// Guarantees: a sampler process that ends before it sent anything leaves a gap from the start; two that end in a
-    /// row leave one gap; one that is not replaced leaves a gap to the end.
+    /// Guarantees: if a sampler process ends before it sent anything, the gap begins at the start; if two end in a row,
+    /// there is one gap; if none follows, the gap lasts to the end.
     #[test]
     fn ends_of_the_run() {
         let mut gaps = Gaps::default();

@@ -61,17 +61,17 @@ pub use supervised::{SuperviseError, Supervised};
 /// Options for starting the sampler process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartOptions {
-    /// Whether its sampling thread uses the real-time scheduler instead of a nice value, see
+    /// Whether the sampling thread uses the real-time scheduler instead of a nice value, see
     /// [`crate::sampler::SamplerOptions`].
     pub realtime: bool,
-    /// Whether it may be asked to start commands ([`Select::Command`](crate::message::Select::Command)): it then keeps
-    /// the rights that commands need.
+    /// Whether targets may be commands ([`Select::Command`](crate::message::Select::Command)): then the sampler process
+    /// keeps the rights that commands need.
     pub commands: bool,
     /// How many events may be queued for the owner. Beyond that the sampler drops its oldest samples and counts them.
     /// An event takes about a MiB at most.
     pub waiting: usize,
-    /// How long it may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is killed.
-    /// Normally it needs less than [`STOP_TIMEOUT`], whatever this value is.
+    /// How long the sampler process may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is
+    /// killed. Normally it needs less than [`STOP_TIMEOUT`], whatever this value is.
     pub stop_timeout: Duration,
 }
 
@@ -101,12 +101,12 @@ pub enum SendError {
     /// The command does not fit into a packet.
     #[error("a command of {length} bytes is longer than {limit}")]
     TooLong {
-        /// Its length in bytes.
+        /// The length of the command in bytes.
         length: usize,
         /// The maximum length in bytes.
         limit: usize,
     },
-    /// The sampler process did not accept it within a second.
+    /// The sampler process did not accept the command within a second.
     #[error("the sampler process does not answer")]
     Busy,
     /// Another error of the kernel.
@@ -127,17 +127,17 @@ pub enum Notice {
 /// How the sampler process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It was asked to end, and sent all remaining data.
+    /// The sampler process ended as requested, and sent all remaining data.
     Stopped,
-    /// It ended by itself, with this exit code.
+    /// The sampler process ended by itself, with this exit code.
     Exited(i32),
-    /// It was ended by the signal with this number.
+    /// The signal with this number ended the sampler process.
     Killed(i32),
-    /// It was asked to stop but did not within [`StartOptions::stop_timeout`], and was killed.
+    /// The sampler process did not end within [`StartOptions::stop_timeout`], and was killed.
     TimedOut,
-    /// It broke a rule of the protocol and was killed. The text names the rule, for the operator.
+    /// The sampler process broke a rule of the protocol and was killed. The text names the rule, for the operator.
     Misbehaved(String),
-    /// It ended, but other code in this process collected its exit status.
+    /// The sampler process ended, but other code in this process collected its exit status.
     Unknown,
 }
 
@@ -150,7 +150,7 @@ impl fmt::Display for Ending {
             Self::Killed(signal) => write!(f, "signal {signal}"),
             Self::TimedOut => f.write_str("it did not stop in time"),
             Self::Misbehaved(rule) => write!(f, "it broke the rules: {rule}"),
-            Self::Unknown => f.write_str("nobody knows why"),
+            Self::Unknown => f.write_str("its exit status is unknown"),
         }
     }
 }
@@ -162,8 +162,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next notice; waits for `time` at most. `Err(Timeout)` if there is none so far, `Err(Disconnected)` at the
-    /// end.
+    /// The next notice; waits for `time` at most. `Err(Timeout)` if none arrived, `Err(Disconnected)` at the end.
     ///
     /// # Errors
     ///

@@ -29,14 +29,14 @@ impl SamplerProcess {
     /// If sampling is not possible on this machine, or the process cannot be started.
     pub fn start(options: StartOptions) -> Result<(Self, Events), StartError> {
         let (sender, receiver) = sync_channel(options.waiting.max(1));
-        // If the owner dropped its events, nobody wants them, but the sampler's socket still has to be read until its
+        // If the owner dropped its events, they are discarded, but the sampler's socket still has to be read until its
         // end.
         let process = Self::start_with(options, move |notice| drop(sender.send(notice)))?;
         Ok((process, Events { receiver }))
     }
 
-    /// Starts the sampler process and calls `deliver` with each notice, on a thread made for that. While `deliver` blocks,
-    /// the sampler's events wait; if that takes long, the sampler drops its oldest samples and counts them. The thread
+    /// Starts the sampler process and calls `deliver` with each notice, on a thread made for that. While `deliver`
+    /// blocks, events are queued; if that takes long, the sampler drops its oldest samples and counts them. The thread
     /// drops the capability to trace other users' processes.
     ///
     /// # Errors
@@ -55,8 +55,8 @@ impl SamplerProcess {
         self.pid
     }
 
-    /// Sends a command to the sampler process. After [`Command::Stop`] it has [`StartOptions::stop_timeout`] to send
-    /// the rest and to end; until then its events have to be read up to [`Notice::Ended`].
+    /// Sends a command to the sampler process. After [`Command::Stop`] the process has [`StartOptions::stop_timeout`]
+    /// to send the remaining data and to end; meanwhile the events have to be read up to [`Notice::Ended`].
     ///
     /// # Errors
     ///

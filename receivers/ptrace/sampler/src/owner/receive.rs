@@ -1,7 +1,7 @@
-//! The thread that starts the sampler process, receives its events, and takes its exit status.
+//! The thread that starts the sampler process, receives its events, and collects its exit status.
 //!
-//! It starts the process itself because the kernel ends the sampler with the *thread* that created it
-//! (`PR_SET_PDEATHSIG` of prctl(2)): if a pool's thread started the sampler, it would end when the pool ends that
+//! This thread starts the process because the kernel ends the sampler together with the *thread* that created it
+//! (`PR_SET_PDEATHSIG` of prctl(2)): a sampler started by a thread of a pool would end as soon as the pool ends that
 //! thread.
 
 use std::io;
@@ -39,7 +39,7 @@ pub(super) struct ReceiverState {
     wake: EventFd,
 }
 
-/// Longer timeouts are treated as this long: for practical purposes endless, and safe to add to a time.
+/// Longer timeouts are reduced to this: practically endless, but short enough to be added to a point in time.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400);
 
 impl ReceiverState {
@@ -63,14 +63,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The result of the start.
+/// The parts that the owner's handle needs from the started sampler process.
 pub(super) struct StartedSampler {
     pub(super) socket: OwnedFd,
     pub(super) pid: u32,
     pub(super) shared: Arc<ReceiverState>,
 }
 
-/// Starts the thread, and the process from that thread.
+/// Starts the receiving thread, which starts the sampler process.
 pub(super) fn start(options: &StartOptions, deliver: Box<dyn FnMut(Notice) + Send>) -> io::Result<StartedSampler> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let StartOptions { realtime, commands, stop_timeout, .. } = *options;
@@ -83,8 +83,8 @@ pub(super) fn start(options: &StartOptions, deliver: Box<dyn FnMut(Notice) + Sen
         move || {
             let mut deliver = deliver;
             let spawned = spawn(realtime, commands);
-            // A host that drops this capability drops it for its own thread; this thread does not need it any more
-            // either. This fails only if the thread never had the capability.
+            // The host may have dropped this capability for its own thread only, and this thread does not need it any
+            // more. This fails only if the thread never had the capability.
             drop(capability::keep(!CapabilitySet::SYS_PTRACE));
             match spawned {
                 Ok((socket, own_socket, pid, process)) => {
@@ -111,7 +111,7 @@ fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, P
     let number = theirs.as_raw_fd();
     #[allow(unsafe_code, reason = "std has no safe way to hand a descriptor on")]
     // SAFETY: the closure runs between fork and exec; it makes system calls only, allocates nothing and takes no lock.
-    // The descriptor is that of `theirs`, which lives until after the start.
+    // The descriptor belongs to `theirs`, which lives until after the start.
     unsafe {
         command.pre_exec(move || hand_on_only(number));
     }
@@ -120,7 +120,7 @@ fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, P
     match PidFd::open(pid) {
         Ok(process) => Ok((socket, own, pid, process)),
         Err(error) => {
-            // Without the pidfd it could not be killed safely later.
+            // Without the pidfd the process could not be killed safely later.
             drop(child.kill());
             drop(child.wait());
             Err(error)
@@ -129,7 +129,7 @@ fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, P
 }
 
 /// Keeps one descriptor across the exec and closes all others but the standard streams, even those that were opened
-/// without close-on-exec. On kernels without `close_range` (before Linux 5.11) those stay open.
+/// without close-on-exec. On kernels without `close_range` (before Linux 5.11) the latter stay open.
 fn hand_on_only(number: i32) -> io::Result<()> {
     #[allow(unsafe_code, reason = "called between fork and exec, where system calls are all that is allowed")]
     // SAFETY: all these calls take only numbers.
@@ -161,7 +161,7 @@ impl Receiving {
             EventsEnd::Nonsense(what) => Some(Ending::Misbehaved(what)),
         };
         if forced.is_some() || !self.process.ended_within(self.shared.stop_timeout) {
-            // Fails only if the process has just ended by itself.
+            // This fails only if the process has just ended by itself.
             drop(self.process.signal(Signal::SIGKILL));
             self.process.ended_within(message::STOP_TIMEOUT);
         }
@@ -184,8 +184,8 @@ impl Receiving {
             }
             let event = match socket::receive(self.socket.as_fd()) {
                 Ok(ReceivedPacket::Packet { bytes, file, lost_file }) => match decode_event(&bytes, file) {
-                    // This is not the sampler's fault: a descriptor was lost. It sends the file again when the file is
-                    // replaced.
+                    // This is not the sampler's fault: this process had no descriptor left for the file. The sampler
+                    // sends the file again when it is replaced.
                     Err(Violation::File { .. }) if lost_file => continue,
                     event => event,
                 },
@@ -229,7 +229,7 @@ impl Receiving {
             Err(_) => return Wait::TooLong,
         }
         if descriptors[1].any().unwrap_or(false) {
-            // Only whether it is readable matters, not the count.
+            // Only the wake-up matters, not the count.
             self.shared.wake.read().ok();
         }
         if descriptors[0].any().unwrap_or(true) { Wait::Readable } else { Wait::Again }

@@ -2,8 +2,8 @@
 //!
 //! It is a child of the owner, not of the sampler process. So its exit status cannot be lost, a forwarded signal
 //! reaches it and no other process, it continues when the sampler process ends, and the kernel ends it when the owner
-//! is killed. A thread starts it, holds it at its first instruction until it may run, and waits for its end: only that
-//! thread is its tracer, and the kernel ends the command with that thread.
+//! is killed. A separate thread starts the command, keeps it stopped at its first instruction until it may run, and
+//! waits for its end: only that thread is its tracer, and the kernel ends the command together with that thread.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,19 +21,19 @@ use crate::rights::Powers;
 /// The exit code that is reported if other code in this program collected the real one.
 const UNKNOWN_CODE: i32 = 255;
 
-/// The interval of the check whether the command has ended.
+/// How long one wait for the command's end lasts before it is repeated.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Why a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// It cannot be executed or traced.
+    /// The command cannot be executed or traced.
     #[error("{0}")]
     Command(#[from] CommandError),
-    /// The kernel does not permit tracing it. The text names the missing right, for the operator.
+    /// The kernel does not permit tracing the command. The text names the missing right, for the operator.
     #[error("{0}")]
     Refused(String),
-    /// No thread could be started for it.
+    /// No thread could be started for the command.
     #[error("no thread can be started: {0}")]
     Thread(#[source] io::Error),
 }
@@ -48,8 +48,8 @@ impl SuperviseError {
     }
 }
 
-/// A command that is held at its first instruction until it may run. If this is dropped before that, the command ends
-/// without having run; if later, it continues, at most until this process ends.
+/// A command that is stopped at its first instruction until it may run. Dropping this before then ends the command;
+/// dropping it later lets the command continue, at most until this process ends.
 #[derive(Debug)]
 pub struct Supervised {
     pid: u32,
@@ -75,12 +75,12 @@ impl Supervised {
                 let process = Arc::new(process);
                 drop(started.send(Ok((stopped.pid(), Arc::clone(&process)))));
                 if is_unwanted(&release) {
-                    // Fails only if it is gone already.
+                    // This fails only if the command has ended already.
                     drop(process.signal(Signal::SIGKILL));
                 }
                 drop(stopped);
                 let status = wait(&process);
-                // This is the only place that sets it.
+                // No other code sets this value, so setting it cannot fail.
                 ended.set(status.shell_code().unwrap_or(UNKNOWN_CODE)).ok();
             }
         };
@@ -95,52 +95,52 @@ impl Supervised {
         Ok(Self { pid, process, code, held: Mutex::new(Some(held)) })
     }
 
-    /// Its process id.
+    /// The command's process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it is still held at its first instruction.
+    /// Whether the command is still stopped at its first instruction.
     pub fn is_held(&self) -> bool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Lets it run, if it is still held.
+    /// Lets the command run, if it is still stopped at its first instruction.
     pub fn let_run(&self) {
         if let Some(held) = self.held.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The thread only waits for this and for nothing else.
+            // The thread waits for this message and for nothing else.
             held.send(()).ok();
         }
     }
 
-    /// Sends it a signal. A command that is held gets the signal when it runs.
+    /// Sends the command a signal. A command that is still stopped gets the signal when it runs.
     ///
     /// # Errors
     ///
-    /// The kernel's error: `ESRCH` if it has ended, `EPERM` if it runs as another user.
+    /// The kernel's error: `ESRCH` if the command has ended, `EPERM` if it runs as another user.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         self.process.signal(signal)
     }
 
-    /// Whether it is in the process group of the calling process, and so also gets the signals that a terminal sends
-    /// to that group.
+    /// Whether the command is in the caller's process group, so that it also gets the signals that a terminal sends to
+    /// that group.
     pub fn is_in_own_group(&self) -> bool {
         let group = getpgid(Some(Pid::from_raw(self.pid.cast_signed())));
         self.code.get().is_none() && group.is_ok_and(|group| group == getpgrp())
     }
 
-    /// The exit code, or 128 plus the signal number, once it has ended.
+    /// The exit code, or 128 plus the signal number; `None` while the command has not ended.
     pub fn exit_code(&self) -> Option<i32> {
         self.code.get().copied()
     }
 
-    /// Waits for its end, for `time` at most. Returns whether it has ended.
+    /// Waits at most `time` for the command's end. Returns whether it has ended.
     pub fn ended_within(&self, time: Duration) -> bool {
         self.process.ended_within(time)
     }
 }
 
-/// Waits until the command may run. Returns true if it never will.
+/// Waits until the command may run. Returns true if the handle was dropped instead.
 fn is_unwanted(release: &Receiver<()>) -> bool {
     release.recv().is_err()
 }

@@ -2,16 +2,16 @@
 
 /// `PERF_TYPE_SOFTWARE`.
 const TYPE_SOFTWARE: u32 = 1;
-/// `PERF_COUNT_SW_CPU_CLOCK`: a timer that measures how long a processor executes the thread. Counters of processor
-/// cycles do not exist in virtual machines.
+/// `PERF_COUNT_SW_CPU_CLOCK`: a timer that measures how long the thread runs. Virtual machines often have no counters
+/// of processor cycles.
 const CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_CONTEXT_SWITCHES`: counts how often a thread leaves its processor.
 const CONTEXT_SWITCHES: u64 = 3;
-/// `PERF_COUNT_SW_DUMMY`: counts nothing. Other events write into its ring.
+/// `PERF_COUNT_SW_DUMMY`: counts nothing. Other events write into its ring buffer.
 const DUMMY: u64 = 9;
 
-/// `PERF_FORMAT_TOTAL_TIME_ENABLED`: besides its count, an event reports for how long it could count. For the event of
-/// a thread, this is how long the thread ran on all processors, even if the event is limited to one of them.
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED`: besides its count, an event reports for how long it was enabled. For the event of
+/// a thread, this is how long the thread ran on all processors, even if the event counts on one of them only.
 const TIME_ENABLED: u64 = 1;
 
 /// `PERF_SAMPLE_*`.
@@ -49,8 +49,8 @@ pub const STACK_BYTES: u32 = 16 << 10;
 /// How many bytes of the stack the sample of a switch has. Each sample takes its full size in the ring.
 pub const SWITCH_STACK_BYTES: u32 = 512;
 
-/// The period of [`EventAttr::of_resumption`] in nanoseconds. It identifies its samples: the periods of others are
-/// longer.
+/// The period of [`EventAttr::of_resumption`] in nanoseconds. It distinguishes samples of these events from others,
+/// whose periods are longer.
 pub(super) const RESUMED_NANO: u64 = 20_001;
 
 /// The bits of `perf_event_attr` after `read_format`, from the lowest one on.
@@ -76,18 +76,18 @@ mod bit {
 /// knows.
 const SIZE: u32 = 112;
 
-/// What an event samples.
+/// What an event samples and records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// A sample is taken whenever the thread has run for this many nanoseconds.
     pub period_nano: u64,
     /// Whether time in the kernel is sampled as well, with the kernel's call chain and with the program's registers and
-    /// stack at its call of the kernel.
+    /// stack at its entry to the kernel.
     pub kernel: bool,
-    /// Whether the reader is woken only when the ring is half full, instead of by each sample. That halves the cost of
+    /// Whether the reader is woken only when the ring is half full, instead of by each sample. This halves the cost of
     /// sampling for the target.
     pub seldom_woken: bool,
-    /// What else the event records about its thread, or about the threads on its processor.
+    /// What the event records besides samples, about its thread or about the threads on its processor.
     pub records: Records,
 }
 
@@ -96,13 +96,13 @@ pub struct Wanted {
 pub enum Records {
     /// Nothing.
     None,
-    /// When they start and end.
+    /// When threads start and end.
     Lives,
-    /// The same as [`Self::Lives`], and when they are given a processor and leave it.
+    /// The same as [`Self::Lives`], and when threads are switched in and out.
     Switches,
 }
 
-/// The structure, in the kernel's layout.
+/// `perf_event_attr` in the kernel's layout.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventAttr {
@@ -130,8 +130,8 @@ pub struct EventAttr {
 const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 
 impl EventAttr {
-    /// An event for one thread or processor. It counts from when it is opened, and does not include threads that the
-    /// thread starts.
+    /// An event for one thread or processor. It counts from the moment it is opened, and does not include threads that
+    /// the thread starts.
     pub fn new(wanted: Wanted) -> Self {
         let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
         Self {
@@ -141,8 +141,8 @@ impl EventAttr {
             sample_period: wanted.period_nano.max(1),
             sample_type: SAMPLE_TYPE,
             read_format: TIME_ENABLED,
-            // The kernel could also record the call chain of the program, but only by frame pointers. That part is
-            // unwound from the stack instead.
+            // The kernel could also record the call chain of the program, but only by frame pointers. The program's
+            // part is unwound from the copied stack instead.
             flags: kernel
                 | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
                 | match wanted.records {
@@ -154,7 +154,8 @@ impl EventAttr {
                 | bit::EXCLUDE_HV
                 | bit::EXCLUDE_IDLE
                 | bit::SAMPLE_ID_ALL
-                // Executable mappings are recorded, so that addresses are looked up in the mappings of their time.
+                // Executable mappings are recorded, so that the address of a sample is looked up among the mappings at
+                // the time of the sample.
                 | bit::MMAP
                 | bit::MMAP2
                 | bit::USE_CLOCKID,
@@ -175,8 +176,8 @@ impl EventAttr {
     }
 
     /// An event that takes a sample whenever its thread leaves a processor, with the registers with which the program
-    /// will continue and the innermost part of its stack. Its samples have a period of 1, and never wake the reader. It
-    /// requires the right to see the kernel.
+    /// will continue and the innermost part of its stack. The samples have a period of 1, and never wake the reader.
+    /// The event requires the right to sample the kernel.
     pub fn of_switches() -> Self {
         let sampling = Self::new(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::None });
         Self {
@@ -188,7 +189,7 @@ impl EventAttr {
     }
 
     /// An event that takes one sample in user mode each time that it is armed ([`super::open::arm`]), 20 us after its
-    /// thread is switched in. Its samples never wake the reader.
+    /// thread is next switched in. Its samples never wake the reader.
     pub fn of_resumption() -> Self {
         let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, records: Records::None };
         let sampling = Self::new(wanted);
@@ -212,8 +213,8 @@ impl EventAttr {
 mod tests {
     use super::*;
 
-    /// Guarantees: the fields have the offsets that the kernel expects (`linux/perf_event.h`), a thread's children are
-    /// never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
+    /// Guarantees: the fields have the offsets that the kernel expects (`linux/perf_event.h`), threads that a thread
+    /// starts are never included, and samples use the requested clock, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
         let attr = EventAttr::new(Wanted {

@@ -14,10 +14,10 @@ use crate::discover::{read_at_most, text};
 /// How many bytes of each file are read at most.
 const FILE: usize = 64 << 10;
 
-/// A control group.
+/// A control group, by its open folder.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlGroup {
-    /// The folder where it is mounted. Two groups with the same path are the same group.
+    /// The path of the group's folder. Two groups with the same path are the same group.
     path: PathBuf,
     folder: Arc<File>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// The group; `None` if it is the root, which contains everything, or if it is not visible here.
+    /// The group; `None` if it is the root group, which contains everything, or if this process cannot see it.
     pub(crate) fn group(&self) -> Option<&ControlGroup> {
         self.group.as_ref()
     }
@@ -72,7 +72,7 @@ impl ControlGroup {
         Some(Self { path, folder: Arc::new(folder) })
     }
 
-    /// Its folder.
+    /// The group's folder.
     pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }
@@ -109,19 +109,19 @@ mod tests {
     use super::*;
 
     impl Membership {
-        /// A membership of a group in a folder of a test's choice.
+        /// For tests: a membership of the group with this folder.
         pub(crate) fn at(path: &Path) -> Self {
             Self { name: None, group: Some(ControlGroup::at(path)) }
         }
     }
 
     impl ControlGroup {
-        /// The group in a folder of a test's choice.
+        /// For tests: the group with this folder.
         pub(crate) fn at(path: &Path) -> Self {
             Self { path: path.to_owned(), folder: Arc::new(File::open(path).unwrap()) }
         }
 
-        /// The path of a group of this name.
+        /// The path of the folder of the group with this name.
         pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
             path(name, &std::fs::read_to_string("/proc/self/mountinfo").unwrap())
         }
@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(of("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
     }
 
-    /// Guarantees: a process that is moved is found in its new group, and the mounts are read only then; if it is moved
-    /// out of the visible namespace, it has no group.
+    /// Guarantees: a process that is moved is found in its new group, and the list of mounts is read only after a move;
+    /// if it is moved out of the visible namespace, it has no group.
     #[test]
     fn moved_processes() {
         let place = std::env::temp_dir().join(format!("profbridge-groups-{}", std::process::id()));

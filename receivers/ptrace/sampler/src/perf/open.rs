@@ -1,4 +1,4 @@
-//! Opens perf events. To find out what the kernel permits, the best kind is tried first.
+//! Opens perf events. To find out what the kernel permits, the event that shows most is tried first.
 //!
 //! The value of `/proc/sys/kernel/perf_event_paranoid` is not reliable: distributions add their own values,
 //! capabilities override it, and seccomp filters and security modules can refuse as well.
@@ -22,7 +22,7 @@ const PID_CGROUP: libc::c_ulong = 1 << 2;
 pub enum EventSubject<'a> {
     /// A thread.
     Thread {
-        /// Its id.
+        /// The thread id.
         thread: u32,
         /// The processor to which the event is limited; `None` for all processors, which requires that the event has
         /// its own ring.
@@ -30,7 +30,7 @@ pub enum EventSubject<'a> {
     },
     /// Everything that a processor executes, or only the part of a control group.
     Processor {
-        /// Its number.
+        /// The number of the processor.
         number: u32,
         /// The control group's folder.
         group: Option<BorrowedFd<'a>>,
@@ -86,7 +86,7 @@ impl Opener for KernelOpener {
 pub struct Opened {
     /// The event.
     pub event: OwnedFd,
-    /// The level of detail that it shows.
+    /// The level of detail that the event shows.
     pub level: Level,
     /// The better levels that were refused, with the errors.
     pub refused: Vec<(Level, Errno)>,
@@ -97,7 +97,7 @@ pub struct Opened {
 pub enum OpenFailure {
     /// The thread ended.
     Ended,
-    /// A resource is exhausted. It is worth trying again later, at the same level.
+    /// A resource is exhausted. A later attempt at the same level may succeed.
     Exhausted(Lack),
     /// The kernel permits no level: each level with its error.
     Refused(Vec<(Level, Errno)>),
@@ -108,14 +108,14 @@ pub enum OpenFailure {
 pub enum Lack {
     /// File descriptors.
     Descriptors,
-    /// Memory that this user may lock; rings need it.
+    /// Memory that this user may lock, which ring buffers need.
     LockedMemory,
-    /// Memory, or another resource, by the kernel's error.
+    /// Memory, or another resource, as the kernel's error says.
     Other(Errno),
 }
 
 impl Lack {
-    /// The lack for an error in opening something other than a thread's event.
+    /// The exhausted resource that this error means when anything but a thread's event is opened.
     pub(crate) fn of_other(error: Errno) -> Self {
         Self::from_error(error).unwrap_or(Self::Other(error))
     }
@@ -146,7 +146,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// An event's count, and the time for which it could count, in nanoseconds; zeros if it cannot be read. For the event
+/// An event's count, and the time for which it was enabled, in nanoseconds; zeros if it cannot be read. For the event
 /// of a thread on one processor these are the thread's running time there, and its running time on all processors.
 pub fn count(event: BorrowedFd<'_>) -> (u64, u64) {
     let mut bytes = [0; 16];
@@ -210,14 +210,13 @@ pub fn open(
     Err(OpenFailure::Refused(refused))
 }
 
-/// What events of processors report about switches between threads.
+/// What events of processors report about context switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switches {
     /// Nothing.
     Hidden,
-    /// A sample of each thread that leaves its processor. The next thread was given the processor at the same moment,
-    /// and the registers show whether the thread was preempted. For a thread this costs half of
-    /// [`Switches::Recorded`].
+    /// A sample of each thread that leaves its processor. The next thread was given the processor at the same moment.
+    /// The registers show whether the thread was preempted. This costs a thread half as much as [`Switches::Recorded`].
     Sampled,
     /// A sample of each thread that leaves its processor, and a record of each switch.
     Recorded,
@@ -226,9 +225,9 @@ pub enum Switches {
 /// The events of one processor.
 #[derive(Debug)]
 pub struct ProcessorEvents {
-    /// Takes samples, and records switches.
+    /// The event that takes samples, and records switches.
     pub samples: OwnedFd,
-    /// Takes samples at switches; `None` if not requested, or if it could not be opened.
+    /// The event that takes samples at switches; `None` if not requested, or if it could not be opened.
     pub switches: Option<OwnedFd>,
 }
 
@@ -299,7 +298,8 @@ fn parse_processors(text: &str) -> Option<Vec<u32>> {
     Some(processors)
 }
 
-/// What the next better level requires, as a message for a person; `None` at the best level, and if it is not known.
+/// What the next better level requires, as a message for the user; `None` at the best level, and if the level is not
+/// known.
 pub fn next_right(level: Level, container: bool) -> Option<&'static str> {
     match (level, container) {
         (Level::Undecided | Level::Kernel | Level::Processors, _) => None,

@@ -1,28 +1,29 @@
 //! The time between two samples of an event, how it varies, and how often an event fires without taking a sample.
 //!
-//! The kernel's timer fires in exact periods. A program that wakes every 150 us is in the same phase at every 66th
-//! wake-up: with 101 samples per second, all samples of a second and a half would find it in that phase, and none of
-//! the next. One that works for 3 ms of every 10 would be found waiting for half a second. So the period is changed
-//! after some samples, by so much that no program keeps in step with it for long. Periods come in pairs, one as much
-//! above the requested period as the other is below it, so that a few seconds have as many samples as requested.
+//! The kernel's timer fires in exact periods. A program with a cycle of 150 us completes 66 cycles in one period at 101
+//! samples per second: all samples of a second and a half would hit the same phase, and those of the next another one.
+//! A program that works for 3 ms of every 10 would be found waiting for half a second. So the period is changed after
+//! some samples, enough that no program stays synchronous with it for long. Periods come in pairs, one above and one
+//! below the requested period by the same amount, so that a few seconds have as many samples as requested.
 //!
 //! A new period begins when it is set, and the elapsed part of the old one is lost. The timer of a thread's or a
-//! group's event stands still while the thread or group does not run. So its period is changed right after a sample and
-//! never by the clock: otherwise a thread that seldom runs would never run for a whole period between two changes.
+//! group's event stops while the thread or group does not run. So its period is changed right after a sample and not at
+//! fixed times: otherwise a thread that seldom runs would never complete a period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How many samples a period lasts, or how many nanoseconds if that is longer: each change costs a system call.
+/// A period is used for this many samples, or for this many nanoseconds if that is longer: each change costs a system
+/// call.
 const SAMPLES: u64 = 16;
 const LEAST_NANO: u64 = 100_000_000;
 
-/// A period (or its rate, if it is changed by the clock) differs from the requested one by at most one part in this
+/// A period (or its rate, if it is changed at fixed times) differs from the requested one by at most one part in this
 /// many.
 const PARTS: u64 = 3;
 
-/// Makes an event take a sample for each `period_nano` nanoseconds from now on. Its samples still report the period
-/// with which the event was opened: for clock events the kernel never updates that (`perf_swevent_hrtimer`,
+/// Makes an event take a sample for each `period_nano` nanoseconds from now on. The samples still report the period
+/// with which the event was opened: for clock events the kernel never updates it (`perf_swevent_hrtimer`,
 /// `last_period`). If the kernel refuses, the old period stays.
 #[allow(unsafe_code, reason = "nix's macros make the same call")]
 pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
@@ -34,17 +35,17 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
 
 /// Decides when the period of an event may be changed again.
 ///
-/// The change is made by the processor of the event while the caller waits. This takes some microseconds, but on a
-/// virtual machine whose other processor is not running at that moment, it takes milliseconds of processor time.
+/// The processor of the event makes the change while the caller waits. This takes some microseconds, but milliseconds
+/// of processor time if the hypervisor is not running that processor at the moment.
 #[derive(Debug, Default)]
 pub struct Pace {
     not_before: Option<Instant>,
 }
 
 impl Pace {
-    /// Changes may take one part in this many of the time, and are put off by at most `LONGEST`: a change may seem long
-    /// only because the machine stood still meanwhile, and until the next change a program that happens to be in step
-    /// with the period is badly sampled.
+    /// Changes may take one part in this many of the time. They are delayed by at most `LONGEST`: a change may seem
+    /// long only because the machine was paused, and until the next change a program that is synchronous with the
+    /// period is badly sampled.
     const PART: u32 = 1_000;
     const LONGEST: Duration = Duration::from_secs(2);
 
@@ -53,7 +54,7 @@ impl Pace {
         self.not_before.is_none_or(|at| now >= at)
     }
 
-    /// Notes a change that began at `began` and has just ended.
+    /// Records that a change began at `began` and has just ended.
     pub fn changed(&mut self, began: Instant, now: Instant) {
         let took = now.saturating_duration_since(began);
         self.not_before = Some(now + took.saturating_mul(Self::PART).min(Self::LONGEST));
@@ -65,30 +66,30 @@ impl Pace {
 pub struct Varying {
     period_nano: u64,
     random: u64,
-    /// The difference of the next period from the requested one, which is the opposite of the present difference.
+    /// The difference of the next period from the requested one, which is the opposite of the current difference.
     /// `None` if the next period begins a new pair.
     opposite: Option<i64>,
-    /// How many samples the present period still lasts.
+    /// The number of samples left in the current period.
     left: u64,
 }
 
 impl Varying {
-    /// Periods that vary around this one; it is the first.
+    /// Creates periods that vary around this one, and begin with it.
     pub fn new(period_nano: u64, seed: u64) -> Self {
         Self { period_nano, random: seed | 1, opposite: None, left: last(period_nano) }
     }
 
-    /// Periods that vary around this one, for an event that was opened with another first period.
+    /// Creates periods that vary around this one, for an event that was opened with a different period.
     pub fn behind_another(period_nano: u64, seed: u64) -> Self {
         Self { left: 1, ..Self::new(period_nano, seed) }
     }
 
-    /// The period around which they vary, in nanoseconds.
+    /// The period around which the periods vary, in nanoseconds.
     pub fn average(&self) -> u64 {
         self.period_nano
     }
 
-    /// Counts samples that were taken. Returns the next period if the present one is over and `may_change`.
+    /// Counts samples that were taken. Returns the next period if the current one is over and `may_change`.
     pub fn count_samples(&mut self, samples: u64, may_change: bool) -> Option<u64> {
         self.left = self.left.saturating_sub(samples);
         if self.left > 0 || !may_change {
@@ -99,8 +100,8 @@ impl Varying {
         Some(self.period_nano.saturating_add_signed(difference))
     }
 
-    /// The next period of an event whose period is changed by the clock. Each lasts for the same time, so it is their
-    /// rates (not their lengths) that average to the requested one.
+    /// The next period of an event whose period is changed at fixed times. All periods are used equally long, so their
+    /// rates (not their lengths) average to the requested one.
     pub fn by_clock(&mut self) -> u64 {
         let difference = self.difference();
         let period = u128::from(self.period_nano);
@@ -124,23 +125,23 @@ impl Varying {
     }
 }
 
-/// How many samples a period lasts.
+/// For how many samples a period is used.
 fn last(period_nano: u64) -> u64 {
     (LEAST_NANO / period_nano.max(1)).max(SAMPLES)
 }
 
-/// Counts how often an event fired without taking a sample, because its thread was in the kernel, where the event may
-/// not sample.
+/// Counts how often an event's timer fired without taking a sample, because its thread was in the kernel, where the
+/// event may not sample.
 ///
 /// The kernel does not report this. But the event counts to the nanosecond how long its thread ran, and it fires
 /// whenever this count has grown by a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Skipped {
-    /// The event's count when the present period began, and the period, in nanoseconds.
+    /// The event's count when the current period began, and the period, in nanoseconds.
     since: u64,
     period_nano: u64,
-    /// Since the present period began: how many samples were taken, and how many firings without a sample `unreported` has
-    /// returned.
+    /// Since the current period began: how many samples were taken, and how many firings without a sample `unreported`
+    /// has returned.
     samples: u64,
     reported: u64,
     /// Time without samples in earlier periods that `unreported` has not returned yet, in nanoseconds.
@@ -148,27 +149,27 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// An event that has counted nothing yet.
+    /// The state of an event that has counted nothing yet.
     pub fn new(period_nano: u64) -> Self {
         Self { since: 0, period_nano: period_nano.max(1), samples: 0, reported: 0, unreported: 0 }
     }
 
-    /// Counts samples that were taken, or were lost.
+    /// Counts samples that were taken or lost.
     pub fn count_samples(&mut self, samples: u64) {
         self.samples = self.samples.saturating_add(samples);
     }
 
-    /// The time for which the event took no sample and that was not returned yet, in nanoseconds. `count` is its
-    /// present count.
+    /// The time for which the event took no sample and that was not returned yet, in nanoseconds. `count` is the
+    /// event's current count.
     pub fn unreported(&mut self, count: u64) -> u64 {
         let fired = count.saturating_sub(self.since) / self.period_nano;
-        // A sample may still be on its way. The next call corrects that.
+        // A sample may not have been read yet. The next call corrects that.
         let more = fired.saturating_sub(self.samples).saturating_sub(self.reported);
         self.reported += more;
         std::mem::take(&mut self.unreported).saturating_add(more.saturating_mul(self.period_nano))
     }
 
-    /// The event's count at its last sample, if it took one each time that it fired.
+    /// The event's count at its last sample, if each firing took a sample.
     pub fn at_last_sample(&self) -> u64 {
         self.since.saturating_add(self.samples.saturating_mul(self.period_nano))
     }
@@ -178,7 +179,7 @@ impl Skipped {
         count.saturating_sub(self.since) % self.period_nano
     }
 
-    /// A new period begins with this count.
+    /// Starts a new period at this count.
     pub fn begin(&mut self, count: u64, period_nano: u64) {
         *self = Self { since: count, unreported: self.unreported(count), ..Self::new(period_nano) };
     }
@@ -191,8 +192,8 @@ mod tests {
     const PERIOD: u64 = 9_900_990;
 
     /// Guarantees: periods differ from the requested one by at most a third, in both directions, and each pair averages
-    /// to it, to the nanosecond; each lasts for sixteen samples, however long those take, and for more samples if they
-    /// are frequent.
+    /// to it, to the nanosecond; each is used for sixteen samples, however long those take, or for more if samples are
+    /// frequent.
     #[test]
     fn around() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     /// Guarantees: a period that may not be changed when it is over is changed as soon as that is allowed, and the next
-    /// one lasts as long as any other.
+    /// one has its full number of samples.
     #[test]
     fn later() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -219,7 +220,7 @@ mod tests {
         assert!(varying.count_samples(SAMPLES - 1, true).is_none() && varying.count_samples(1, true).is_some());
     }
 
-    /// Guarantees: changing an event's period takes at most one part in 1000 of the time, and is never put off by more
+    /// Guarantees: changing an event's period takes at most one part in 1000 of the time, and is never delayed by more
     /// than two seconds.
     #[test]
     fn pace() {
@@ -233,7 +234,7 @@ mod tests {
         assert!(!pace.may_change(start + Duration::from_secs(3)) && pace.may_change(start + Duration::from_secs(4)));
     }
 
-    /// Guarantees: if periods are changed by the clock, each pair of them yields as many samples as requested.
+    /// Guarantees: if periods are changed at fixed times, each pair of them yields as many samples as requested.
     #[test]
     fn by_the_clock() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -245,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: a first period of another length lasts for one sample.
+    /// Guarantees: the different period with which an event was opened lasts for one sample.
     #[test]
     fn another_first() {
         let mut varying = Varying::behind_another(PERIOD, 42);
@@ -256,14 +257,14 @@ mod tests {
         );
     }
 
-    /// Guarantees: a program that repeats the same thing every 150 us, a 66th of the period, is sampled in all of its
-    /// phases within some seconds.
+    /// Guarantees: a program with a cycle of 150 us, a 66th of the period, is sampled in all of its phases within some
+    /// seconds.
     #[test]
     fn out_of_step() {
         const CYCLE: u64 = 150_000;
         let mut varying = Varying::new(PERIOD, 42);
-        // The expected number of 48 samples, which take about half a second, in the first third of the cycle. With a
-        // fixed period it would be all or none.
+        // How many of 48 samples, which take about half a second, hit the first third of the cycle. With a fixed
+        // period, all or none would.
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
             let mut met = 0;
@@ -277,8 +278,8 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: a program that works for 3 ms of every 10 is sampled at work within each half second, and its share
-    /// is seldom less than half or more than twice the true one.
+    /// Guarantees: a program that works for 3 ms of every 10 is sampled at work within each half second, and the share
+    /// of such samples is seldom less than half or more than twice the true share.
     #[test]
     fn out_of_step_with_milliseconds() {
         const CYCLE: u64 = 10_000_000;
@@ -298,15 +299,15 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: an event's count beyond its samples is returned once, in whole periods, and never includes the time
-    /// that a sample stands for, whichever of the two is seen first.
+    /// Guarantees: an event's count beyond its samples is returned once, in whole periods, and never includes time that
+    /// a sample covers, whichever of count and sample is read first.
     #[test]
     fn skipped() {
         let mut skipped = Skipped::new(10);
         assert_eq!((skipped.unreported(9), skipped.unreported(10), skipped.unreported(19)), (0, 10, 0));
         skipped.count_samples(1);
         assert_eq!((skipped.unreported(29), skipped.elapsed_in_period(29)), (0, 9));
-        // This sample was counted as missing before it was seen.
+        // This sample was counted as missing before it was read.
         assert_eq!(skipped.unreported(30), 10);
         skipped.count_samples(1);
         assert_eq!((skipped.unreported(40), skipped.unreported(50)), (0, 10));

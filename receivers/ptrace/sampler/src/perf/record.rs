@@ -7,7 +7,7 @@
 use super::attr::{REGISTERS, RESUMED_NANO, STACK_BYTES};
 use crate::unwind::Registers;
 
-/// The header of every record: its type (4 bytes), the mode it was taken in (2) and its length with the header (2).
+/// The header of every record: its type (4 bytes), the processor mode (2) and its length with the header (2).
 pub const HEADER: usize = 8;
 
 /// The number of bytes of a sample that contain its [`SampleHead`].
@@ -41,7 +41,7 @@ const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 /// The size of the trailer of every record (`sample_id_all`): process and thread, time, processor.
 const SAMPLE_ID: usize = 24;
 
-/// The period of a switch sample. Samples by a clock have periods of many nanoseconds.
+/// The period of a switch sample. Samples by a clock have longer periods, in nanoseconds.
 const ONE_SWITCH: u64 = 1;
 
 /// `PERF_SAMPLE_REGS_ABI_*`: whether the registers are those of a 64-bit or a 32-bit program; 0 if there are none.
@@ -59,7 +59,7 @@ const COUNT: usize = REGISTERS.count_ones() as usize;
 /// SI, DI, BP, SP, IP, R8 to R15.
 const DWARF: [u8; COUNT] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// What the processor executed.
+/// What the processor was executing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuMode {
     /// In the program's code.
@@ -75,16 +75,16 @@ pub struct OnCpuSample<'a> {
     pub process: u32,
     /// The thread id, in the same namespace.
     pub thread: u32,
-    /// When it was taken: nanoseconds of CLOCK_MONOTONIC.
+    /// When the sample was taken: nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
-    /// The running time that it stands for, in nanoseconds.
+    /// The running time that the sample covers, in nanoseconds.
     pub period_nano: u64,
     /// How long the thread had run since its event was opened, on all processors, in nanoseconds. Not meaningful for
     /// events of processors.
     pub ran_nano: u64,
     /// The processor on which the thread ran.
     pub processor: u32,
-    /// Where the thread was: in its program or in the kernel.
+    /// Whether the thread was in its program or in the kernel.
     pub mode: CpuMode,
     /// The kernel's call chain, if the thread was in the kernel and kernel samples are permitted.
     pub kernel: KernelChain<'a>,
@@ -102,7 +102,7 @@ impl KernelChain<'_> {
     /// The addresses, innermost first: the current instruction, then the return address of each call.
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         let (words, _) = self.0.as_chunks();
-        // Markers (`PERF_CONTEXT_*`, the last 4095 values) say whose addresses follow.
+        // Markers (`PERF_CONTEXT_*`, the last 4095 values) say whether kernel or user addresses follow.
         words.iter().map(|word| u64::from_ne_bytes(*word)).filter(|address| *address < CONTEXT_MAX)
     }
 }
@@ -114,7 +114,7 @@ pub struct Mapped<'a> {
     pub process: u32,
     /// The thread that made the call.
     pub thread: u32,
-    /// When: nanoseconds of CLOCK_MONOTONIC.
+    /// The time in nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
     /// The address.
     pub start: u64,
@@ -136,9 +136,9 @@ pub struct Mapped<'a> {
 /// The registers of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// All of them.
+    /// All registers.
     Registers(Registers),
-    /// None, because it is a kernel thread or a thread that is ending.
+    /// There are none: it is a kernel thread or a thread that is ending.
     None,
     /// The registers of a 32-bit program.
     OtherArchitecture,
@@ -152,7 +152,7 @@ pub enum Record<'a> {
     Sample(OnCpuSample<'a>),
     /// A thread is about to leave its processor: a sample at that moment.
     Leaving(OnCpuSample<'a>),
-    /// A thread that waited for a processor runs again: a sample at the place where it resumes.
+    /// A thread that waited for a processor runs again: a sample of where it resumes.
     Resumed(OnCpuSample<'a>),
     /// A thread was given a processor, or left it.
     Switched(Switched),
@@ -164,20 +164,20 @@ pub enum Record<'a> {
     Unthrottled,
     /// A thread was started.
     Started {
-        /// Its process.
+        /// The thread's process.
         process: u32,
         /// The thread.
         thread: u32,
-        /// When: nanoseconds of CLOCK_MONOTONIC.
+        /// The time in nanoseconds of CLOCK_MONOTONIC.
         time_nano: u64,
     },
     /// A thread ended.
     Ended {
-        /// Its process.
+        /// The thread's process.
         process: u32,
         /// The thread.
         thread: u32,
-        /// When: nanoseconds of CLOCK_MONOTONIC.
+        /// The time in nanoseconds of CLOCK_MONOTONIC.
         time_nano: u64,
     },
     /// A process has mapped executable memory, or made memory executable.
@@ -186,14 +186,14 @@ pub enum Record<'a> {
     Other,
 }
 
-/// A switch from the point of view of the thread.
+/// A context switch from the point of view of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It was given the processor.
+    /// The thread was given the processor.
     In,
-    /// It left the processor.
+    /// The thread left the processor.
     Out {
-        /// Whether it could have run on, so that it waits for a processor now.
+        /// Whether the thread was still ready to run, so that it waits for a processor now.
         preempted: bool,
     },
 }
@@ -205,11 +205,11 @@ pub struct Switched {
     pub process: u32,
     /// The thread id, in the same namespace.
     pub thread: u32,
-    /// When: nanoseconds of CLOCK_MONOTONIC.
+    /// The time in nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
     /// The processor.
     pub processor: u32,
-    /// Whether it got the processor or left it.
+    /// Whether the thread got the processor or left it.
     pub change: Change,
 }
 
@@ -222,7 +222,7 @@ pub enum MalformedRecord {
     /// The length differs from the one in the header, or is no multiple of 8.
     #[error("its length is wrong")]
     Length,
-    /// The stack is larger than requested, or more of it was copied than its size.
+    /// The stack is larger than requested, or its valid part is longer than the stack.
     #[error("the size of its stack is wrong")]
     Stack,
     /// The registers have an unknown ABI.
@@ -230,12 +230,13 @@ pub enum MalformedRecord {
     Registers,
 }
 
-/// The first fields of a sample, which are read for every process.
+/// The first fields of a sample, which are read even for processes that are not sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleHead {
-    /// Its process id.
+    /// The process id.
     pub process: u32,
-    /// When the thread left its processor, in nanoseconds of CLOCK_MONOTONIC; `None` if it is a sample by a clock.
+    /// When the thread left its processor, in nanoseconds of CLOCK_MONOTONIC; `None` if the sample was not taken at a
+    /// switch.
     pub switched_nano: Option<u64>,
 }
 
@@ -253,7 +254,7 @@ impl RecordHeader {
     ///
     /// # Errors
     ///
-    /// A length that no record can have.
+    /// When no record can have this length.
     pub fn parse(bytes: [u8; HEADER]) -> Result<Self, MalformedRecord> {
         let [k0, k1, k2, k3, m0, m1, l0, l1] = bytes;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
@@ -264,10 +265,10 @@ impl RecordHeader {
     }
 
     /// The offset of the process id in the record, if it is a sample, a switch or a mapping. The rest of the record is
-    /// read only if the process is one that is sampled.
+    /// read only if that process is sampled.
     pub fn process_at(&self) -> Option<usize> {
         match self.kind {
-            // After the header and the instruction pointer.
+            // The process id follows the header and the instruction pointer.
             kind::SAMPLE => Some(HEADER + 8),
             kind::MMAP2 => Some(HEADER),
             kind::SWITCH | kind::SWITCH_CPU_WIDE => self.length.checked_sub(SAMPLE_ID),
@@ -285,7 +286,7 @@ impl RecordHeader {
         Some(SampleHead { process, switched_nano: is_switch.then_some(time_nano) })
     }
 
-    /// Whether it is a sample.
+    /// Whether the record is a sample.
     pub fn is_sample(&self) -> bool {
         self.kind == kind::SAMPLE
     }
@@ -351,7 +352,7 @@ fn sample<'a>(header: RecordHeader, rest: &mut RecordFields<'a>) -> Result<OnCpu
     let _instruction = rest.word()?;
     let (process, thread) = rest.pair()?;
     let time_nano = rest.word()?;
-    // Followed by 4 reserved bytes.
+    // 4 reserved bytes follow.
     let (processor, _) = rest.pair()?;
     let period_nano = rest.word()?;
     let _count = rest.word()?;
@@ -403,7 +404,7 @@ fn mapped<'a>(rest: &mut RecordFields<'a>) -> Result<Mapped<'a>, MalformedRecord
     Ok(Mapped { process, thread, time_nano, start, length, offset, device, inode, protection, path })
 }
 
-/// The rest of a record that is not parsed yet.
+/// The fields of a record that are not parsed yet.
 struct RecordFields<'a>(&'a [u8]);
 
 impl<'a> RecordFields<'a> {

@@ -1,7 +1,7 @@
 //! The memory into which the kernel writes the records of an event.
 //!
 //! The first page holds two positions: how far the kernel has written, and how far this program has read. The ring
-//! follows it (`perf_event_open(2)`, section "MMAP layout"). The kernel never overwrites unread records: records
+//! follows that page (`perf_event_open(2)`, section "MMAP layout"). The kernel never overwrites unread records: records
 //! without room are counted as lost.
 
 use std::io;
@@ -17,7 +17,7 @@ use super::record::{HEADER, RecordHeader, SAMPLE_HEAD, SampleHead};
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// The smallest ring in bytes: a smaller one has no room for a single sample.
+/// The smallest ring in bytes: a smaller one has no room for even one sample.
 const SMALLEST: usize = 32 << 10;
 
 /// A ring that is mapped into memory.
@@ -37,7 +37,7 @@ unsafe impl Send for Ring {}
 /// The result of reading a ring, apart from the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Clock samples of other processes, of which only the first fields were read.
+    /// Clock samples of other processes, which were skipped after reading their first fields.
     pub unwanted: u64,
     /// Whether a record was malformed, so that the rest of the ring was skipped.
     pub broken: bool,
@@ -91,8 +91,8 @@ impl Ring {
     }
 
     /// Like [`Ring::drain`], but stops at the first record for which `each` breaks; that record stays in the ring.
-    /// `wanted` sees the first fields of all samples in order, before they are passed on or skipped; records other than
-    /// samples look like samples by a clock.
+    /// `wanted` gets the first fields of each record that names a process, in order, and decides whether `each` gets
+    /// the record. Records other than samples look like samples by a clock.
     pub fn drain_until(
         &mut self,
         mut wanted: impl FnMut(SampleHead) -> bool,
@@ -100,7 +100,7 @@ impl Ring {
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Drained {
         let mut drained = Drained::default();
-        // Acquire: everything that the kernel wrote before it moved the head is visible now.
+        // Acquire: makes everything visible that the kernel wrote before it moved the head.
         let head = self.place(HEAD).load(Ordering::Acquire);
         let mut tail = self.place(TAIL).load(Ordering::Relaxed);
         while tail != head {
@@ -115,7 +115,7 @@ impl Ring {
                 let record = match self.in_one_piece(tail, header.length) {
                     Some(record) => record,
                     None => {
-                        // The buffer only grows, since long and short records alternate.
+                        // The buffer is never shrunk, since long and short records alternate.
                         buffer.resize(buffer.len().max(header.length), 0);
                         self.copy(tail, &mut buffer[..header.length]);
                         &buffer[..header.length]
@@ -147,7 +147,7 @@ impl Ring {
         RecordHeader::parse(bytes).ok().filter(|header| header.length as u64 <= there)
     }
 
-    /// The process of a record, and whether it is the sample of a switch; `None` if the record is wanted in any case.
+    /// The first fields of a record that decide whether it is passed on; `None` if it is passed on in any case.
     fn head(&self, header: RecordHeader, at: u64) -> Option<SampleHead> {
         if header.is_sample() && header.length >= SAMPLE_HEAD {
             let mut bytes = [0; SAMPLE_HEAD];
@@ -161,7 +161,7 @@ impl Ring {
         Some(SampleHead { process: u32::from_ne_bytes(bytes), switched_nano: None })
     }
 
-    /// The bytes at a position between tail and head; `None` if they continue at the start of the ring.
+    /// The bytes at a position between tail and head; `None` if they wrap around to the start of the ring.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn in_one_piece(&self, at: u64, length: usize) -> Option<&[u8]> {
         #[allow(clippy::cast_possible_truncation, reason = "the ring's size is an address space's at most")]
@@ -172,7 +172,7 @@ impl Ring {
         (length <= self.size - offset).then(bytes)
     }
 
-    /// Copies the bytes at a position. At the end of the ring they continue at its start.
+    /// Copies the bytes at a position. At the end of the ring they wrap around to its start.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn copy(&self, at: u64, to: &mut [u8]) {
         let length = to.len().min(self.size);
@@ -192,8 +192,8 @@ impl Ring {
     /// One of the positions in the first page.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn place(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: it is in the first page, which is mapped as long as `self` lives, and at a multiple of 8. The kernel
-        // reads and writes these numbers as a whole, and nothing here does without atomics.
+        // SAFETY: the address is in the first page, which is mapped as long as `self` lives, and is a multiple of 8.
+        // The kernel reads and writes these numbers as a whole, and this program only atomically.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 }
@@ -211,7 +211,7 @@ fn page_size() -> io::Result<usize> {
     usize::try_from(size).map_err(io::Error::other)
 }
 
-/// Maps an event's memory; without an event, anonymous memory.
+/// Maps an event's memory, or anonymous memory without an event.
 #[allow(unsafe_code, reason = "nothing safe maps memory that somebody else writes")]
 fn map(event: Option<BorrowedFd<'_>>, length: usize) -> io::Result<NonNull<u8>> {
     let (file, flags) = match event {

@@ -1,4 +1,4 @@
-//! A child that another thread of this program traces.
+//! A child process that another thread of this program traces.
 
 use std::process::{Command, Stdio};
 

@@ -23,7 +23,7 @@ fn lines_of_the_kernel() {
     );
 }
 
-/// Guarantees: a process cannot pass for another by its name, which it chooses itself.
+/// Guarantees: a process cannot imitate another one by its name, which it chooses itself.
 #[test]
 fn name_with_parentheses() {
     let line = b"77 (a) R 1 (b) S 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 1234 23\n";

@@ -23,8 +23,8 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// Guarantees: the innermost id, the effective user, the tracer and whether it has ended are read, and invalid text
-/// yields zeros.
+/// Guarantees: the innermost id, the effective user, the tracer and whether the process has ended are read, and invalid
+/// text yields zeros.
 #[test]
 fn status_lines() {
     let text = "Name:\tx y: z\nTgid:\t899\nPPid:\t3\nTracerPid:\t12\nUid:\t1\t2\t3\t4\nNSpid:\t900\t40\t1\n";
@@ -55,7 +55,7 @@ fn describes_a_child() {
     assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
     end(child);
     assert_eq!(process.arguments, ["/bin/sh", "-c", "echo; read line", ""]);
-    // It is a link to the distribution's preferred shell.
+    // This path is a link to the distribution's preferred shell.
     assert_eq!(process.executable, std::fs::canonicalize("/bin").unwrap().join("sh").to_string_lossy());
     assert_eq!(process.environment, [("ASKED".to_owned(), "yes".to_owned())]);
     assert_eq!(process.user, nix::unistd::geteuid().as_raw());
@@ -65,8 +65,8 @@ fn describes_a_child() {
     assert!(age < 60_000_000_000, "{age}");
 }
 
-/// Guarantees: if an executable has several names in its folder, the one under which the process was started counts,
-/// if it is really such a name: on Debian `redis-server` is a link to `redis-check-rdb`.
+/// Guarantees: if an executable has several names in its folder, the one with which the process was started is used, if
+/// it really is a name of that file: on Debian `redis-server` is a link to `redis-check-rdb`.
 #[test]
 fn started_by_a_link() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,10 +77,10 @@ fn started_by_a_link() {
     for (program, argument, expected) in [
         ("server", None, "server"),
         ("check-rdb", None, "check-rdb"),
-        // redis, PostgreSQL and nginx write their status into their arguments in this form.
+        // redis, PostgreSQL and nginx write their status into their arguments like this.
         ("server", Some("server *:6379"), "server"),
         ("server", Some("-server"), "server"),
-        // The thread's name still shows it.
+        // The thread's name still shows the name.
         ("server", Some("anything"), "server"),
         ("check-rdb", Some("other"), "check-rdb"),
         ("check-rdb", Some("../other"), "check-rdb"),

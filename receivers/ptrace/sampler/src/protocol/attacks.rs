@@ -37,7 +37,7 @@ fn batch() -> Batch {
     }
 }
 
-/// A context with ids made of these bytes, and with attributes of these keys and value lengths.
+/// A context whose ids consist of these bytes, with attributes given by their keys and the lengths of their values.
 fn context((trace, span): (u8, u8), attributes: &[(u32, usize)]) -> Context {
     let link = SpanLink { trace_id: [trace; 16], span_id: [span; 8] };
     let attributes = attributes.iter().map(|(key, length)| (*key, "x".repeat(*length))).collect();
@@ -47,7 +47,7 @@ fn context((trace, span): (u8, u8), attributes: &[(u32, usize)]) -> Context {
 /// A change that makes a batch invalid.
 type Attack = fn(&mut Batch);
 
-/// Guarantees: a batch is rejected if it refers to an entry that it does not have, or if its numbers are implausible.
+/// Guarantees: a batch is rejected if it refers to an entry that it does not have, or if numbers in it are implausible.
 #[test]
 fn batches() {
     let decoded = decode(&Packet::Event(Event::Batch(batch())), None).unwrap();
@@ -85,7 +85,7 @@ fn batches() {
     }
 }
 
-/// Guarantees: times that run backwards within a thread are rejected.
+/// Guarantees: samples of a thread whose times are not in ascending order are rejected.
 #[test]
 fn times() {
     let two = |second| {
@@ -108,7 +108,7 @@ fn perf_maps_of_other_code() {
     assert_eq!(decoded.locations, [native(1 << 63), native(5), locations[2]]);
 }
 
-/// Guarantees: a resource is rejected if it is larger than a process context may be, repeats a key or is empty.
+/// Guarantees: a resource is rejected if it exceeds the limits of process contexts, repeats a key or is empty.
 #[test]
 fn resources() {
     let attribute = |key: &str, value: &str| (key.to_owned(), AttributeValue::Text(value.to_owned()));
@@ -224,7 +224,7 @@ fn many_files() {
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
     }
     drop(writer);
-    // This ends only if nobody holds the other end any more.
+    // This read ends only if nobody has the other end open any more.
     assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
 }
 
@@ -274,8 +274,8 @@ fn samples(process: u64, mapping: Option<u32>) -> Event {
     Event::Batch(Batch { process: ProcessId(process), locations, ..batch() })
 }
 
-/// Guarantees: events are rejected before the sampler is ready, about processes that are not attached or unknown
-/// targets, with mappings that were not announced, and with an id that was used before.
+/// Guarantees: events are rejected if they arrive before the sampler is ready, are about processes that are not
+/// attached or unknown targets, refer to mappings that were not announced, or reuse a process id.
 #[test]
 fn stories_that_do_not_fit() {
     let mut checker = checker();
@@ -310,7 +310,7 @@ fn stories_that_do_not_fit() {
     checker.check(&Event::Detached { process: ProcessId(4), why: Detached::Exited }).unwrap();
     assert!(checker.check(&samples(4, None)).is_err());
     checker.note(&Command::Unwatch(TargetId(1)));
-    // It was sent before the sampler received the command to drop the target.
+    // The event was sent before the sampler received the command to drop the target.
     checker.check(&attached(5, 1, None)).unwrap();
 }
 
@@ -325,8 +325,8 @@ fn functions(process: u64, first: u32, functions: &[(&str, &str)]) -> Event {
     Event::Functions { process: ProcessId(process), first, functions: functions.iter().map(function).collect() }
 }
 
-/// Guarantees: functions have to come in order, no location may refer to one that was not announced, and neither their
-/// number nor their text may exceed the limits.
+/// Guarantees: functions have to be announced in order, no location may refer to a function that was not announced, and
+/// neither their number nor their text may exceed the limits.
 #[test]
 fn functions_that_do_not_fit() {
     let mut checker = checker();
@@ -352,7 +352,7 @@ fn functions_that_do_not_fit() {
     assert!(checker.check(&functions(4, last + 1, &[("", "")])).is_err());
 }
 
-/// Guarantees: a context cannot have an attribute that was not asked for, and a resource has to be of an attached
+/// Guarantees: a context cannot have an attribute that was not requested, and a resource has to belong to an attached
 /// process.
 #[test]
 fn contexts_that_do_not_fit() {

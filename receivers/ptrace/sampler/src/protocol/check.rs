@@ -11,7 +11,7 @@ use crate::runtime::{MAX_FOLDERS, MAX_FUNCTIONS, MAX_TEXT};
 /// The state, from messages sent and received so far, that decides which events are allowed next.
 #[derive(Debug, Default)]
 pub struct PacketChecker {
-    /// What was requested, by target. A removed target stays here, since events about it may still arrive.
+    /// What the owner requested, by target. A removed target stays here, since events about it may still arrive.
     targets: HashMap<TargetId, RequestedData>,
     attached: HashMap<ProcessId, Announced>,
     /// The smallest id that the next process may have.
@@ -19,7 +19,7 @@ pub struct PacketChecker {
     ready: bool,
 }
 
-/// What was requested for the processes of a target.
+/// The data that the owner requested of the processes of a target.
 #[derive(Debug)]
 struct RequestedData {
     /// The names of environment variables.
@@ -28,14 +28,14 @@ struct RequestedData {
     thread_attributes: u32,
 }
 
-/// What was announced about a process.
+/// What the sampler process announced about a process.
 #[derive(Debug, Default)]
 struct Announced {
     /// The number of thread attributes that were requested.
     thread_attributes: u32,
     mappings: u32,
     functions: u32,
-    /// The total size of its functions' names and files, in bytes.
+    /// The total size of the names and files of the process's functions, in bytes.
     text: usize,
 }
 
@@ -53,7 +53,7 @@ impl PacketChecker {
     ///
     /// # Errors
     ///
-    /// The rule that it breaks.
+    /// The rule that the event breaks.
     pub fn check(&mut self, event: &Event) -> Result<(), Violation> {
         if !self.ready && !matches!(event, Event::Ready(_)) {
             return Err(Violation::Nonsense("an event before the sampler is ready"));

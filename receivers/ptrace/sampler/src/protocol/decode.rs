@@ -20,7 +20,7 @@ use crate::runtime::{MAX_FILE, MAX_NAME, plain};
 ///
 /// # Errors
 ///
-/// When it is not a command.
+/// When the bytes are not a command.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
     decode(bytes)
 }
@@ -29,7 +29,7 @@ pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
 ///
 /// # Errors
 ///
-/// When it is not an event, or breaks a rule of [`crate::protocol`].
+/// When the bytes are not an event, or break a rule of [`crate::protocol`].
 pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation> {
     at_most("the length of a packet", bytes.len(), MAX_PACKET)?;
     let mut event = match decode(bytes)? {
@@ -116,11 +116,11 @@ fn check_resource(attributes: &[(String, AttributeValue)]) -> Result<(), Violati
 fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
     let Batch { process: _, period_nano, mode: _, threads, locations, stacks, contexts, samples } = batch;
     if *period_nano == 0 || *period_nano > MAX_WEIGHT {
-        return Err(Violation::Nonsense("a period of nothing or more than a day"));
+        return Err(Violation::Nonsense("a period of 0, or of more than a day"));
     }
     for location in &mut *locations {
         if let Location::Compiled { address, map_length } = *location {
-            // Only generated code can be in a perf map.
+            // `with_map` leaves other code as it is: only generated code can be in a perf map.
             *location = Location::Native { mapping: None, address }.with_map(map_length);
         }
     }
@@ -131,7 +131,7 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
         }
     }
     contexts.iter().try_for_each(check_context)?;
-    // Each entry belongs to a sample.
+    // Each entry must belong to a sample.
     at_most("the number of threads", threads.len(), samples.len())?;
     at_most("the number of stacks", stacks.len(), samples.len())?;
     at_most("the number of contexts", contexts.len(), samples.len())?;
@@ -150,7 +150,7 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
             return Err(Violation::Nonsense("samples of a thread that are not in order"));
         }
         if sample.weight_nano > MAX_WEIGHT {
-            return Err(Violation::Nonsense("a sample that stands for more than a day"));
+            return Err(Violation::Nonsense("a sample that covers more than a day"));
         }
     }
     Ok(())

@@ -13,9 +13,9 @@ use crate::message::{Command, Event, Mapping, Process};
 /// A packet to be sent.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// Its bytes.
+    /// The bytes of the packet.
     pub bytes: Vec<u8>,
-    /// The file that is attached to it.
+    /// The file that is attached to the packet.
     pub file: Option<Arc<File>>,
 }
 
@@ -50,7 +50,7 @@ pub fn encode_event(mut event: Event) -> Outgoing {
     Outgoing { bytes: encode(&packet), file: file.map(Arc::new) }
 }
 
-/// Encodes a message. This cannot fail, since all lists know their lengths.
+/// Encodes a message. Encoding cannot fail, since the lengths of all lists are known.
 pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(message, Vec::new()).unwrap_or_default()
 }
@@ -72,7 +72,7 @@ fn limit(event: &mut Event) {
         cut(text, limit);
         Ok(())
     };
-    // Cutting cannot fail.
+    // `cut` never returns an error.
     each_text(event, cut).ok();
 }
 
@@ -82,11 +82,11 @@ fn limit_lists(process: &mut Process) {
     process.arguments.retain_mut(|argument| {
         let fits = left > 0;
         cut(argument, left);
-        // An empty argument still counts one byte for its closing zero.
+        // An empty argument still counts as one byte, for its terminating zero.
         left = left.saturating_sub(argument.len() + 1);
         fits
     });
-    // No variable is cut, since it would then have a wrong value.
+    // Variables are never cut, since a cut value would be wrong.
     let mut left = MAX_ENVIRONMENT;
     process.environment.retain(|(name, value)| {
         let rest = left.checked_sub(name.len() + value.len());

@@ -7,7 +7,7 @@
 //!   each complete ([`split()`]), so the owner never has to keep a part of a message until the rest arrives.
 //! * The owner trusts no packet. The sampler reads files and memory that targets wrote, and a target may have taken it
 //!   over. [`decode_event`] checks each packet by itself (lengths, counts, indices, kinds of files), [`PacketChecker`]
-//!   checks it against the packets before. If a packet breaks a rule, the sampler process is killed.
+//!   checks it against the earlier packets. If a packet breaks a rule, the sampler process is killed.
 //! * Decoding a packet costs the owner at most 50 times the packet's length, and an accepted event takes about a MiB
 //!   at most.
 //! * A working sampler breaks no rule, whatever its targets do: texts that are too long are cut when they are encoded.
@@ -34,7 +34,7 @@ use crate::message::{Event, ProcessId};
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 enum Packet {
     Event(Event),
-    /// The file of an [`Event::PerfMap`] is attached to the packet.
+    /// An [`Event::PerfMap`]; its file is attached to the packet.
     PerfMap(ProcessId),
 }
 
@@ -50,13 +50,14 @@ pub const MAX_HINTS: usize = 8;
 /// The longest message for the operator, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// The longest thread name: the kernel has 16 bytes with a closing zero, and a byte that is not UTF-8 becomes three.
+/// The longest thread name: the kernel has 16 bytes with a terminating zero, and a byte that is not UTF-8 becomes
+/// three.
 pub const MAX_THREAD_NAME: usize = 128;
 
 /// The largest size of a process's arguments, all together, in bytes.
 pub const MAX_ARGUMENTS: usize = 4096;
 
-/// The largest number of a process's arguments: in `cmdline` each takes at least one byte.
+/// The largest number of a process's arguments: each takes at least one byte in `/proc/PID/cmdline`.
 pub const MAX_ARGUMENT_COUNT: usize = 4096;
 
 /// The maximum size of the requested environment variables of a process, including their names, in bytes.
@@ -72,7 +73,7 @@ pub const MAX_BUILD_ID: usize = 64;
 /// (`vm.max_map_count`).
 pub const MAX_MAPPINGS: u32 = 1 << 16;
 
-/// The longest stack in one packet: 2048 locations of at most 20 bytes are 40 KiB, so one always fits.
+/// The longest stack in one packet: 2048 locations of at most 20 bytes are 40 KiB, so one stack always fits.
 pub const MAX_STACK: usize = 2048;
 
 /// The largest accepted weight and period, in nanoseconds: a day.
@@ -84,10 +85,10 @@ pub const MAX_PROCESSES: usize = 4096;
 /// The rule that a packet breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// It is not a message of the protocol.
+    /// The packet is not a message of the protocol.
     #[error("a packet that cannot be decoded: {0}")]
     Undecodable(String),
-    /// Something in it is longer or larger than allowed.
+    /// Something in the packet is longer or larger than allowed.
     #[error("{what} is {value}, more than {limit}")]
     TooMuch {
         /// The name of the value.
@@ -97,7 +98,7 @@ pub enum Violation {
         /// The limit.
         limit: u64,
     },
-    /// An index in it is out of range.
+    /// An index in the packet is out of range.
     #[error("{what} refers to {index}, and there are {count}")]
     Dangling {
         /// The name of the reference.
@@ -107,7 +108,7 @@ pub enum Violation {
         /// The number of entries.
         count: u64,
     },
-    /// A value in it is malformed or contradicts another.
+    /// A value in the packet is malformed or contradicts another.
     #[error("{0}")]
     Nonsense(&'static str),
     /// The file is of the wrong kind, missing, or not expected.

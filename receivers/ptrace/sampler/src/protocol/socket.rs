@@ -22,16 +22,16 @@ const MOST_FILES: usize = 253;
 pub enum ReceivedPacket {
     /// A packet.
     Packet {
-        /// Its bytes.
+        /// The bytes of the packet.
         bytes: Vec<u8>,
-        /// The file that came with it.
+        /// The file that is attached to the packet.
         file: Option<File>,
-        /// Whether a file that came with it was lost, because this process has reached its limit of open files.
+        /// Whether an attached file was lost, because this process has reached its limit of open files.
         lost_file: bool,
     },
     /// The other side is gone.
     End,
-    /// No packet is there yet.
+    /// There is no packet yet.
     Again,
 }
 
@@ -55,7 +55,7 @@ pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a packet. Waits for room as long as the socket is set to.
+/// Sends a packet. Waits for room at most as long as [`limit_sending`] has set.
 ///
 /// # Errors
 ///
@@ -96,11 +96,12 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>,
 ///
 /// # Errors
 ///
-/// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and the errors of the system call.
+/// `InvalidData` if the packet is longer than [`MAX_PACKET`] or has more than one file, and the errors of the system
+/// call.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<ReceivedPacket> {
     let mut bytes = vec![0; MAX_PACKET];
-    // Room for the maximum number of descriptors in a packet: all that arrive have to be visible here so that they can
-    // be closed.
+    // Room for the maximum number of descriptors in a packet: all that arrive have to be known here so that they can be
+    // closed.
     let mut control = nix::cmsg_space!([RawFd; MOST_FILES]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
@@ -113,7 +114,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<ReceivedPacket> {
     let mut files = Vec::new();
     let (length, flags) = (message.bytes, message.flags);
     let lost_file = flags.contains(MsgFlags::MSG_CTRUNC);
-    // As there is room for all, descriptors can be missing only because of this process's limit of open files.
+    // There is room for all descriptors, so one can be missing only because of this process's limit of open files.
     if !lost_file {
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = part {

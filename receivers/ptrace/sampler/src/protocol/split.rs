@@ -5,19 +5,20 @@ use postcard::ser_flavors::Size;
 use super::{MAX_PACKET, MAX_STACK, MAX_WEIGHT};
 use crate::message::{Batch, Context, Function, Sample, Stack, Thread, Trust};
 
-/// The maximum size of a batch, or of the functions in a packet, in bytes. The rest is for the other fields.
+/// The maximum size of a batch, or of the functions in a packet, in bytes. The remaining bytes of a packet are for the
+/// other fields.
 const BUDGET: usize = MAX_PACKET - 512;
 
-/// Splits a batch. The parts have all samples in their order. A stack of more than [`MAX_STACK`] locations loses those
-/// farthest from the leaf and is marked as truncated. Samples and locations with an index out of range are left out.
+/// Splits a batch. The parts together have all samples in the original order. A stack of more than [`MAX_STACK`]
+/// locations loses those farthest from the leaf and is marked as truncated. Samples and locations with an index out of
+/// range are left out.
 pub fn split(batch: &Batch) -> Vec<Batch> {
     let mut parts = Vec::new();
     let mut left = vec![batch.samples.as_slice()];
     while let Some(samples) = left.pop() {
         let part = part(batch, samples);
         let packets = size(&part).div_ceil(BUDGET);
-        // A single sample fits even with the longest stack and the largest context, whose texts are cut when it is
-        // encoded.
+        // A single sample always fits, even with the longest stack and the largest context: encoding cuts their texts.
         if samples.len() > 1 && packets > 1 {
             left.extend(samples.chunks(samples.len().div_ceil(packets)).rev());
         } else if !part.samples.is_empty() {
@@ -32,7 +33,7 @@ fn size(batch: &Batch) -> usize {
     postcard::serialize_with_flavor(batch, Size::default()).unwrap_or(usize::MAX)
 }
 
-/// A batch of some samples with the entries that they refer to.
+/// A batch with some of the samples and the table entries to which they refer.
 fn part(whole: &Batch, samples: &[Sample]) -> Batch {
     let mut part = whole.emptied();
     let lengths = [whole.threads.len(), whole.locations.len(), whole.stacks.len(), whole.contexts.len()];
@@ -61,7 +62,8 @@ fn shortened(stack: &Stack, place: impl FnMut(u32) -> Option<u32>) -> Stack {
     Stack { trust, locations: stack.locations.iter().take(MAX_STACK).copied().filter_map(place).collect() }
 }
 
-/// For each entry in a table of the whole batch: its index in the part's table plus 1, or 0 if it is not there.
+/// For each entry in a table of the whole batch: its index in the part's table plus 1, or 0 if the part does not have
+/// it.
 struct NewIndices(Vec<u32>);
 
 impl NewIndices {
@@ -76,10 +78,11 @@ impl NewIndices {
     }
 }
 
-/// The maximum size of a function besides its texts: 1 byte for its kind, 5 for its line, and the length of each text.
+/// The maximum size of a function without its texts: 1 byte for the kind, 5 for the line, and 3 for the length of each
+/// text.
 const FUNCTION: usize = 1 + 5 + 3 * 3;
 
-/// Splits functions into lists that fit into one packet each, with the number of the first one in each.
+/// Splits functions into lists that fit into one packet each, each with the number of its first function.
 pub fn split_functions(first: u32, functions: Vec<Function>) -> Vec<(u32, Vec<Function>)> {
     let mut parts: Vec<(u32, Vec<Function>)> = Vec::new();
     let mut bytes = 0;

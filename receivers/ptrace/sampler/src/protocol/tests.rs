@@ -18,7 +18,7 @@ use crate::message::{
 };
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
-/// Sends an event through a real socket.
+/// Sends an event through a real socket and returns the received one.
 fn travel(event: Event) -> Event {
     let (owner, sampler) = pair().unwrap();
     let packet = encode_event(event);
@@ -203,7 +203,7 @@ fn files() {
     assert!(matches!(arrived, Event::Attached(process) if process.root.is_some()));
 }
 
-/// Guarantees: whatever a target's name is, and however long its arguments are, the sampler that reports it breaks no
+/// Guarantees: whatever name a target has, and however long its arguments are, the sampler's messages about it break no
 /// rule.
 #[test]
 fn what_is_too_long_is_cut() {
@@ -301,7 +301,7 @@ fn batches() -> impl Strategy<Value = Batch> {
         })
 }
 
-/// A sample's thread, stack, context, weight, observations and whether it was blocked.
+/// The thread, stack, context, weight and observations of a sample, and whether it was blocked.
 type Said = (prop::sample::Index, prop::sample::Index, Option<prop::sample::Index>, u64, u32, bool);
 
 trait WithSamples {
@@ -328,7 +328,7 @@ impl WithSamples for Batch {
     }
 }
 
-/// A sample's thread, trust, locations, context, time, weight, observations and whether it was blocked.
+/// The thread, trust, locations, context, time, weight and observations of a sample, and whether it was blocked.
 type Meaning = (Thread, Trust, Vec<Location>, Option<Context>, u64, u64, u32, bool);
 
 /// The contents of samples, without the indices.
@@ -420,7 +420,7 @@ fn deep_stacks_are_cut() {
     }
 }
 
-/// Guarantees: the largest contexts, each with a stack of maximum size, and as many as allowed, fit into packets.
+/// Guarantees: as many contexts as allowed, each of maximum size and with a stack of maximum size, fit into packets.
 #[test]
 fn large_contexts() {
     let value =
@@ -452,14 +452,14 @@ fn large_contexts() {
     assert_eq!(arrived, 300);
 }
 
-/// Guarantees: a batch with invalid references is left out; it is neither sent nor causes a panic.
+/// Guarantees: samples with invalid references are left out; they are neither sent nor cause a panic.
 #[test]
 fn dangling_batches_are_left_out() {
     let samples = vec![Sample { thread: 1, stack: 9, ..Sample::default() }];
     assert_eq!(split(&Batch { samples, ..Batch::default() }), []);
 }
 
-/// Guarantees: the end of the other side is reported, after everything that it sent before.
+/// Guarantees: the end of the connection is reported after everything that the other side sent before.
 #[test]
 fn the_end_comes_last() {
     let (owner, sampler) = pair().unwrap();
@@ -470,7 +470,7 @@ fn the_end_comes_last() {
     assert!(send(owner.as_fd(), b"x", None).is_err());
 }
 
-/// Guarantees: an outgoing packet holds its file open until it is sent.
+/// Guarantees: an outgoing packet keeps its file open until it is sent.
 #[test]
 fn a_packet_holds_its_file() {
     let file = Arc::new(tempfile::tempfile().unwrap());

@@ -6,7 +6,7 @@ use crate::context::{MAX_KEY, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::message::{AttributeValue, Event};
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
-/// Calls `each` with the name of a text, the text, and its limit in bytes.
+/// Calls `each` for each text of an event, with a name for error messages, the text, and its limit in bytes.
 ///
 /// # Errors
 ///

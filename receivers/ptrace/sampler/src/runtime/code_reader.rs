@@ -14,14 +14,15 @@ const MAX_BYTES: usize = 4 << 20;
 pub struct ResolveSession<'a> {
     pub(crate) target: Bounded<'a>,
     pub(crate) functions: &'a mut Functions,
-    /// Whether the thread has not run since its frames were read, so that code in memory belongs to them.
+    /// Whether the thread has not run since its frames were read, so that the code now in memory belongs to these
+    /// frames.
     pub(crate) stands: bool,
-    /// How much code may still be read for the first time; functions of further code are unknown.
+    /// How many code objects may still be read for the first time; further functions are unknown.
     pub(crate) new: u32,
 }
 
 impl<'a> ResolveSession<'a> {
-    /// A session for a thread that may have run since, which accepts only code read before.
+    /// Creates a session for a thread that may have run since, which accepts only code that was read before.
     pub(super) fn new(reads: u32, target: &'a mut dyn Target, functions: &'a mut Functions) -> Self {
         let target = Bounded::new(target, Allowance { reads, bytes: MAX_BYTES });
         Self { target, functions, stands: false, new: 0 }
@@ -31,7 +32,7 @@ impl<'a> ResolveSession<'a> {
 /// Finds the functions of frames and instruction addresses by their code. [`Instance`](super::Instance) describes the
 /// methods.
 pub trait CodeReader: Debug + Send {
-    /// The kind of its functions.
+    /// The kind of the reader's functions.
     fn kind(&self) -> FunctionKind;
 
     /// The maximum number of reads for the names of one stack.

@@ -1,7 +1,7 @@
-//! A cache of the code of interpreted functions, by address.
+//! A cache of the code objects of interpreted functions, by address.
 //!
-//! Code may be freed, and other code may take its address. So a fingerprint of the code's fields, its print, is read
-//! again for each stack, and the cached data is valid only if the print is unchanged. Nor is it valid for a sample
+//! Code may be freed, and other code may be placed at its address. So a fingerprint (print) of the code's fields is
+//! read again for each stack, and cached data is valid only while the print is unchanged. It is not valid for samples
 //! taken before the code was first read.
 
 mod lines;
@@ -20,8 +20,8 @@ use hashbrown::{HashMap, HashSet};
 use self::lines::LineCache;
 pub(super) use self::reading::{CodeSource, Look};
 
-/// The maximum number of cached codes in a process, and of copies of instructions of all of them; above that the whole
-/// cache is cleared.
+/// The maximum number of cached codes in a process, and of all copies of their instructions; above it the whole cache
+/// is cleared.
 const MAX_CODES: usize = 16_384;
 const MAX_COPIES: usize = 131_072;
 
@@ -33,10 +33,10 @@ pub(super) trait CachedCode: Debug {
     /// How many cached codes may have instructions at the same address; one more drops the oldest.
     const MAX_SHARING: usize;
 
-    /// The fingerprint at the time it was read.
+    /// The fingerprint of the code when it was read.
     fn print(&self) -> &Self::Print;
 
-    /// The address range of its instructions; empty if none are known.
+    /// The address range of the code's instructions; empty if none are known.
     fn instructions(&self) -> Range<u64>;
 }
 
@@ -44,28 +44,28 @@ pub(super) trait CachedCode: Debug {
 #[derive(Debug)]
 pub(super) struct Codes<C> {
     known: HashMap<u64, CodeEntry<C>, RandomState>,
-    /// For each start address of instructions or a copy of them, the addresses of the codes that have them.
+    /// For each address where instructions or a copy of them start, the addresses of their code objects.
     places: BTreeMap<u64, Vec<u64>>,
-    /// The number of copies of all codes, and whether there were too many.
+    /// The number of instruction copies of all codes, and whether there were too many.
     copies: usize,
     is_full: bool,
     /// The number of the current stack.
     stack: u64,
-    /// The code read since [`Self::sampled`].
+    /// The codes read since [`Self::sampled`].
     fresh: Vec<u64>,
-    /// When the current sample was taken; `None` if its thread is stopped.
+    /// When the current sample was taken; `None` if the sampled thread is stopped.
     sampled: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct CodeEntry<C> {
     code: C,
-    /// The number of the last stack for which it was compared with memory.
+    /// The number of the last stack for which the code was compared with memory.
     checked: u64,
-    /// A time before which it had been read; `None` if it was read for the current stack.
+    /// A time at which the code had already been read; `None` if it was read for the current stack.
     since: Option<Instant>,
     lines: LineCache,
-    /// The start addresses of the copies of its instructions, each in its own memory, and the number of the stack for
+    /// The start addresses of the copies of the instructions, each in its own memory, and the number of the stack for
     /// which they were read.
     copies: Vec<u64>,
     copied: Option<u64>,
@@ -74,11 +74,11 @@ struct CodeEntry<C> {
 /// The result of comparing cached code with memory.
 #[derive(Debug)]
 enum Checked<P> {
-    /// It is unchanged.
+    /// The code is unchanged.
     Known,
-    /// It is not cached and has to be read.
+    /// The code is not cached and has to be read.
     New(P),
-    /// It cannot be determined any more.
+    /// The code can no longer be determined.
     Lost,
 }
 
@@ -97,8 +97,8 @@ impl<C> Default for Codes<C> {
 }
 
 impl<C: CachedCode> Codes<C> {
-    /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if it is
-    /// stopped. Everything read so far was read before `now`.
+    /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if the
+    /// thread is stopped. Everything read so far was read before `now`.
     pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
         for address in self.fresh.drain(..) {
             if let Some(known) = self.known.get_mut(&address) {
@@ -131,7 +131,7 @@ impl<C: CachedCode> Codes<C> {
     }
 
     /// Compares cached code with its current fingerprint; `None` means that it cannot be read. `stands` means that the
-    /// thread has not run since its frames were read, so code that is there now is what the frames execute.
+    /// thread has not run since its frames were read, so the frames execute the code that is there now.
     fn check(&mut self, address: u64, print: Option<C::Print>, stands: bool) -> Checked<C::Print> {
         let Some(print) = print else {
             self.forget(address);
@@ -159,7 +159,8 @@ impl<C: CachedCode> Codes<C> {
         let ends_behind = |(at, other): &(u64, u64)| at.saturating_add(self.length(*other)) > start;
         let gone: Vec<u64> = overlapping.filter(ends_behind).map(|(_, other)| other).collect();
         gone.into_iter().for_each(|other| self.forget(other));
-        // Several may be the same function, created anew each time: it is not new if another one was known.
+        // Several code objects may be the same function, created repeatedly: it counts as known if one of them was
+        // known.
         let sharing = self.places.get(&start).into_iter().flatten().chain([&address]);
         let same = sharing.filter_map(|other| self.known.get(other)).filter(|other| other.code.print() == code.print());
         let since = same.filter_map(|other| other.since).min();
@@ -195,12 +196,13 @@ impl<C: CachedCode> Codes<C> {
         }
     }
 
-    /// Whether the addresses of its copies of instructions were read for this stack.
+    /// Whether the addresses of the code's instruction copies were read for this stack.
     pub(super) fn has_copies(&self, address: u64) -> bool {
         self.known.get(&address).is_some_and(|known| known.copied == Some(self.stack))
     }
 
-    /// Sets the start addresses of its copies of instructions. Other code known at these addresses is dropped.
+    /// Sets the addresses where copies of the code's instructions start. Other code known at these addresses is
+    /// dropped.
     pub(super) fn set_copies(&mut self, address: u64, mut copies: Vec<u64>) {
         let Some(known) = self.known.get_mut(&address) else { return };
         known.copied = Some(self.stack);
@@ -225,12 +227,12 @@ impl<C: CachedCode> Codes<C> {
         self.places.extend(copies.into_iter().map(|start| (start, vec![address])));
     }
 
-    /// The cached code, as it was when it was read.
+    /// The code as it was when it was cached.
     pub(super) fn get(&self, address: u64) -> Option<&C> {
         self.known.get(&address).map(|known| &known.code)
     }
 
-    /// The same for changes, to add data that is read later.
+    /// The same as [`Self::get`], to add data that is read later.
     pub(super) fn get_mut(&mut self, address: u64) -> Option<&mut C> {
         self.known.get_mut(&address).map(|known| &mut known.code)
     }
@@ -247,7 +249,7 @@ impl<C: CachedCode> Codes<C> {
         sharing.filter(move |(start, code)| address - start < self.length(*code)).map(|(_, code)| code)
     }
 
-    /// The range of this code's instructions, or of a copy of them, that contains this address.
+    /// The range of this code's instructions, or of one copy of them, that contains this address.
     pub(super) fn part(&self, code: u64, address: u64) -> Option<Range<u64>> {
         let (start, sharing) = self.places.range(..=address).next_back()?;
         let length = self.length(code);

@@ -24,8 +24,8 @@ pub const MAX_FILE: usize = 1024;
 /// are too many.
 pub const UNKNOWN_FUNCTION: &str = "[unknown function]";
 
-/// Numbers and text reserved for the unknown functions, one of each kind, since they may be needed after the limits
-/// are reached.
+/// Numbers and text are reserved for one unknown function of each kind, since it may be needed after the limits are
+/// reached.
 const KINDS: usize = FunctionKind::COUNT;
 const UNKNOWN_TEXT: usize = KINDS * UNKNOWN_FUNCTION.len();
 
@@ -41,13 +41,13 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Returns the number of a function, or that of the unknown one if there are too many. Names and paths are cut,
-    /// and control characters in them are replaced.
+    /// Returns the number of a function, or that of the unknown function if there are too many. Names and paths are
+    /// cut, and control characters in them are replaced.
     pub fn number(&mut self, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
         self.number_in("", kind, name, file, line)
     }
 
-    /// The same for a function in a module.
+    /// The same as [`Self::number`], for a function in a module.
     pub fn number_in(&mut self, module: &str, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
         let unknown = self.unknown(kind);
         let (name, module) = (plain(name, MAX_NAME), plain(module, MAX_NAME));
@@ -114,7 +114,7 @@ mod tests {
         let first = functions.number(kind, "a\nb", "/x.py", 3);
         assert_eq!(functions.number(kind, "a b", "/x.py", 3), first);
         let other = functions.number(kind, &"ö".repeat(300), "/x.py", 4);
-        // A function that is named like the unknown one.
+        // A real function that has the name of the unknown one.
         let named_unknown = functions.number(kind, UNKNOWN_FUNCTION, "", 0);
         assert_eq!((functions.unknown(kind), first, other, named_unknown), (0, 1, 2, 0));
         let (from, fresh) = functions.take_fresh().unwrap();

@@ -1,10 +1,11 @@
 //! Replaces native frames of an interpreter by the interpreter's own frames.
 //!
-//! If the interpreter provides an address within the native call that executes some frames, they replace the native
-//! frame whose stack range contains that address; no symbol is needed. Otherwise (Python 3.8 and 3.9) native frames of
-//! the evaluation function and the interpreter's frames are counted from the outermost one.
+//! If the interpreter stores a stack address (anchor) within the native call that executes some frames, these frames
+//! replace the native frame whose stack range contains the anchor; no symbol is needed. Otherwise (Python 3.8 and 3.9)
+//! native frames of the evaluation function and the interpreter's frames are counted from the outermost one.
 //!
-//! Frames read while the thread was running may be from a later moment, so only proven ones are accepted, see `proof`.
+//! Frames that were read while the thread ran may be newer than the sample, so only proven frames are accepted, see
+//! `proof`.
 
 mod held;
 mod proof;
@@ -26,14 +27,14 @@ const LAST_FRAME: u64 = 64 << 10;
 pub struct Stack<'a> {
     /// The frames, innermost first.
     pub frames: &'a [Frame],
-    /// Whether it reaches the thread's first function.
+    /// Whether the stack reaches the thread's first function.
     pub complete: bool,
-    /// The locations that an interpreter with frames on the native stack found, by frame index, in their order.
+    /// Locations by frame index, found by an interpreter with frames on the native stack (V8), in their order.
     pub named: &'a [(usize, Location)],
 }
 
 impl Stack<'_> {
-    /// What is shown for a frame that is not replaced: itself, or the locations found for it.
+    /// The locations shown for a frame that is not replaced: those found for it, or else its own.
     fn shown(&self, index: usize) -> impl Iterator<Item = Location> {
         let start = self.named.partition_point(|(at, _)| *at < index);
         let named = self.named.get(start..).unwrap_or_default().iter().take_while(move |(at, _)| *at == index);
@@ -62,12 +63,12 @@ impl Stack<'_> {
     }
 }
 
-/// Counts the results for the interpreter's frames.
+/// Counts of the frames and calls that were merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Merged {
     /// Calls of the evaluation function whose frames are shown.
     pub named: u32,
-    /// Calls without proof, for which the native frame is shown.
+    /// Calls for which nothing proves a function, so that their native frame is shown.
     pub unproven: u32,
     /// Calls whose callers in the same native call are unknown.
     pub missing_callers: u32,
@@ -75,8 +76,8 @@ pub struct Merged {
     pub unknown: u32,
 }
 
-/// Replaces `locations` by the native frames, with the interpreter's frames in their places. With `words`, unproven
-/// frames are left out.
+/// Replaces `locations` by the native frames, some of which are replaced by the interpreter's frames. With `words`,
+/// unproven frames are left out.
 pub fn merge(
     stack: Stack<'_>,
     captured: &Captured,
@@ -124,7 +125,7 @@ pub fn merge(
             replaced = true;
         }
         // A trampoline that the interpreter generates for other profilers calls the evaluation function; the function
-        // that it stands for is shown already.
+        // for which it was generated is already shown.
         let is_trampoline = behind_evaluation && frame.location.is_generated() && !stack.is_named(index);
         let is_outer = captured.nested && behind_evaluation;
         if !replaced && !is_trampoline && !is_outer {
@@ -141,16 +142,16 @@ pub fn merge(
     merged
 }
 
-/// The place of a group of frames.
+/// Where a group of frames is inserted into the native stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentPlace {
-    /// Replaces this native frame.
+    /// The group replaces this native frame.
     At(usize),
-    /// Before the first native frame with a place: there are more groups than native frames.
+    /// The group precedes the native frames that are replaced: there are more groups than native frames.
     Before(usize),
-    /// Outside of the known part of the native stack.
+    /// The group belongs to a part of the native stack that is not known.
     Beyond,
-    /// Not shown: the frames began after the native stack was taken, or contradict it.
+    /// The group is not shown: its frames began after the native stack was read, or contradict it.
     Nowhere,
 }
 
@@ -187,8 +188,8 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
     }
 }
 
-/// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function. The caller
-/// itself is not shown.
+/// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function itself. Its
+/// caller is not shown.
 fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [SegmentPlace]) {
     for place in places {
         if let SegmentPlace::At(at) = *place
@@ -200,7 +201,7 @@ fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Segment
     }
 }
 
-/// Finds the native frame, from this one on, whose stack range contains an address.
+/// Finds the native frame, from index `from` on, whose stack range contains the anchor.
 fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> SegmentPlace {
     let (Some(anchor), frames) = (anchor, stack.frames) else { return SegmentPlace::Nowhere };
     let inner = frames.iter().enumerate().skip(from);
@@ -219,7 +220,8 @@ fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> SegmentPlace
     }
 }
 
-/// Pairs native frames of the evaluation function with the interpreter's, from the outermost one if both are complete.
+/// Pairs native frames of the evaluation function with the interpreter's frames, from the outermost one on if both are
+/// complete.
 fn counted(stack: Stack<'_>, captured: &Captured, evaluation: &Range<u64>) -> Vec<SegmentPlace> {
     let native: Vec<usize> = stack.evaluations(evaluation).collect();
     let count = captured.segments.len();

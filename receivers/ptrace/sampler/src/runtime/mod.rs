@@ -1,10 +1,10 @@
 //! Reads the functions that an interpreter executes from the memory of its process.
 //!
 //! A native stack shows the interpreter's own functions, not those of the program it runs. The program's functions are
-//! in the interpreter's memory: a list of threads, each with a chain of frames. `detect` finds the interpreters
-//! among the files of a process. An [`Instance`] reads the frames ([`Instance::capture`]) while the thread is stopped
-//! or right after a sample of it, and resolves them to functions ([`Instance::resolve`]) later, when time no longer
-//! matters. `merge.rs` then replaces the interpreter's native frames by them.
+//! in the interpreter's memory: a list of threads, each with a chain of frames. `detect` finds the interpreters among
+//! the files of a process. An [`Instance`] reads the frames ([`Instance::capture`]) while the thread is stopped or
+//! right after a sample of it, and resolves them to functions ([`Instance::resolve`]) later, when the thread need not
+//! wait for it. `merge.rs` then replaces the interpreter's native frames by these functions.
 //!
 //! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything read was written by the
 //! target and is treated as hostile: list lengths and sizes are limited, and arithmetic wraps.
@@ -102,7 +102,7 @@ enum FoundKind {
 }
 
 impl Found {
-    /// Creates the reader, which has read nothing yet.
+    /// Creates a reader that has not read anything yet.
     pub fn instance(&self) -> Box<dyn Instance> {
         match &self.kind {
             FoundKind::Python(place) => Box::new(python::PythonReader::new(place.clone())),
@@ -124,7 +124,7 @@ pub(crate) fn detect(
     const MAX_INSTANCES: usize = 8;
     let (mut found, mut refused) = (Vec::new(), Vec::new());
     for module in modules {
-        // Only symbols of interpreters are looked up, so other files have none and are skipped quickly.
+        // Only symbols of interpreters are looked up, so other files have no symbols here and are skipped quickly.
         if module.object.as_ref().is_none_or(|object| object.symbols().is_empty()) {
             continue;
         }
@@ -153,25 +153,25 @@ pub struct ThreadKey {
 pub struct RawFrame {
     /// The address of the frame.
     pub address: u64,
-    /// The address of the code it executes (Python's code object, PHP's `zend_function`).
+    /// The address of the code that the frame executes (Python's code object, PHP's `zend_function`).
     pub code: u64,
     /// The current position in the code: an address or an offset, depending on the interpreter.
     pub instruction: u64,
-    /// The address of an object that says what the function belongs to, if the interpreter keeps that apart from the
-    /// code: Ruby's method entry, or the dictionary of the Python module that defines the function.
+    /// The address of an object that names the class or module of the function, if the interpreter stores that apart
+    /// from the code: Ruby's method entry, or the dictionary of the Python module that defines the function.
     pub owner: u64,
 }
 
 /// The frames that one native call of the interpreter's evaluation function executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallSegment {
-    /// The index after its last frame.
+    /// The index after the segment's last frame.
     pub end: usize,
-    /// A native stack address within that native call, if the interpreter stores one.
+    /// The anchor: a native stack address within that native call, if the interpreter stores one.
     pub anchor: Option<u64>,
 }
 
-/// The frames of a thread as read: addresses only, which stay valid until the thread runs again.
+/// The captured frames of a thread: only addresses, which stay valid until the thread runs again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captured {
     /// The frames, innermost first.
@@ -190,14 +190,15 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Empties it, so that its buffers can be reused.
+    /// Removes all frames, but keeps the buffers for reuse.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.segments.clear();
         (self.cut, self.too_many, self.in_array, self.nested) = (false, false, false, false);
     }
 
-    /// Ends the native call that executes the frames since the last segment, if there are any.
+    /// Ends a segment: one native call executes all frames since the previous segment. Does nothing without such
+    /// frames.
     fn end_call(&mut self, anchor: Option<u64>) {
         let end = self.frames.len();
         if self.segments.last().map_or(0, |segment| segment.end) < end {
@@ -218,9 +219,9 @@ pub struct Resolved {
     /// The function and line; `None` for the interpreter's internal frames, which are not shown.
     pub location: Option<Location>,
     /// The address range of the function's instructions: a native call that executes the function holds an address in
-    /// this range. For a native function, the address where it begins.
+    /// this range. For a native function, only its start address.
     pub code: Range<u64>,
-    /// Whether the function is unknown because memory changed in between.
+    /// Whether the function is unknown because memory changed between the reads.
     pub unknown: bool,
 }
 
@@ -232,10 +233,10 @@ impl Resolved {
     }
 }
 
-/// A function that was found by an address in its code.
+/// A function found by the address of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executed {
-    /// The address of its code, as in [`RawFrame::code`].
+    /// The address of the function's code, as in [`RawFrame::code`].
     pub code: u64,
     /// The function, and the line of the instruction before the address.
     pub resolved: Resolved,
@@ -266,20 +267,20 @@ pub struct NativeStack<'a> {
 /// The functions that were found for native frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NativelyNamed {
-    /// Functions with the index of the native frame that they replace, innermost first.
+    /// Locations, each with the index of the native frame that it replaces, innermost first.
     pub locations: Vec<(usize, Location)>,
-    /// Number of functions whose position in the source is known.
+    /// The number of functions whose position in the source is known.
     pub positioned: u64,
-    /// Number of other functions with a name.
+    /// The number of other functions with a name.
     pub named: u64,
-    /// Number of functions that also stand for the functions inlined into them.
+    /// The number of functions shown in place of either themselves or a function inlined into them.
     pub inlined: u64,
-    /// Number of functions that could not be determined.
+    /// The number of functions that could not be determined.
     pub unknown: u64,
 }
 
 impl NativelyNamed {
-    /// Empties it, so that its buffers can be reused.
+    /// Removes all data, but keeps the buffers for reuse.
     pub fn clear(&mut self) {
         self.locations.clear();
         (self.positioned, self.named, self.inlined, self.unknown) = (0, 0, 0, 0);
@@ -288,10 +289,10 @@ impl NativelyNamed {
 
 /// The reader of one interpreter in a process.
 pub trait Instance: Debug + Send {
-    /// Reads the frames of a thread into `captured`, which is cleared first. Returns whether the thread has any
-    /// frames. Everything that can wait is left for later, since the thread may be stopped meanwhile. `limit` is the
-    /// number of frames read one by one, for interpreters that keep them at different places; a limit below
-    /// [`MAX_FRAMES`] means that the thread is stopped for this.
+    /// Reads the frames of a thread into `captured`, which is cleared first. Returns whether the thread has any frames.
+    /// Does as little as possible, since the thread may be stopped meanwhile. `limit` is the maximum number of frames
+    /// read one by one, for interpreters whose frames are not adjacent; a limit below [`MAX_FRAMES`] means that the
+    /// thread is stopped for this.
     fn capture(
         &mut self,
         thread: ThreadKey,
@@ -301,7 +302,7 @@ pub trait Instance: Debug + Send {
         captured: &mut Captured,
     ) -> bool;
 
-    /// The interpreter's name of a thread. `is_first` says whether it is the first thread of its process.
+    /// The name that the interpreter gives a thread. `is_first` says whether it is the first thread of its process.
     fn thread_name(
         &mut self,
         _thread: ThreadKey,
@@ -312,8 +313,9 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Resolves the frames, in their order. `stands` says that the thread has not run since they were read, so memory
-    /// still belongs to them. Otherwise code that has changed since it was last read is reported as unknown.
+    /// Resolves the frames, in their order. `stands` says that the thread has not run since they were captured, so they
+    /// execute the code that is in memory now. Otherwise code that has changed since it was last read is reported as
+    /// unknown.
     fn resolve(
         &mut self,
         captured: &Captured,
@@ -340,16 +342,16 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if it was
-    /// stopped. `now` is not later than any read that follows.
+    /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if the
+    /// thread is stopped. `now` is not later than any read that follows.
     fn sampled(&mut self, at: Option<Instant>, now: Instant) {
         if let Some(code) = self.code() {
             code.sampled(at, now);
         }
     }
 
-    /// Whether this code (as in [`RawFrame::code`]) was first read after the sample: at the time of the sample another
-    /// function may have been at its address.
+    /// Whether this code (as in [`RawFrame::code`]) was first read after the sample: then another function may have
+    /// been at its address at the time of the sample.
     fn is_fresh(&self, _code: u64) -> bool {
         false
     }
@@ -374,8 +376,8 @@ pub trait Instance: Debug + Send {
         code.executed(address, &mut ResolveSession::new(code.max_reads(), target, functions))
     }
 
-    /// Returns the function whose instructions include this address when [`Instance::resolve`] has not read it yet.
-    /// One of these words is probably the address of its frame, or was until a moment ago.
+    /// Returns the function whose instructions include this address when [`Instance::resolve`] has not read it yet. One
+    /// of the `words` is probably the address of a frame that executes the function, or recently did.
     fn find_by_frames(
         &mut self,
         address: u64,
@@ -387,13 +389,13 @@ pub trait Instance: Debug + Send {
         code.find_by_frames(address, words, &mut ResolveSession::new(code.max_reads(), target, functions))
     }
 
-    /// The offset within a frame of the address of its current instruction, if frames store it.
+    /// The offset in a frame where the address of its current instruction is stored, if frames store it.
     fn instruction_in_frame(&self) -> Option<u64> {
         None
     }
 
-    /// Whether each native call of the evaluation function executes exactly one function. Then the registers and stack
-    /// of the call belong to that function, or hold values from before the call (Python up to 3.10).
+    /// Whether each native call of the evaluation function executes exactly one function. Then the call's registers and
+    /// stack contain data of that function or older values (Python up to 3.10).
     fn has_calls_of_one(&self) -> bool {
         false
     }
@@ -407,13 +409,14 @@ pub trait Instance: Debug + Send {
     /// The address range of the evaluation function, for interpreters whose frames have no [`CallSegment::anchor`].
     fn evaluation(&self) -> Option<Range<u64>>;
 
-    /// Whether native calls of the evaluation function alone show which function they execute, so that some functions
-    /// are known even if no frames could be read.
+    /// Whether the native calls of the evaluation function are enough to prove which functions they execute, so that
+    /// functions are known even if no frames could be read.
     fn proves_by_itself(&self) -> bool {
         false
     }
 
-    /// Where native calls hold the function they execute, for interpreters whose frames [`merge_held`] places.
+    /// In which registers native calls hold the function they execute, for interpreters whose frames [`merge_held`]
+    /// places.
     fn held(&self) -> Option<Held> {
         None
     }

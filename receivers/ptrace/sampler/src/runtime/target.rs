@@ -2,7 +2,7 @@
 
 /// The memory of a process. Implemented for a live process, a stack copy, and recordings in tests.
 pub trait Target {
-    /// Fills all of `bytes` from `address`, or returns `false`.
+    /// Reads `bytes` from `address`; returns `false` if not all of them could be read.
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool;
 }
 
@@ -37,7 +37,7 @@ pub struct Allowance {
     pub bytes: usize,
 }
 
-/// A target with a limit on what is read from it. Every read counts, also one that fails.
+/// A target with limits on the number of reads and bytes. Every read counts, also one that fails.
 pub(crate) struct Bounded<'a> {
     target: &'a mut dyn Target,
     left: Allowance,
@@ -49,7 +49,8 @@ impl<'a> Bounded<'a> {
         Self { target, left: allowance, refused: 0 }
     }
 
-    /// The number of reads refused because of the limit: the data they were for is unknown, whatever is in memory.
+    /// The number of reads refused because of a limit, so that the requested data is unknown although it may be
+    /// readable.
     pub(crate) fn refused(&self) -> u32 {
         self.refused
     }
@@ -80,8 +81,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: neither more reads nor more bytes than allowed reach the target, and it is known which reads failed
-    /// only for that reason.
+    /// Guarantees: neither more reads nor more bytes than allowed reach the target, and reads that failed only for that
+    /// reason are counted.
     #[test]
     fn allowance() {
         let mut zeros = Zeros;

@@ -46,32 +46,34 @@ const IDLE: u64 = 2;
 /// The event of a thread that has waited for at least this long is not replaced until the thread runs.
 const LONG_WAIT: Duration = Duration::from_millis(20);
 
-/// For how many seconds the stack of a thread is followed in memory after one of its stacks was longer than its copy.
+/// For how many seconds readers read the rest of a thread's stack from memory after one of its stacks was longer than
+/// the kernel's copy.
 const GOES_ON: u64 = 10;
 
-/// The longest time between two readings of the threads' counters. When a thread ends, what its counters gained since
-/// the last reading is lost.
+/// The longest time between two readings of the threads' counters. The running time between the last reading and a
+/// thread's end is lost.
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// How many new threads have their pointers looked up when they are first seen, at about 20 microseconds each. For the
-/// others it is done with their first sample.
+/// Of how many new threads the thread pointers are looked up at once, which takes about 20 microseconds each. Those of
+/// other threads are looked up with their first sample.
 const POINTERS: usize = 64;
 
-/// A process that is sampled. This value exists only while it is.
+/// A process while it is sampled.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) attached: Attached,
-    /// Sorted by id.
+    /// The threads, sorted by id.
     pub(super) threads: Vec<ThreadState>,
     /// How running threads are sampled.
     pub(super) watch: Watch,
     /// When to ask the kernel again whether it permits better events.
     pub(super) asked_again: Instant,
-    /// Decides what the process's events cover, and when that is reviewed.
+    /// Decides what the process's events cover (its threads, its control group or the machine), and when to review
+    /// that.
     pub(super) review: Review,
-    /// What the events of processors report about its switches, if it is sampled by these.
+    /// What the events of processors report about context switches, if the process is sampled by these.
     pub(super) switches: Switches,
-    /// Until this moment its switches are not reported, because they would cost too much.
+    /// Until this moment switches are not reported, because reports would cost too much.
     hidden_until: Option<Instant>,
     /// When running threads may be stopped.
     pub(super) stop_rules: StopRules,
@@ -79,41 +81,41 @@ pub(super) struct Active {
     /// When sampling began.
     began: Instant,
     schedule: TickSchedule,
-    /// The slot of the last tick. Slots are the periods of the schedule.
+    /// The slot of the last tick. A slot is one period of the schedule.
     slot: u64,
     thread_lister: ThreadLister,
     budget: SamplingBudget,
-    /// Until this slot the budget is not charged, because many threads were found at once.
+    /// Until this slot the budget is not charged, because many threads were added at once.
     free_until: u64,
-    /// Until this slot that exception is not granted again.
+    /// Until this slot the exception of `free_until` is not granted again.
     no_more_free_until: u64,
     /// The processor time of threads that ended before they were examined; `None` before the first tick.
     unseen: Option<Unseen>,
     unseen_since: Instant,
-    /// The last two times that the list of threads was read or found unchanged, the latest first. A thread that is not
-    /// in the list started after the latest.
+    /// The last two times that the list of threads was read or found unchanged, the latest first. A thread that is
+    /// missing in the list started after the latest time.
     listed: [Instant; 2],
     /// When to read the counters between two ticks, if ticks are far apart.
     count_due: Option<Instant>,
-    /// The thread and the system call that a stop ended early, until that is reported.
+    /// A thread and its system call that a stop ended early, until they are reported.
     cut: Option<(u32, &'static str)>,
-    /// Until this slot the stacks of some threads are followed in memory.
+    /// Until this slot readers read the rest of some threads' stacks from memory.
     goes_on_until: u64,
     /// The description of the process for readers, and the generation of its address space.
     read_process: Option<(u64, Arc<ReadProcess>)>,
     batch: BatchBuilder,
     waits: Waits,
     pool: Pool,
-    /// The same moment on both clocks. Times within a batch are computed from it, so they never go backwards, even if
-    /// the wall clock does.
+    /// The same moment on both clocks. Wall-clock times are computed from this pair, so that times within a batch never
+    /// go backwards, even if the wall clock does.
     epoch: (Instant, u64),
     flush_due: Instant,
     status_due: Instant,
 }
 
 impl Active {
-    /// Starts sampling: time before now is not accounted for. `started` if the process is a command that was just
-    /// started.
+    /// Starts sampling: time before `now` is not accounted for. `started` says that the process is a command that was
+    /// just started.
     pub(super) fn new(mut attached: Attached, started: bool, now: Instant) -> Self {
         let settings = attached.settings;
         let schedule = TickSchedule::new(now, settings.rate_hertz, time::unix_nano() ^ u64::from(attached.files.pid()));
@@ -176,8 +178,8 @@ impl Active {
         self.threads.binary_search_by_key(&id, ThreadState::id).ok()
     }
 
-    /// The index of a thread that the kernel sampled. A thread that is not listed yet is added, since it may be gone
-    /// before the threads are listed again.
+    /// The index of a thread that the kernel reported. A thread that is not listed yet is added, since it may have
+    /// ended before the threads are listed again.
     pub(super) fn meet(&mut self, id: u32) -> usize {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
             Ok(index) => index,
@@ -192,7 +194,7 @@ impl Active {
     }
 
     /// The state of a new thread. If an interpreter identifies its threads by their pointers, the pointer is looked up
-    /// at once, provided that this `may_take_time`: when the thread has ended, another one may get the same pointer.
+    /// at once, provided that this `may_take_time`: after the thread has ended, another one may get the same pointer.
     fn new_thread(&self, id: u32, since: Instant, may_take_time: bool) -> ThreadState {
         let Attached { interpreters, files, settings, .. } = &self.attached;
         let slot = self.slot.saturating_sub(1);
@@ -200,7 +202,8 @@ impl Active {
         if self.defers_records() {
             thread.recording = Some(Box::new(Recording::new(since)));
         }
-        // The threads that existed when sampling began were listed before anything was counted.
+        // Threads that existed when sampling began were listed before any running time was counted; those listed later
+        // are counted from their start.
         if self.unseen.is_some() {
             thread.ledger.begins_at_zero();
         }
@@ -210,14 +213,14 @@ impl Active {
         thread
     }
 
-    /// A thread of the process has ended: the list is read again soon. The number of threads may be the same in this
-    /// tick, if another thread has started.
+    /// Called when a thread of the process has ended: the list is read again soon. Otherwise the change might not be
+    /// noticed, since the number of threads stays the same if another thread has started.
     pub(super) fn thread_ended(&mut self) {
         self.thread_lister.invalidate();
         self.listed[0] = self.listed[1];
     }
 
-    /// Notes that the list of threads was read, or is known to be unchanged.
+    /// Records that the list of threads was read, or is known to be unchanged.
     fn listed(&mut self, now: Instant) {
         self.listed = [now, self.listed[0]];
     }
@@ -230,8 +233,7 @@ impl Active {
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
         let mut came = 0;
-        // A thread that starts while the process is sampled has started since the last listing: on average, half of
-        // that time ago.
+        // A new thread has started since the last listing: on average, half of that time ago.
         let [listed, _] = self.listed;
         let since = listed + now.saturating_duration_since(listed) / 2;
         self.listed(now);
@@ -248,8 +250,8 @@ impl Active {
         came
     }
 
-    /// Reads the interpreter frames of a thread, if its process has an interpreter. `copy` is a copy of its stack if
-    /// the thread stands still; otherwise it is `None`, and the frames still have to be proven.
+    /// Reads the interpreter frames of a thread, if its process has an interpreter. `copy` is a copy of the stack if
+    /// the thread does not run meanwhile; otherwise it is `None`, and the frames still have to be proven.
     pub(super) fn capture_interpreted(
         &mut self,
         index: usize,
@@ -265,13 +267,13 @@ impl Active {
         interpreters.lock().capture(key, limit, files, copy, interpreted);
     }
 
-    /// Sets the address space as of a moment.
+    /// Sets the address space that is valid from a moment on.
     pub(super) fn set_space(&mut self, at: Instant, space: Arc<AddressSpace>) {
         let before = self.attached.interpreters.is_empty();
         self.attached.set_space(at, space);
         if before && !self.attached.interpreters.is_empty() {
-            // Events of processors wake no readers, so the coverage has to be reviewed; and the known stacks of waiting
-            // threads have no frames of the new interpreters.
+            // The coverage has to be reviewed, because events of processors wake no readers. The known stacks of
+            // waiting threads lack the frames of the new interpreters.
             self.review.make_due();
             for thread in &mut self.threads {
                 thread.blocked.unwound = None;
@@ -280,22 +282,22 @@ impl Active {
         }
     }
 
-    /// Whether readers have to read some of its threads at their samples, before these run on.
+    /// Whether readers have to read some threads when they are sampled, before they continue.
     pub(super) fn wants_readers(&self) -> bool {
         self.is_read() || self.slot < self.goes_on_until
     }
 
-    /// Whether readers have to read all of its threads at their samples.
+    /// Whether readers have to read all threads when they are sampled.
     fn is_read(&self) -> bool {
         !self.attached.interpreters.is_empty() || self.attached.contexts.is_read()
     }
 
-    /// Whether a reader has to read this thread at its samples.
+    /// Whether a reader has to read this thread when it is sampled.
     pub(super) fn wants_reader(&self, index: usize) -> bool {
         self.is_read() || self.threads[index].goes_on(self.slot)
     }
 
-    /// The stack of a sampled thread is longer than its copy: for some time, readers follow it in memory.
+    /// Called when a sampled thread's stack is longer than its copy: for some time, readers read the rest from memory.
     pub(super) fn goes_on(&mut self, index: usize) {
         self.goes_on_until = self.slot + GOES_ON * self.slots_per_second();
         self.threads[index].goes_on_until = self.goes_on_until;
@@ -305,16 +307,16 @@ impl Active {
         }
     }
 
-    /// Counts what a reader did for a sample: how long after the sample it had read the thread's memory, and for how
-    /// long it kept the thread off its processor. `any` is whether it found interpreter frames.
+    /// Counts what a reader did for a sample: how long after the sample the thread's memory had been read, and for how
+    /// long the thread was kept off its processor. `any` says whether there were interpreter frames.
     pub(super) fn count_reading(&mut self, index: usize, behind: Duration, held: Duration, any: bool) {
         let nano = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
         self.attached.status.read_behind[read_class(nano)] += u64::from(any);
         self.threads[index].stopped += held;
     }
 
-    /// Describes a thread to the readers if it has events and has to be read at its samples, unless they have this
-    /// description.
+    /// Describes a thread to the readers if it has an event and has to be read when it is sampled, unless they know
+    /// this description.
     pub(super) fn show(&mut self, index: usize, board: &Board) {
         let generation = self.attached.space_generation;
         if !self.wants_reader(index) || self.threads[index].event.is_none() {
@@ -361,7 +363,8 @@ impl Active {
         }
     }
 
-    /// Looks up a thread's pointer, which leads to its context. Returns whether the process publishes contexts at all.
+    /// Looks up the thread pointer, which leads to the thread's trace context. Returns whether the process publishes
+    /// contexts at all.
     fn find_pointer(&mut self, index: usize) -> bool {
         let Attached { contexts, files, .. } = &self.attached;
         if !contexts.is_read() {
@@ -371,7 +374,7 @@ impl Active {
         true
     }
 
-    /// Reads what a thread that stands still works on.
+    /// Reads the trace context of a thread that does not run meanwhile.
     pub(super) fn standing(&mut self, index: usize) -> Worked {
         if !self.find_pointer(index) {
             return Worked::default();
@@ -381,7 +384,7 @@ impl Active {
         contexts.of_standing(thread.pointer, &mut thread.blocks, files, Instant::now())
     }
 
-    /// What a thread worked on when the kernel copied its stack.
+    /// The trace context of a thread when the kernel copied its stack.
     pub(super) fn copied(&mut self, index: usize, pieces: &StackPieces) -> Worked {
         if !self.find_pointer(index) {
             return Worked::default();
@@ -443,8 +446,8 @@ impl Active {
             let goes_on = thread.goes_on(slot);
             let Some(event) = &mut thread.event else { continue };
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
-            // An event that wakes no reader is replaced once readers are wanted; but not during a longer wait, since
-            // closing it would lose the registers of the wait, and readers do not read waiting threads.
+            // An event that wakes no reader is replaced once readers are needed; but not during a long wait, since
+            // closing it would lose the registers with which the wait began, and readers do not read waiting threads.
             let stands = thread.recording.as_ref().and_then(|recording| recording.stands_for(now));
             let is_outdated = (is_read || goes_on) && !event.wakes() && stands.is_none_or(|stands| stands < LONG_WAIT);
             if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, most, slot, now) {
@@ -453,15 +456,15 @@ impl Active {
         }
     }
 
-    /// The use of the processors since the last call.
+    /// The use of the processors since the last call, by the process and by others.
     pub(super) fn usage(&mut self, machine: &MachineUsage, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
         self.review.usage(self.attached.files.pid(), self.threads.len(), switches, machine, now)
     }
 
-    /// What the events of processors should report about its switches. They report less if there are too many switches
-    /// or threads.
+    /// What the events of processors should report about context switches: less if there are too many switches or
+    /// threads.
     pub(super) fn wanted_switches(&mut self, now: Instant) -> Switches {
         let is_many = |most| self.threads.len() > most;
         let is_dear = is_many(THREADS) && self.waits.are_dear();

@@ -11,8 +11,8 @@ use crate::os::time;
 use crate::perf_map::Growth;
 use crate::process_files::{Life, ProcessFiles};
 
-/// The maps are read again at most this often. The interval is doubled each time, up to [`LONGEST_RELOAD`]: a program
-/// that starts loads its libraries within milliseconds, but one that keeps compiling code would otherwise have its maps
+/// The shortest interval between two reads of the maps. It is doubled each time, up to [`LONGEST_RELOAD`]: a starting
+/// program loads its libraries within milliseconds, but the maps of a program that keeps compiling code must not be
 /// read all the time.
 const RELOAD: Duration = Duration::from_millis(8);
 const LONGEST_RELOAD: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(super) struct Attached {
     pub(super) id: ProcessId,
     pub(super) files: Arc<ProcessFiles>,
     pub(super) spaces: History,
-    /// Counts the address spaces that were set, so that stacks unwound in an earlier one are recognized.
+    /// The number of address spaces set so far, by which stacks unwound in an earlier one are recognized.
     pub(super) space_generation: u64,
     pub(super) perf_map: Option<Growth>,
     pub(super) interpreters: SharedInterpreters,
@@ -67,7 +67,7 @@ impl Attached {
         }
     }
 
-    /// Sets the address space as of a moment, see [`History::set`].
+    /// Sets the address space that is valid from a moment on, see [`History::set`].
     pub(super) fn set_space(&mut self, at: Instant, space: Arc<AddressSpace>) {
         self.space_generation += 1;
         if !self.spaces.set(at, Arc::clone(&space)) {
@@ -79,7 +79,7 @@ impl Attached {
         self.contexts.set_variables(space.variables());
     }
 
-    /// Takes a mapping that the kernel has recorded: from its time on, other code may be at its addresses.
+    /// Handles a mapping that the kernel has recorded: from its time on, other code may be at its addresses.
     pub(super) fn mapped(&mut self, at: Instant, entry: MapsEntry) {
         if self.spaces.mapped(at, entry) {
             self.space_generation += 1;
@@ -87,7 +87,7 @@ impl Attached {
         }
     }
 
-    /// Whether it executes another program than the known one, or its id belongs to another process.
+    /// Whether the process executes another program than the known one, or its id belongs to another process now.
     pub(super) fn is_another(&self) -> bool {
         match self.files.alive() {
             Life::Same => false,
@@ -96,7 +96,7 @@ impl Attached {
         }
     }
 
-    /// Whether no problem of this kind was reported before. It counts as reported from now on.
+    /// Whether no problem of this kind was reported before. Marks the kind as reported.
     pub(super) fn is_new(&mut self, problem: ProblemKind) -> bool {
         let new = !self.problems.contains(&problem);
         if new {
@@ -105,14 +105,14 @@ impl Attached {
         new
     }
 
-    /// The counters of the process.
+    /// The counters of the process, with current values.
     pub(super) fn status(&mut self) -> Status {
         self.status.sampler_cpu_nano = u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
         self.status
     }
 }
 
-/// When the maps of a process are read again.
+/// Decides when the maps of a process are read again.
 #[derive(Debug)]
 pub(super) struct ReloadRequest {
     due: Instant,
@@ -121,12 +121,12 @@ pub(super) struct ReloadRequest {
 }
 
 impl ReloadRequest {
-    /// Asks for the maps to be read again.
+    /// Requests that the maps are read again.
     pub(super) fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// Requests the maps soon, even if they were just read, because code was replaced.
+    /// Requests that the maps are read soon, even if they were just read, because code was replaced.
     fn want_soon(&mut self, now: Instant) {
         self.wanted = true;
         self.interval = RELOAD;

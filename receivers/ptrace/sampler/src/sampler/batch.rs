@@ -12,7 +12,7 @@ const MOST_SAMPLES: usize = 64 << 10;
 /// A batch is also sent early if the attributes of its contexts have this many bytes in total.
 const MOST_ATTRIBUTES: usize = 2 << 20;
 
-/// The batch of a process that is being filled.
+/// Builds the current batch of a process.
 #[derive(Debug)]
 pub(super) struct BatchBuilder {
     batch: Batch,
@@ -49,7 +49,7 @@ impl BatchBuilder {
         BatchEntry { batch: self.number, index }
     }
 
-    /// The index of an entry; `None` if the entry belongs to a batch that was already taken.
+    /// The index of an entry; `None` if the entry belongs to an earlier batch.
     pub(super) fn present(&self, entry: Option<BatchEntry>) -> Option<u32> {
         entry.filter(|entry| entry.batch == self.number).map(|entry| entry.index)
     }
@@ -67,7 +67,7 @@ impl BatchBuilder {
         index(self.batch.threads.len() - 1)
     }
 
-    /// A thread of this batch, for correction.
+    /// A thread of this batch, to correct it.
     pub(super) fn thread(&mut self, index: u32) -> Option<&mut Thread> {
         self.batch.threads.get_mut(index as usize)
     }
@@ -91,7 +91,7 @@ impl BatchBuilder {
         })
     }
 
-    /// Adds what a thread works on. Returns its index.
+    /// Adds the trace context of a thread. Returns its index.
     pub(super) fn add_context(&mut self, context: &Context) -> u32 {
         let list = &mut self.batch.contexts;
         *self.contexts.entry_ref(context).or_insert_with(|| {
@@ -114,7 +114,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Sets when a sample begins and how long it stands for.
+    /// Sets when the time that a sample covers begins, and its length.
     pub(super) fn weigh(&mut self, sample: u32, time_unix_nano: u64, weight_nano: u64) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
             sample.time_unix_nano = time_unix_nano;
@@ -122,7 +122,7 @@ impl BatchBuilder {
         }
     }
 
-    /// The stack of a sample.
+    /// The index of a sample's stack.
     pub(super) fn stack_of(&self, sample: u32) -> Option<u32> {
         self.batch.samples.get(sample as usize).map(|sample| sample.stack)
     }
@@ -141,7 +141,7 @@ impl BatchBuilder {
         self.contexts.clear();
         self.attributes = 0;
         self.number += 1;
-        // Samples without weight are dropped: they stand for no time.
+        // Samples without weight are dropped: they cover no time.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);
         self.batch.samples.sort_by_key(|sample| sample.time_unix_nano);
         let next = self.batch.emptied();

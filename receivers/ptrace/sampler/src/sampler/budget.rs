@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use crate::message::Settings;
 use crate::os::time;
 
-/// The rate is lowered to one part in this many of the configured one at most.
+/// The lowest rate is the configured one divided by this.
 const MOST: u64 = 64;
 
 /// A stop that takes this long halves the rate at once: the machine is too busy to stop threads.
 const LONG_STOP: Duration = Duration::from_millis(5);
 
-/// The rate is raised after this many successive windows with room.
+/// The rate is raised after this many successive windows below the budget.
 const PATIENCE: u32 = 4;
 
-/// The rate is lowered only if at least this part of the processor time depends on it.
+/// The rate is lowered only if at least this share of the processor time depends on the rate.
 const HELPING: f64 = 0.25;
 
 /// The budgets of one process.
@@ -46,7 +46,7 @@ impl SamplingBudget {
         }
     }
 
-    /// Restarts the present window: the cost of adding many threads at once is not the cost of sampling them.
+    /// Restarts the current window: the cost of adding many threads at once is not the cost of sampling them.
     pub(super) fn restart(&mut self, now: Instant) {
         self.since = now;
         self.cpu = Duration::ZERO;
@@ -58,8 +58,8 @@ impl SamplingBudget {
         self.cpu += cpu;
     }
 
-    /// Adds the cost of switch records, which does not depend on the rate: `threads` is what it cost the threads, and
-    /// `sampler` is the sampler's part, which is charged as its processor time anyway.
+    /// Adds the cost of switch records, which does not depend on the rate: `threads` is the cost for the threads;
+    /// `sampler` is the cost for the sampler, which is also charged as processor time.
     pub(super) fn spend_on_records(&mut self, threads: Duration, sampler: Duration) {
         self.fixed += threads + sampler;
         self.spend(threads);
@@ -100,7 +100,7 @@ impl SamplingBudget {
     }
 }
 
-/// The average cost for the sampler of taking one switch out of the rings.
+/// The sampler's average cost of reading the records of one switch from the rings.
 #[derive(Debug, Default)]
 pub(super) struct RecordCost {
     spent: Duration,
@@ -111,7 +111,7 @@ impl RecordCost {
     /// The average covers about this many switches.
     const SWITCHES: u32 = 10_000;
 
-    /// Notes how long it took to take the records of this many switches.
+    /// Adds the time that it took to read the records of this many switches.
     pub(super) fn note(&mut self, spent: Duration, switches: usize) {
         if switches == 0 {
             return;
@@ -124,13 +124,13 @@ impl RecordCost {
         }
     }
 
-    /// What one switch costs.
+    /// The average cost of one switch.
     pub(super) fn of_switch(&self) -> Duration {
         self.spent / self.switches.max(1)
     }
 }
 
-/// Measures the processor time that the thread uses between calls.
+/// Measures the CPU time that the calling thread uses between calls.
 #[derive(Debug, Default)]
 pub(super) struct CpuMark(Duration);
 
@@ -171,7 +171,7 @@ mod tests {
         for _ in 0..20 {
             assert!(review(&mut budget, 500, 0) <= MOST);
         }
-        // 45 of 60 % do not depend on the rate, so twice the rate would still fit.
+        // 45 of 60 % do not depend on the rate, so twice the rate would still be within the budget.
         for expected in [MOST, MOST, MOST, MOST / 2] {
             budget.spend_on_records(Duration::from_millis(12), Duration::from_micros(10_500));
             assert_eq!(review(&mut budget, 18, 0), expected);

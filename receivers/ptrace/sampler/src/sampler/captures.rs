@@ -20,11 +20,12 @@ use crate::stack_copy::StackPieces;
 use crate::stop::StoppedThread;
 use crate::unwind::{Frame, Outcome, Registers, StackMemory};
 
-/// How many stacks may wait to be unwound. Beyond that the oldest is unwound first, even if other threads are stopped
+/// How many stacks may wait to be unwound. With more, the oldest is unwound at once, even if other threads are stopped
 /// meanwhile.
 pub(super) const MOST_CAPTURED: usize = 64;
 
-/// How many stacks may wait for the maps to be read again. Beyond that, samples keep the part that could be unwound.
+/// How many stacks may wait for the maps to be read again. Further samples keep the part of their stack that could be
+/// unwound.
 const MOST_UNKNOWN: usize = 128;
 
 /// Registers and stack of a thread, from a stop or a perf event.
@@ -35,28 +36,28 @@ pub(super) struct Captured {
     registers: Registers,
     /// The kernel's call chain, innermost function first.
     kernel: Vec<Location>,
-    /// When it was taken.
+    /// When registers and stack were taken.
     pub(super) at: Instant,
     space_generation: u64,
     /// Whether the thread was in a system call.
     in_call: bool,
-    /// Whether it was blocked.
+    /// Whether the thread was blocked.
     blocked: bool,
     /// The preceding preempted wait, if this was taken to find its place.
     preempted: Option<PreemptedWait>,
-    /// Whether the thread was stopped for this; otherwise the kernel took it while the thread ran.
+    /// Whether the thread was stopped for this; otherwise the kernel sampled it while it ran.
     stopped: bool,
-    /// How long after the sample a reader had read the thread's memory, and for how long it kept the thread off its
-    /// processor.
+    /// How long after the sample a reader had read the thread's memory, and for how long the reader kept the thread off
+    /// its processor.
     read: Option<(Duration, Duration)>,
-    /// The running time that the sample stands for, in nanoseconds.
+    /// The running time that the sample covers, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
     /// The interpreter frames; `None` if not read yet.
     interpreted: Option<Interpreted>,
-    /// Whether data that was read after the sample belongs to it.
+    /// Whether data that was read after the sample is valid for it.
     proof: Proof,
-    /// What the thread worked on, if that was read while it stood still.
+    /// The trace context, if it was read before the thread continued.
     worked: Option<Worked>,
 }
 
@@ -64,12 +65,12 @@ pub(super) struct Captured {
 enum CapturedStack {
     /// A copy that is to be unwound.
     Copied(StackPieces),
-    /// Already unwound while the thread was stopped.
+    /// A stack that was already unwound while the thread was stopped.
     Unwound(Outcome, Vec<Frame>),
 }
 
-/// A stack that ended in code of no known mapping. Its sample is in the batch already, with the part that could be
-/// unwound.
+/// A stack that ended in code outside of all known mappings. Its sample is already in the batch, with the part that
+/// could be unwound.
 ///
 /// This happens when a program starts or loads a library: it runs code that was mapped a moment ago.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ pub(super) struct UnknownCodeStack {
     kernel: Vec<Location>,
     pieces: StackPieces,
     interpreted: Interpreted,
-    /// The result of naming the unwound part.
+    /// The result of naming the frames that could be unwound.
     named: NamedFrames,
     copied: Option<Instant>,
     ran_on_since: Option<Instant>,
@@ -97,11 +98,11 @@ pub(super) struct Captures {
 
 /// The result of taking registers and stack from a stopped thread.
 pub(super) enum StopCapture {
-    /// Its stack is unwound, or waits to be.
+    /// The stack is unwound, or waits to be unwound.
     Stack,
-    /// It is a 32-bit thread.
+    /// The thread is a 32-bit thread.
     Architecture,
-    /// It was killed during the stop, and still has to be reaped.
+    /// The thread was killed during the stop, and still has to be reaped.
     Killed,
 }
 
@@ -151,13 +152,14 @@ impl Captures {
         {
             process.count_cut(index, short.name, at);
         }
-        // The results of some system calls show that the thread was waiting in them.
+        // The results of some system calls show that the thread was waiting in the call.
         let blocked = stop.blocked || arch::is_interrupted_wait(raw);
         if let Some(asked) = stop.asked.filter(|_| !blocked)
             && let Ok(sched) = process.threads[index].files.schedstat(process.attached.files.task())
             && asked.was_queued(sched, at)
         {
-            // The thread was waiting for a processor when it was asked to stop, so this is not a sample of running.
+            // The thread was waiting for a processor when it was asked to stop, so this is not a sample of a running
+            // thread.
             return None;
         }
         let period_nano = process.event_period().saturating_mul(stop.periods);
@@ -264,7 +266,7 @@ impl Captures {
             process.count_reading(index, behind, held, captured.interpreted.as_ref().is_some_and(Interpreted::is_any));
         }
         let interpreted = captured.interpreted.take().unwrap_or_else(|| {
-            // The thread has run on meanwhile, but frames that its stack and registers prove are named all the same.
+            // The thread has continued meanwhile, but frames that its stack and registers prove are still named.
             let mut interpreted = Interpreted::default();
             if let Some(index) = index {
                 process.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
@@ -329,7 +331,7 @@ impl Captures {
         let worked = worked.unwrap_or_default();
         let mut sample = None;
         if let Some(index) = index {
-            // The stored stack of the blocked thread was unwound with fewer registers than this one.
+            // The stored stack of this blocked thread was unwound with fewer registers than the new one.
             process.threads[index].blocked.unwound = None;
             let found = FoundStack { trust: outcome.trust, locations, worked: &worked, at: captured.at };
             sample = if captured.blocked {
@@ -363,7 +365,7 @@ impl Captures {
         }
     }
 
-    /// Unwinds a stack that ended in unknown code once more, after the maps were read again.
+    /// Unwinds a stack that ended in unknown code again, after the maps were read.
     pub(super) fn retry(
         &mut self,
         process: &mut Active,
@@ -392,7 +394,8 @@ impl Captures {
         self.unknown.iter().any(|unknown| unknown.process == process)
     }
 
-    /// Counts the samples whose stacks ended in unknown code. Their stacks stay incomplete: the batch is sent now.
+    /// Counts the samples whose stacks ended in unknown code. Their stacks stay incomplete, because the batch is sent
+    /// now.
     pub(super) fn settle_unknown(&mut self, process: &mut Active) {
         for unknown in self.take_unknown(process.attached.id) {
             process.observed(unknown.trust, &unknown.named);
@@ -434,7 +437,7 @@ fn name(
     let is_copied = at_sample.as_ref().is_some_and(|at| at.copied.is_some());
     let mut named = unwinder.name(process, outcome, interpreted, false, at_sample, locations);
     if is_copied && outcome.needs_memory.is_some() {
-        // The copy ended here, and memory that was read later belongs to another moment.
+        // The copy of the stack ended here, and memory that was read later belongs to another moment.
         locations.push(Location::CALLERS_NOT_KNOWN);
         named.merged.missing_callers += 1;
     }

@@ -1,10 +1,10 @@
-//! What the threads of one process work on, as published by its program.
+//! Reads the trace contexts of the threads of one process, as published by its program.
 //!
-//! A record is valid only if its thread stood still while it was read. For a blocked thread its counters prove that,
-//! and a stopped thread is held. But a thread that a perf event sampled runs on, and may work on something else by the
-//! time it is read, without any sign of that. So either a reader reads the record before the thread runs on
-//! (`reader.rs`), or only records are used that the kernel copied with the stack: it does so if variable and record lie
-//! near the end of the thread's stack.
+//! A record is valid only if its thread did not run while the record was read. Of a blocked thread its counters prove
+//! that, and a stopped thread cannot run. But a thread that a perf event sampled continues, and may have another
+//! context by the time it is read, without any sign of that. So either a reader reads the record before the thread
+//! continues (`reader.rs`), or only records are used that the kernel copied with the stack, which happens if variable
+//! and record are near the end of the thread's stack.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::stack_copy::StackPieces;
 /// How many variables of one process are read.
 const PLACES: usize = 4;
 
-/// How often the addresses of the variables and of the threads' blocks are looked up again.
+/// How often the addresses of the variables and of the threads' blocks of thread-local data are looked up again.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// How much may be read for one stack: for each variable its address, its value and its record.
+/// The read limit for one stack: for each variable its address, its value and its record.
 const ALLOWANCE: Allowance = Allowance { reads: 5 * PLACES as u32, bytes: PLACES * 1024 };
 
-/// How much may be read to find the variables.
+/// The read limit for finding the variables.
 const PLACES_ALLOWANCE: Allowance = Allowance { reads: 128, bytes: 1024 };
 
 /// The variables through which one process publishes contexts.
@@ -40,7 +40,7 @@ pub(super) struct ProcessContexts {
     checked: Option<Instant>,
 }
 
-/// The addresses of a thread's blocks, as they were found.
+/// The addresses of a thread's blocks of thread-local data, as last found.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     found: [Block; PLACES],
@@ -48,17 +48,17 @@ pub(super) struct Blocks {
     generation: u64,
 }
 
-/// The contexts that were read from a thread.
+/// The trace contexts that a thread had over time.
 #[derive(Debug, Default)]
 pub(super) struct ContextHistory(History<Worked>);
 
-/// What a thread worked on.
+/// The trace context of a thread, or why it is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Worked {
     pub(super) context: Option<Context>,
     /// Whether a record was not valid.
     pub(super) torn: bool,
-    /// Whether nothing proves what the thread worked on.
+    /// Whether a context was discarded because nothing proves that it is right.
     pub(super) unproven: bool,
 }
 
@@ -72,7 +72,7 @@ impl Worked {
 }
 
 impl ContextHistory {
-    /// Adds a context that held from `from` to `until`.
+    /// Adds a context that was valid from `from` to `until`.
     pub(super) fn note(&mut self, from: Instant, until: Instant, worked: &Worked) {
         if !worked.torn && !worked.unproven {
             self.0.note(from, until, worked.clone());
@@ -84,7 +84,7 @@ impl ContextHistory {
         self.0.sort();
     }
 
-    /// The context at a moment between two readings: known if both agree and are near.
+    /// The context at a moment between two readings: known if both are equal and near in time.
     pub(super) fn around(&self, at: Instant) -> Option<&Worked> {
         self.0.around(at).and_then(|[before, after]| (before == after).then_some(before))
     }
@@ -110,7 +110,7 @@ impl ProcessContexts {
         }
     }
 
-    /// A number that changes when threads have to be read again even if they have not run.
+    /// A number that changes when threads have to be read again even if they have not run since.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -130,17 +130,17 @@ impl ProcessContexts {
         }
     }
 
-    /// The schema, if there is anything to read.
+    /// The schema of the records; `None` if there is nothing to read.
     fn schema(&self) -> Option<&Schema> {
         self.schema.as_deref().filter(|_| !self.places.is_empty())
     }
 
-    /// Whether there is anything to read.
+    /// Whether the process publishes contexts that have to be read.
     pub(super) fn is_read(&self) -> bool {
         self.schema().is_some()
     }
 
-    /// Reads what a thread that stands still works on. `pointer` is its thread pointer.
+    /// Reads the context of a thread that does not run meanwhile. `pointer` is its thread pointer.
     pub(super) fn of_standing(
         &self,
         pointer: u64,
@@ -158,20 +158,20 @@ impl ProcessContexts {
         Worked { context, torn, unproven: false }
     }
 
-    /// What a thread worked on when the kernel made this copy of its stack.
+    /// The context of a thread when the kernel made this copy of its stack.
     pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> Worked {
         let Some(schema) = self.schema() else { return Worked::default() };
         let (mut blocks, is_fixed) = ([0; PLACES], |place: &&Place| matches!(place, Place::Fixed(_)));
         let beyond = pointer == 0 || !self.places.iter().all(|place| is_fixed(&place));
         let mut target = Copied { pieces, beyond };
         let (context, torn) = find(schema, pointer, self.places.iter().filter(is_fixed).zip(&mut blocks), &mut target);
-        // If a part is missing in the copy, the record looks unreadable.
+        // A record that is partly outside of the copy looks unreadable.
         let unproven = context.is_none() && target.beyond;
         Worked { context, torn: torn && !unproven, unproven }
     }
 }
 
-/// The first record with a context; without one, whether a record was torn.
+/// The first record with a context; if there is none, whether a record was torn.
 fn find<'a>(
     schema: &Schema,
     pointer: u64,
@@ -194,7 +194,7 @@ fn find<'a>(
 }
 
 impl Blocks {
-    /// Forgets the addresses if they are outdated.
+    /// Drops the addresses if they are outdated.
     fn refresh(&mut self, generation: u64, now: Instant) {
         let is_fresh = self.checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK);
         if self.generation != generation || !is_fresh {
@@ -222,9 +222,9 @@ impl Target for Copied<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the context between two readings is known if both agree and are near in time. It is not known before
+    /// Guarantees: the context between two readings is known if both are equal and near in time. It is unknown before
     /// the first reading, after the last, between readings that differ or are far apart, and next to an invalid one.
-    /// The last reading is kept for what follows.
+    /// The last reading is kept for the next batch.
     #[test]
     fn between_readings() {
         let start = Instant::now();

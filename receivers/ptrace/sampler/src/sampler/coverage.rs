@@ -1,36 +1,36 @@
 //! Decides what the events of a process cover: each thread by itself, its whole control group, or the whole machine.
 //!
-//! An event of a thread costs it 2.5 microseconds at each context switch. An event of a processor costs 0.06 to 0.08,
-//! and samples new threads from their first moment on, but it also samples all other processes that it covers: each
-//! such sample costs them 20 to 46 microseconds, and is dropped. So the best coverage depends on the process's share of
-//! the processor time.
+//! An event of a thread costs the thread 2.5 microseconds at each context switch. An event of a processor costs 0.06 to
+//! 0.08 microseconds, and samples new threads from their start, but it also samples all other processes that it covers:
+//! each such sample costs them 20 to 46 microseconds, and is dropped. So the best coverage depends on the process's
+//! share of the processor time.
 
 use std::time::Duration;
 
 /// What events cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Coverage {
-    /// Running threads of the process, each by an event of its own.
+    /// The threads of the process that run, each by its own event.
     #[default]
     Threads,
-    /// The process's control group.
+    /// The process's control group, by events of processors.
     Group,
-    /// The machine.
+    /// The whole machine, by events of processors.
     Machine,
 }
 
 /// How processors were used during some time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
-    /// The length of that time.
+    /// The length of the measured time.
     pub(super) elapsed: Duration,
     /// The processor time of the process.
     pub(super) own: Duration,
-    /// The processor time of its control group; `None` if it is in none.
+    /// The processor time of the process's control group; `None` if it is in none.
     pub(super) group: Option<Duration>,
     /// The processor time of the whole machine.
     pub(super) machine: Duration,
-    /// How many times per second its busiest thread was given a processor.
+    /// How many times per second the process's busiest thread was given a processor.
     pub(super) switches: u64,
     /// How many threads the process has.
     pub(super) threads: usize,
@@ -43,7 +43,7 @@ impl Usage {
     }
 }
 
-/// Which coverages besides threads are permitted.
+/// Which coverages are permitted besides that of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permitted {
     /// Whether the process is in a control group whose events were not refused recently.
@@ -76,7 +76,7 @@ const IDLE: u32 = 50;
 /// The group is covered if it uses less than this many times as much as the process.
 const GROUP: u32 = 4;
 
-/// The machine is covered if the other processes use less than this many times as much as the process.
+/// The whole machine is covered if all other processes together use less than this many times as much as the process.
 const OTHERS: u32 = 8;
 
 /// With more threads than this, each with an event on each processor, events of threads would cost too much.
@@ -86,8 +86,8 @@ pub(super) const THREADS: usize = 256;
 const SWITCHES: u64 = 4_000;
 
 impl Coverage {
-    /// The best coverage for this usage. The present coverage is kept up to twice the limits, so that the coverage does
-    /// not change back and forth.
+    /// The best coverage for this usage. The current coverage is kept up to twice the limits, so that it does not
+    /// change back and forth.
     fn next(self, usage: Usage, permitted: Permitted) -> Self {
         let Usage { elapsed, own, group, switches, .. } = usage;
         if own * IDLE < elapsed {
@@ -106,8 +106,8 @@ impl Coverage {
         Self::Threads
     }
 
-    /// The coverage while the usage is not known: the present one; for a command that was just started, the machine,
-    /// since its threads may be gone before they are examined.
+    /// The coverage while the usage is not known: the current one; for a command that was just started, the machine,
+    /// since its threads may end before they are examined.
     fn unknown(self, started: bool, permitted: Permitted) -> Self {
         let wanted = if started { Self::Machine } else { self };
         if permitted.has(wanted) { wanted } else { Self::Threads }
@@ -135,11 +135,12 @@ impl Coverage {
     }
 }
 
-/// The processor time that a machine has used, from `/proc/stat` (proc_stat(5)), with this many clock ticks per second.
+/// The processor time used by all processes of the machine, from `/proc/stat` (proc_stat(5)), with this many clock
+/// ticks per second.
 pub(super) fn machine_cpu(stat: &str, ticks_per_second: u64) -> Option<Duration> {
     let mut fields = stat.strip_prefix("cpu ")?.lines().next()?.split_ascii_whitespace().map(str::parse::<u64>);
     let mut next = || fields.next()?.ok();
-    // The two fields between are idle time and idle time with pending disk input or output.
+    // The two omitted fields are idle time and idle time with pending disk input or output.
     let (user, nice, system, _, _, hard, soft) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
     let ticks = [user, nice, system, hard, soft].into_iter().fold(0, u64::saturating_add);
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second.max(1)))
@@ -161,8 +162,9 @@ mod tests {
         Usage { elapsed, own, group, machine, switches, threads: 1 }
     }
 
-    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that group or machine; one
-    /// among many is sampled by events of its threads, unless these have too many switches or are too many.
+    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that group or machine; a
+    /// process with a small share is sampled by events of its threads, unless the threads have too many switches or are
+    /// too many.
     #[test]
     fn by_share() {
         let from_threads =
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(Coverage::Threads.next(many, ALL), Coverage::Machine);
     }
 
-    /// Guarantees: a coverage is not given up because other processes use a little more for a moment.
+    /// Guarantees: the coverage does not change because other processes briefly use a little more.
     #[test]
     fn no_flapping() {
         assert_eq!(Coverage::Group.next(usage(1.0, Some(7.9), 50.0, 0), ALL), Coverage::Group);
@@ -186,8 +188,8 @@ mod tests {
         assert_eq!(Coverage::Machine.next(usage(1.0, None, 17.1, 0), ALL), Coverage::Threads);
     }
 
-    /// Guarantees: a coverage that cannot be opened is replaced by the next one whose own rules hold: the group by the
-    /// machine, and the machine by threads. None is tried twice, and none that is not permitted.
+    /// Guarantees: a coverage that cannot be opened is replaced by the next one whose rules are fulfilled: the group by
+    /// the machine, and the machine by threads. No coverage is tried twice, or without permission.
     #[test]
     fn what_opens() {
         let (busy, crowded) = (usage(1.0, Some(1.1), 1.2, 0), usage(1.0, Some(1.1), 50.0, 0));
@@ -218,8 +220,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the time of a machine is the time in which its processors were not idle, converted from clock ticks;
-    /// malformed text gives none.
+    /// Guarantees: the time of a machine is the time during which its processors were not idle, converted from clock
+    /// ticks; malformed text gives none.
     #[test]
     fn machines() {
         let stat = "cpu  100 20 30 4000 500 6 7 800 9 10\ncpu0 1 2 3\n";

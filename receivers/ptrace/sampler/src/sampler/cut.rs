@@ -12,8 +12,9 @@ const MEMORY_DEVICES: u64 = 1;
 
 /// Whether a stop ended the call of a stopped thread early. If in doubt, the answer is yes.
 ///
-/// A read from a pipe, a socket or a terminal returns the available data, and a read near the end of a file the rest of
-/// it: these were not cut. Nor was a call on a non-blocking descriptor, which returns early by itself.
+/// A read from a pipe, a socket or a terminal returns the available data, and a read near the end of a file returns the
+/// rest of the file: these calls were not ended early. The same holds for a call on a non-blocking descriptor, which
+/// returns early by itself.
 pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bool {
     if let Some(to) = short.to
         && never_waits(files, thread, to)
@@ -90,9 +91,9 @@ mod tests {
         }
     }
 
-    /// Guarantees: a call that returned with a part of its data was cut if it reads from one of the kernel's memory
-    /// devices or before the end of a file, or writes to a blocking descriptor; it was not if it reads from a pipe or
-    /// up to the end of a file, or writes to a non-blocking descriptor.
+    /// Guarantees: a call that transferred a part of its data was ended early if it reads from one of the kernel's
+    /// memory devices or before the end of a file, or writes to a blocking descriptor; it was not if it reads from a
+    /// pipe or up to the end of a file, or writes to a non-blocking descriptor.
     #[test]
     fn what_explains_a_short_call() {
         let files = ProcessFiles::open(std::process::id()).unwrap();

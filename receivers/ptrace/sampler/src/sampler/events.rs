@@ -1,7 +1,7 @@
-//! Samples running threads by perf events: decides which threads have one, and takes the records out of the rings.
+//! Samples running threads by perf events: decides which threads have an event, and reads the records from the rings.
 //!
 //! An event costs its thread microseconds at each context switch, so only threads that ran recently have one, and
-//! threads with very many switches have it for a part of the time. The ledger compensates for both.
+//! threads with very many switches have one only for a part of the time. The ledger compensates for both.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::perf::open::{
 use crate::perf::record::User;
 use crate::threads::is_for_an_event;
 
-/// If the kernel does not permit everything, it is asked again after this time, in case the right has been granted.
+/// If the kernel does not permit all events, it is asked again after this time: the right may have been granted.
 pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
 /// Readers end after this time without anything to read.
@@ -38,10 +38,10 @@ const READERS_IDLE: Duration = Duration::from_secs(10);
 /// The best level that could be opened, and the error of each better one.
 type Answer = (Level, Vec<(Level, Errno)>);
 
-/// How a thread's event samples.
+/// How an event of a thread takes samples.
 #[derive(Debug, Clone, Copy)]
 struct EventSampling {
-    /// Nanoseconds before the first sample, and on average between the others.
+    /// The time before the first sample, and the average time between the others, in nanoseconds.
     first: u64,
     others: u64,
     /// The best level to try.
@@ -60,11 +60,11 @@ pub(super) struct Events {
     /// The rings into which events of threads write, one for each processor.
     rings: Vec<Arc<SharedRing>>,
     readers: Vec<SampleReader>,
-    /// Until when readers are kept although they have nothing to read.
+    /// Until this time, readers are kept although they have nothing to read.
     readers_until: Option<Instant>,
     pub(super) board: Arc<Board>,
     waker: Option<Waker>,
-    /// For each ring with records left for its reader in the last tick: how often the reader had emptied it by then.
+    /// For each ring that still had records in the last tick: how often its reader had emptied it by then.
     waited: Vec<Option<u64>>,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: MachineUsage,
@@ -72,7 +72,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// `waker` wakes the sampling thread.
+    /// Creates an empty set of events; `waker` wakes the sampling thread.
     pub(super) fn new(waker: Option<Waker>) -> Result<Self, Errno> {
         Self::with(Box::new(KernelOpener), waker)
     }
@@ -122,7 +122,6 @@ impl Events {
         Ok(&self.rings[index])
     }
 
-    /// Opens an event for a thread.
     fn open(&mut self, thread: u32, sampling: EventSampling) -> Result<(ThreadEvent, Answer), OpenFailure> {
         let EventSampling { first, others, from, given, wakes } = sampling;
         let (mut files, mut level, mut reasons) = (EventFiles::default(), from, Vec::new());
@@ -153,7 +152,7 @@ impl Events {
         Ok((event, (level, reasons)))
     }
 
-    /// Makes a reader empty the ring of this processor from now on.
+    /// Starts a reader for the ring of this processor, unless there is one.
     fn read_at(&mut self, processor: u32, now: Instant) {
         self.readers_until = Some(now + READERS_IDLE);
         let Some(ring) = self.rings.iter().find(|ring| ring.processor == processor && !ring.is_read()) else { return };
@@ -177,7 +176,7 @@ impl Events {
         }
     }
 
-    /// Takes the items that readers have passed on, and those in the other rings.
+    /// Takes the items that readers have passed on, and reads those in the other rings.
     fn take_items(&mut self, spare: &mut Vec<crate::stack_copy::StackPieces>, items: &mut Vec<RingItem>, all: bool) {
         self.waited.resize(self.rings.len(), None);
         for (ring, waited) in self.rings.iter().zip(&mut self.waited) {
@@ -202,14 +201,14 @@ impl Engine<'_> {
             process.attached.status.level = Level::None;
             return;
         }
-        // If all threads have ended, the next tick tries again.
+        // If all threads have ended, this is tried again in the next tick.
         let Some(answer) = self.ask_for_events(index) else { return };
         let process = &mut self.processes[index];
         process.asked_again = now + ASKED_AGAIN;
         let (level, refused) = match answer {
             Ok(answer) => answer,
             Err(OpenFailure::Refused(refused)) => (Level::None, refused),
-            // It is still unknown what the kernel permits, and that is no reason to stop threads.
+            // It is still unknown what the kernel permits, which is no reason to stop threads.
             Err(OpenFailure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
                     process.watch = Watch::Not;
@@ -219,8 +218,8 @@ impl Engine<'_> {
             Err(OpenFailure::Ended) => return,
         };
         let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
-        // The second condition: earlier the question failed for lack of descriptors or the like, and now the kernel has
-        // answered that it permits nothing.
+        // The second condition: earlier, resources such as descriptors were exhausted; now the kernel has answered that
+        // it permits nothing.
         if is_new
             || (level == process.attached.status.level
                 && process.watch != Watch::for_level(level, process.attached.settings.stops))
@@ -261,22 +260,22 @@ impl Engine<'_> {
         process.watch = Watch::for_level(level, process.attached.settings.stops);
     }
 
-    /// Reports that some threads have no event although the kernel permits it, so that only the amount of their running
-    /// time is known.
+    /// Reports that some threads have no event, although the kernel permits events, so that only the amount of their
+    /// running time is known.
     fn lack(&mut self, index: usize, lack: Lack) {
         self.precedence.lacking = true;
         let message = format!("running threads are not sampled, only the amount of their time is known: {lack}");
         self.problem(index, ProblemKind::Lack, message);
     }
 
-    /// The kernel refuses an event that it permitted before. Asks it again what it permits, but not too often.
+    /// Called when the kernel refuses an event that it permitted before: asks again what it permits, but not too often.
     fn permitted_less(&mut self, index: usize, now: Instant) {
         if now >= self.processes[index].asked_again {
             self.leave_watch(index, now);
         }
     }
 
-    /// Ends the present method of sampling running threads, and settles their time up to now.
+    /// Ends the current method of sampling running threads, and divides their time up to now among their samples.
     fn leave_watch(&mut self, index: usize, now: Instant) {
         self.drain_all();
         let process = &mut self.processes[index];
@@ -285,8 +284,8 @@ impl Engine<'_> {
         process.watch = Watch::Undecided;
     }
 
-    /// Opens an event for a thread. Returns whether resources for it are exhausted: then not all running threads can
-    /// have one.
+    /// Opens an event for a thread. Returns whether resources for it are exhausted, so that not all running threads can
+    /// have an event.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
         let (watch @ Watch::Threads { .. }, Some(events)) = (process.watch, &mut self.events) else { return false };
@@ -329,18 +328,18 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes the samples that are ready.
+    /// Reads the samples that are ready.
     pub(super) fn drain_ready(&mut self) {
         let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
-        // This only clears the readiness that woke the thread. The rings themselves show which of them have samples:
-        // the kernel reports a ring only once, and the wait may have consumed that report.
+        // This only clears the readiness that woke the thread. Which rings have samples is seen from the rings
+        // themselves: the kernel reports a ring only once, and the wait may have consumed that report.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         self.take_samples(false);
         self.drop_strangers();
     }
 
-    /// Takes the samples of all rings; with `all`, also those that a reader is about to take.
+    /// Reads the samples of all rings; with `all`, also of those that a reader is about to read.
     fn take_samples(&mut self, all: bool) {
         let Some(events) = &mut self.events else { return };
         let mut items = std::mem::take(&mut self.items);
@@ -381,7 +380,8 @@ impl Engine<'_> {
                 return;
             }
             RingItem::Missing(shortfall) => {
-                // It is not known whose records were lost, so they are counted for each process with events of threads.
+                // It is not known whose records were lost, so the loss is counted for each process with events of
+                // threads.
                 let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
                 let processes = self.processes.iter_mut().filter(of_threads);
                 return processes.for_each(|process| process.lost(shortfall));
@@ -411,7 +411,7 @@ impl Engine<'_> {
         self.make_room();
     }
 
-    /// Takes the sample of a thread that has resumed after being preempted.
+    /// Handles the sample of a thread that has resumed after being preempted.
     fn resumed(&mut self, sample: RunningSample) {
         let process = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process);
         let preempted = process.and_then(|process| {
@@ -448,7 +448,7 @@ impl Engine<'_> {
         self.processes.iter_mut().find(|process| process.attached.files.pid() == pid)
     }
 
-    /// Takes all samples that there are, and unwinds them.
+    /// Reads all samples in the rings, and unwinds them.
     pub(super) fn drain_all(&mut self) {
         self.take_samples(true);
         self.drop_strangers();
@@ -457,7 +457,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Unwinds waiting stacks if too many are waiting.
+    /// Unwinds waiting stacks, if too many are waiting.
     pub(super) fn make_room(&mut self) {
         if self.captures.waiting.len() < MOST_CAPTURED {
             return;
@@ -470,8 +470,8 @@ impl Engine<'_> {
     }
 
     /// Drops the waiting samples of a process that has executed another program, or whose id was reused: some samples
-    /// may be of the new program, and would be unwound with the mappings of the old one. If the process is still the
-    /// same now, it was the same when they were taken.
+    /// may belong to the new program, and would be unwound with the mappings of the old one. If the process is
+    /// unchanged now, it was unchanged when they were taken.
     fn drop_strangers(&mut self) {
         for process in &mut self.processes {
             let id = process.attached.id;

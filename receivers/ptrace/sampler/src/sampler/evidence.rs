@@ -1,5 +1,5 @@
-//! Decides whether a thread stood still from its sample until its memory had been read: a pure function over the
-//! kernel's data about that time.
+//! Decides whether a thread executed nothing between its sample and the end of reading its memory: a pure function over
+//! the kernel's data about that time.
 //!
 //! A sample wakes a reader on the processor of the sampled thread, which therefore has to leave that processor. The
 //! memory that the reader reads belongs to the sample if the thread executed nothing in between. The kernel counts how
@@ -8,16 +8,17 @@
 use crate::perf::record::CpuMode;
 use crate::unwind::Registers;
 
-/// By how much the running time of a thread may exceed the time from its sample to its switch, in nanoseconds: the
-/// kernel stops the counter some microseconds after it records the switch (at most 5.7 in 999 of 1000 samples).
+/// By how much a thread's running time after its sample may exceed the time from the sample to the switch, in
+/// nanoseconds: the kernel stops the counter some microseconds after it records the switch (at most 5.7 in 999 of 1000
+/// samples).
 const BEHIND_SWITCH: u64 = 12_000;
 
-/// How long after a sample in its own code the thread may leave its processor, in nanoseconds. A loop that ran for
-/// longer may have come back to the same registers.
+/// How long after a sample in its own code the thread may leave its processor, in nanoseconds. A thread that runs
+/// longer may loop back to the same registers.
 const LONGEST_STAY: u64 = 1_000_000;
 
-/// How much longer than usual a thread may run on after its sample if its registers at the switch are not known, in
-/// nanoseconds. In 56,000 samples no thread left its instruction within this time.
+/// How much longer than usual a thread may continue to run after its sample if its registers at the switch are not
+/// known, in nanoseconds. In 56,000 samples no thread left its instruction within this time.
 const BEHIND_USUAL: u64 = 20_000;
 
 /// The registers that the kernel changes during a system call (DWARF numbers of RAX, RCX and R11).
@@ -29,27 +30,27 @@ pub(super) struct StillEvidence {
     /// How long the thread had run according to its event, in nanoseconds: at the sample, before its memory was read,
     /// and after that.
     pub(super) ran: [u64; 3],
-    /// Where the thread was when it was sampled.
+    /// Whether the thread was in its program or in the kernel when it was sampled.
     pub(super) mode: CpuMode,
     pub(super) registers: Registers,
-    /// The processor on which it was sampled, and the one on which the reader runs.
+    /// The processor on which the thread was sampled, and the one on which the reader runs.
     pub(super) processor: u32,
     pub(super) reader: Option<u32>,
     /// How long after the sample the thread left the processor, in nanoseconds, and its registers at that moment, if
     /// recorded.
     pub(super) left: Option<(u64, Registers)>,
-    /// How long threads usually run on after a sample, in nanoseconds, if known yet.
+    /// How long threads usually continue to run after a sample, in nanoseconds, if already known.
     pub(super) usual: Option<u64>,
 }
 
-/// Whether data that was read after a sample belongs to it.
+/// Whether data that was read after a sample is valid for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Proof {
-    /// Yes: the thread left its processor where it was sampled, and has executed nothing since.
+    /// Yes: the thread left its processor in the sampled state, and has executed nothing since.
     Proven,
-    /// Yes, except for some microseconds: the thread ran on only for as long as it takes to leave the kernel.
+    /// Yes, except for some microseconds: the thread ran only for as long as it takes to leave the kernel.
     Counted,
-    /// Nothing proves it.
+    /// Nothing proves that the data is valid.
     #[default]
     None,
 }
@@ -76,8 +77,8 @@ impl StillEvidence {
         }
     }
 
-    /// Whether the thread left its processor with the registers of its sample. A thread in the kernel may still have
-    /// had work to do there before it left: it is in the same call, and its caller has not moved.
+    /// Whether the thread left its processor with the registers of its sample. A thread sampled in the kernel may have
+    /// executed more of the same system call, but its program has not continued.
     fn stood(&self, left: &Registers, until: u64) -> bool {
         match self.mode {
             CpuMode::User => self.registers == *left && until <= LONGEST_STAY,
@@ -87,7 +88,7 @@ impl StillEvidence {
         }
     }
 
-    /// Whether the thread ran on only for as long as it takes to leave the kernel.
+    /// Whether the thread ran after its sample only for as long as it takes to leave the kernel.
     fn is_short(&self, ran: u64) -> bool {
         self.mode == CpuMode::User
             && self.reader == Some(self.processor)
@@ -95,8 +96,8 @@ impl StillEvidence {
     }
 }
 
-/// How long threads run on after a sample before they leave their processor: the time for leaving the kernel, which
-/// depends on the machine.
+/// How long threads continue to run after a sample before they leave their processor: the time to leave the kernel,
+/// which depends on the machine.
 #[derive(Debug, Default)]
 pub(super) struct WayOut {
     last: Vec<u64>,
@@ -104,11 +105,11 @@ pub(super) struct WayOut {
 }
 
 impl WayOut {
-    /// How many of the last samples count, and how many are required.
+    /// How many of the last samples are used, and how many are required.
     const SAMPLES: usize = 200;
     const LEAST: usize = 8;
 
-    /// Notes how long a thread ran on after its sample, in nanoseconds.
+    /// Adds how long a thread ran after its sample, in nanoseconds.
     pub(super) fn note(&mut self, ran: u64) {
         if self.last.len() < Self::SAMPLES {
             self.last.push(ran);
@@ -118,7 +119,7 @@ impl WayOut {
         }
     }
 
-    /// The time that nine tenths of the last samples exceed, in nanoseconds; `None` if there are too few.
+    /// The time that was exceeded after nine tenths of the last samples, in nanoseconds; `None` if there are too few.
     pub(super) fn usual(&self) -> Option<u64> {
         let mut sorted = self.last.clone();
         sorted.sort_unstable();
@@ -147,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that left its processor where it was sampled and has not run since is proven to have stood
-    /// still, no matter on which processor its reader ran.
+    /// Guarantees: if a thread left its processor in the sampled state and has not run since, its data is proven, no
+    /// matter on which processor the reader ran.
     #[test]
     fn proven() {
         assert_eq!(stood().judge(), Proof::Proven);
@@ -180,14 +181,14 @@ mod tests {
         assert_eq!(counted(1_000, 26_000, 26_001), Proof::None);
         assert_eq!(counted(1_000, 33_000, 33_000), Proof::Proven);
         assert_eq!(counted(1_000, 33_001, 33_001), Proof::None);
-        // A counter must not go back.
+        // A counter must not decrease.
         assert_eq!(counted(27_000, 26_000, 26_000), Proof::None);
         let late = StillEvidence { left: Some((LONGEST_STAY + 1, registers())), ..stood() };
         assert_eq!(late.judge(), Proof::None);
     }
 
     /// Guarantees: without the registers at the switch, a sample is accepted only if the thread was in its own code,
-    /// ran hardly longer than usual, and was read on its processor.
+    /// ran not much longer than usual, and was read on its own processor.
     #[test]
     fn without_registers() {
         let without = StillEvidence { left: None, usual: Some(5_000), ..stood() };
@@ -204,7 +205,7 @@ mod tests {
     }
 
     /// Guarantees: the usual time is the one that nine tenths of the last two hundred samples exceed, and is unknown
-    /// while there are too few.
+    /// while there are too few samples.
     #[test]
     fn way_out() {
         let mut way_out = WayOut::default();

@@ -10,11 +10,11 @@ use super::states::Concern;
 use crate::process_info;
 use crate::stop::{self, StoppedThread};
 
-/// How often threads that were asked to stop are checked for having ended, since a signal may not announce their end.
+/// How often to check whether threads that were asked to stop have ended, since no signal may announce that.
 pub(super) const REAP: Duration = Duration::from_millis(10);
 
 impl Engine<'_> {
-    /// Samples all threads that have stopped, and releases them. Removes no process.
+    /// Samples all threads that have stopped, and releases them. Does not detach processes.
     pub(super) fn harvest(&mut self) {
         if self.pending_stops.is_empty() {
             return;
@@ -27,7 +27,7 @@ impl Engine<'_> {
             let stop = self.pending_stops.remove(&stopped.thread());
             let found = stop.and_then(|stop| Some((stop, self.find(stop.process)?)));
             let Some((stop, index)) = found else {
-                // Its stack is not needed, but reading its registers also restarts a system call that the stop
+                // The thread's stack is not needed, but reading the registers also restarts a system call that the stop
                 // interrupted.
                 stopped.registers().ok();
                 let thread = stopped.thread();
@@ -59,7 +59,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Forgets pending stops, because this thread traces no thread any more: a thread that executes another program
+    /// Drops the pending stops when this thread no longer traces any thread: a thread that executes another program
     /// takes over the id of its process's first thread.
     fn forget_pending_stops(&mut self) {
         for (thread, stop) in std::mem::take(&mut self.pending_stops) {
@@ -96,8 +96,8 @@ impl Engine<'_> {
     }
 }
 
-/// Whether a thread is the first one of a process that this program started. The exit status of such a process belongs
-/// to the code that waits for it; the status of other threads is not needed.
+/// Whether a thread is the main thread of a process that this program started. The exit status of such a process
+/// belongs to the code that waits for it.
 fn is_child_of(parent: u32, thread: u32) -> bool {
     let Ok(directory) = File::open(format!("/proc/{thread}")) else { return false };
     process_info::status(directory.as_fd(), "status")

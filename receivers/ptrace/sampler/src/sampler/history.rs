@@ -1,14 +1,14 @@
-//! What was read of a thread at some moments, and what held between them.
+//! Values that were read from a thread at some moments, and the values between these moments.
 
 use std::time::{Duration, Instant};
 
-/// How far apart two equal readings may be for what was read to count as unchanged between them.
+/// The longest time between two equal readings during which the value counts as unchanged.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
 
-/// Readings of a thread.
+/// Readings of a value of one thread.
 #[derive(Debug)]
 pub(super) struct History<T> {
-    /// From when to when each reading held.
+    /// The times from when to when each reading was valid.
     readings: Vec<(Instant, Instant, T)>,
 }
 
@@ -19,7 +19,7 @@ impl<T> Default for History<T> {
 }
 
 impl<T> History<T> {
-    /// Adds a reading that held from `from` to `until`.
+    /// Adds a reading that was valid from `from` to `until`.
     pub(super) fn note(&mut self, from: Instant, until: Instant, reading: T) {
         self.readings.push((from, until, reading));
     }

@@ -1,4 +1,4 @@
-//! The interpreters of one process, and the frames of its threads in them.
+//! The interpreters of one process, and reading the frames of its threads in them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,24 +16,24 @@ use crate::runtime::{
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Frame, Kept, Next, StackMemory, Ways, fetches};
 
-/// For how many addresses of native code it is remembered how the code finds the next instruction of the interpreted
-/// program.
+/// The maximum number of cached addresses of native code, each with how the code finds the next instruction of the
+/// interpreted program.
 const MAX_FETCHES: usize = 8192;
 
-/// How many frames are read one by one while a thread is stopped for it. Only interpreters that scatter their frames in
-/// memory (Python up to 3.10) need more than a few reads for deep stacks; each read takes two microseconds.
+/// How many frames are read one by one while a thread is stopped for this. Only interpreters that scatter their frames
+/// in memory (Python up to 3.10) need more than a few reads for deep stacks; each read takes two microseconds.
 pub(super) const WHILE_STOPPED: usize = 64;
 
-/// How many times the frames of a running thread are read at most, until they are consistent.
+/// How many times the frames of a running thread are read, at most, if they are inconsistent.
 const ATTEMPTS: u32 = 3;
 
 /// How many frames are read of a thread that is not stopped.
 pub(super) const UNSTOPPED: usize = MAX_FRAMES;
 
-/// The frames of a thread in one of its process's interpreters, as they were read.
+/// The frames of a thread in one of its process's interpreters, as captured.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Interpreted {
-    /// The index of the interpreter, and the generation of the list of interpreters; `None` without frames.
+    /// The index of the interpreter, and the generation of the list of interpreters; `None` if there are no frames.
     of: Option<(usize, u64)>,
     captured: Captured,
 }
@@ -42,12 +42,12 @@ pub(super) struct Interpreted {
 #[derive(Debug, Default)]
 pub(super) struct Interpreters {
     instances: Vec<(Found, Box<dyn Instance>)>,
-    /// Counts how often an interpreter was dropped: then an index in the list may belong to another one.
+    /// How often an interpreter was dropped: then an index in the list may belong to another interpreter.
     generation: u64,
     functions: Functions,
     resolved: Vec<Resolved>,
     natively: NativelyNamed,
-    /// How native code finds its next instruction, by address.
+    /// How native code finds the next instruction of the interpreted program, by address of the native code.
     fetches: Fetches,
 }
 
@@ -55,16 +55,16 @@ pub(super) struct Interpreters {
 pub(super) struct AtSample<'a> {
     /// Reads the words of the stack.
     pub(super) memory: &'a mut dyn StackMemory,
-    /// When the kernel copied it; `None` for a stack that is read now.
+    /// When the kernel copied the stack; `None` for a stack that is read now.
     pub(super) copied: Option<Instant>,
-    /// The moment of the sample, if the thread has run on since: then its interpreter frames have to be proven.
+    /// The moment of the sample, if the thread has run since: then its interpreter frames have to be proven.
     pub(super) ran_on_since: Option<Instant>,
 }
 
 /// How the native code of a process finds the next instruction of the program that it interprets.
 #[derive(Debug, Default)]
 struct Fetches {
-    /// By address.
+    /// The ways by the address of the native code.
     ways: HashMap<u64, Ways, RandomState>,
     kept: Kept,
 }
@@ -74,13 +74,13 @@ struct Fetches {
 #[derive(Debug, Default)]
 pub(super) struct SharedInterpreters {
     all: Arc<Mutex<Interpreters>>,
-    /// Whether there are any, and whether one of them keeps its frames in its own memory.
+    /// Whether there are interpreters, and whether one of them keeps its frames in its own memory.
     any: bool,
     in_memory: bool,
 }
 
 impl SharedInterpreters {
-    /// Sets which interpreters there are. Cached data of interpreters that were known before is kept.
+    /// Sets the interpreters of the process. Cached data of interpreters that were known before is kept.
     pub(super) fn set(&mut self, found: &[Found]) {
         let mut all = self.lock();
         all.set(found);
@@ -89,29 +89,29 @@ impl SharedInterpreters {
         (self.any, self.in_memory) = (any, in_memory);
     }
 
-    /// Whether there is none, as in most processes.
+    /// Whether the process has no interpreter, as most processes.
     pub(super) fn is_empty(&self) -> bool {
         !self.any
     }
 
-    /// Whether one of them keeps its frames in its own memory, not on the native stack that comes with a sample.
+    /// Whether an interpreter keeps its frames in its own memory, and not on the native stack that comes with a sample.
     pub(super) fn has_frames_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// Whether one of them has its frames on the native stack. Such an interpreter moves the names of its functions in
-    /// memory.
+    /// Whether an interpreter has its frames on the native stack. Such an interpreter moves the names of its functions
+    /// in memory.
     pub(super) fn has_native_frames(&self) -> bool {
         self.lock().instances.iter().any(|(_, instance)| instance.is_native())
     }
 
-    /// Locks the interpreters for reading or naming frames. A reader keeps its thread off its processor meanwhile, so
-    /// the lock is never held for long.
+    /// Locks the interpreters for reading or naming frames. A reader keeps the sampled thread off its processor
+    /// meanwhile, so the lock must never be held for long.
     pub(super) fn lock(&self) -> MutexGuard<'_, Interpreters> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same interpreters, for the readers.
+    /// A reference to the same interpreters, for the readers.
     pub(super) fn share(&self) -> Arc<Mutex<Interpreters>> {
         Arc::clone(&self.all)
     }
@@ -144,10 +144,10 @@ impl Interpreters {
         self.instances.iter().any(|(_, instance)| !instance.is_native())
     }
 
-    /// Reads the frames of a thread, at most `limit` of them one by one. If the thread stands still, `copy` is the copy
-    /// of its stack, and is used for everything that it contains. If the thread runs, `copy` is `None`, and frames that
-    /// are inconsistent because they were just being changed are read again. With a small `limit`, frames are read
-    /// once, only to have the memory in caches before a stop.
+    /// Reads the frames of a thread, at most `limit` of them one by one. If the thread does not run meanwhile, `copy`
+    /// is a copy of its stack, which is used as far as it goes. If the thread runs, `copy` is `None`, and inconsistent
+    /// frames are read again. With a small `limit`, frames are read once, only to get the memory into processor caches
+    /// before a stop.
     pub(super) fn capture(
         &mut self,
         thread: ThreadKey,
@@ -180,7 +180,7 @@ impl Interpreters {
         }
     }
 
-    /// The name that an interpreter gives a thread. `is_first` if it is the first thread of its process.
+    /// The name that an interpreter gives a thread. `is_first` says that it is the first thread of its process.
     pub(super) fn thread_name(&mut self, thread: ThreadKey, is_first: bool, files: &ProcessFiles) -> Option<String> {
         let mut target = CopiedOrLiveMemory { pieces: None, files };
         let mut instances = self.instances.iter_mut();
@@ -188,7 +188,7 @@ impl Interpreters {
     }
 
     /// Replaces `locations` by the native frames, with interpreter frames in place of those that run the interpreter.
-    /// `stands` if the thread has not moved since its frames were read. If it ran on, only frames that its stack and
+    /// `stands` says that the thread has not run since its frames were read. Otherwise only frames that its stack and
     /// registers prove are used.
     pub(super) fn name(
         &mut self,
@@ -200,7 +200,7 @@ impl Interpreters {
         locations: &mut Vec<Location>,
     ) -> NamedFrames {
         let (space, files) = memory;
-        // A process may have both kinds: an interpreter with frames on the native stack, and one with frames elsewhere.
+        // A process may have interpreters of both kinds: with frames on the native stack, and with frames elsewhere.
         self.name_native(space, files, stack.frames, at_sample.as_mut());
         let Self { instances, functions, natively, resolved, fetches, generation, .. } = self;
         let stack = Stack { named: &natively.locations, ..stack };
@@ -223,7 +223,7 @@ impl Interpreters {
             stack.show(locations);
             return native;
         };
-        // Names are read from memory and not from the copy of the stack, which may be older.
+        // Names are read from memory and not from the copy of the stack, which may be outdated.
         let mut target = CopiedOrLiveMemory { pieces: None, files };
         instance.sampled(at_sample.as_ref().and_then(|at| at.ran_on_since), Instant::now());
         instance.resolve(captured, stands, &mut target, functions, resolved);
@@ -265,7 +265,7 @@ impl Interpreters {
         }
     }
 
-    /// Takes the functions that the owner does not know yet, and the number of the first one.
+    /// Takes the functions that were not sent to the owner yet, and the number of the first one.
     pub(super) fn take_fresh(&mut self) -> Option<(u32, Vec<Function>)> {
         self.functions.take_fresh()
     }
@@ -274,12 +274,12 @@ impl Interpreters {
 /// The result of naming a stack.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NamedFrames {
-    /// Whether it has interpreter frames.
+    /// Whether the stack has interpreter frames.
     pub(super) any: bool,
     /// Whether outer interpreter frames are missing.
     pub(super) cut: bool,
     pub(super) merged: Merged,
-    /// The number of functions with a known position, of functions without one, and of frames that may stand for an
+    /// The number of functions with a known position, of functions without one, and of frames that may execute an
     /// inlined function instead.
     pub(super) positioned: u64,
     pub(super) named: u64,
@@ -295,7 +295,7 @@ fn place(space: &AddressSpace, address: u64) -> CodePlace {
     }
 }
 
-/// The present memory of a process.
+/// The current memory of a process.
 struct LiveMemory<'a> {
     instance: &'a mut dyn Instance,
     target: CopiedOrLiveMemory<'a>,
@@ -342,15 +342,15 @@ impl Lookup for LiveMemory<'_> {
         });
         let mut next: Vec<_> = next.collect();
         if ways.is_read {
-            // The code has read its next instruction already, and a register holds the address of that. The
-            // instruction being executed is the one before this address.
+            // The native code has already read its next instruction, and a register holds the address of that
+            // instruction. The instruction being executed precedes this address.
             next.extend(kept.resolve(&frame.registers).map(NextInstruction::At));
         }
         next
     }
 }
 
-/// The memory of a process. Bytes that the copy of a stack contains are taken from there.
+/// The memory of a process: bytes that the copy of a stack contains are taken from the copy.
 struct CopiedOrLiveMemory<'a> {
     pieces: Option<&'a StackPieces>,
     files: &'a ProcessFiles,

@@ -1,12 +1,12 @@
-//! Shares the time of a thread among its samples. Running threads are sampled by their own events or by stopping them,
-//! blocked threads by examining them.
+//! Settles the time of a thread, that is, divides it among its samples. Running threads are sampled by their own events
+//! or by stopping them, blocked threads by examining them.
 //!
 //! The kernel's counters (`schedstat`) say exactly how long a thread ran and how long it waited for a processor;
-//! samples only say where. So samples are collected and get their weights when the batch is sent. Samples of the
-//! running thread share its running time; samples of the blocked thread share the time in which it neither ran nor
-//! waited for a processor. Time without a sample becomes an entry of its own and is never spread over samples. Running,
-//! waiting for a processor and being blocked add up to the elapsed time. `ledger/placing.rs` decides when each of them
-//! was.
+//! samples only say in which functions. So samples are collected and get their weights when the batch is sent. The
+//! running time is divided among samples of the running thread; time in which the thread neither ran nor waited for a
+//! processor is divided among samples of the blocked thread. Time without a sample becomes a separate entry and is
+//! never added to samples. Running, waiting for a processor and being blocked add up to the elapsed time.
+//! `ledger/placing.rs` decides when each part of the time was.
 
 mod placing;
 
@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 use self::placing::{PlacedSpans, Placing, WeightedSample};
 use crate::probe::SchedStat;
 
-/// A sample may stand for up to this many times its own period, since timers come late and time slices are short.
-/// Running time beyond that is reported as not sampled.
+/// A sample may cover up to this many times its own period, since timers come late and time slices are short. Running
+/// time beyond that is reported as not sampled.
 pub(super) const MOST_SCALE: u64 = 2;
 
-/// Running time without a sample is reported from this many periods on; less is carried into the next batch. On a busy
-/// machine a thread runs in short slices, and the timer may fire between them: of threads that ran six periods, one in
-/// four hundred has no sample by chance.
+/// Running time without a sample is reported if it is at least this many periods; less is carried over to the next
+/// batch. On a busy machine a thread runs in short slices, and the timer may fire between them: one in four hundred
+/// threads that ran six periods has no sample by chance.
 pub(super) const UNSAMPLED: u64 = 6;
 
-/// Time in which the thread must have been blocked, but was never found blocked, is reported from this many periods on.
-/// A shorter time may be an error of the counters, which are late by up to a timer tick of the kernel.
+/// Time in which the thread must have been blocked, but was never found blocked, is reported if it is at least this
+/// many periods. A shorter time may be an error of the counters, which are late by up to a timer tick of the kernel.
 const UNSEEN: u64 = 4;
 
-/// The counters of a running thread are late by up to a timer tick of the kernel, so samples may stand for this many
+/// The counters of a running thread are late by up to a timer tick of the kernel, so samples may cover this many
 /// periods more than the counters show.
 const MOST_LATE: u64 = 1;
 
@@ -40,16 +40,16 @@ struct PendingSample {
     /// For a sample of the running thread: the running time for which it was taken, in nanoseconds. `None` if the
     /// thread was blocked.
     period_nano: Option<u64>,
-    /// For a sample of the blocked thread: how many examinations found it; or, if its wait was recorded, the length in
-    /// nanoseconds.
+    /// For a sample of the blocked thread: how many examinations found this stack; if the wait was recorded, its length
+    /// in nanoseconds.
     looks: u64,
-    /// When it was taken: the first and the last of several examinations.
+    /// When the sample was taken: the first and the last of several examinations.
     at: (Instant, Instant),
-    /// Whether the thread has not run since it was found blocked before.
+    /// Whether the thread has not run since the previous time that it was found blocked.
     unchanged: bool,
 }
 
-/// The parameters of settling.
+/// The parameters for settling the time of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SettleRules {
     /// The time between two samples, in nanoseconds.
@@ -57,17 +57,18 @@ pub(super) struct SettleRules {
     /// Running time, in nanoseconds, that has no samples because the thread was in the kernel, where no samples may be
     /// taken.
     pub(super) kernel_nano: u64,
-    /// The thread's event is open for one part in this many of the time.
+    /// The divisor of the time for which the thread's event is open: one part in this many.
     pub(super) duty_divisor: u64,
-    /// Whether only running time counts.
+    /// Whether only running time is settled (cpu mode).
     pub(super) cpu: bool,
-    /// Whether running time without a sample is reported at once, however short, instead of being carried on.
+    /// Whether running time without a sample is reported at once, however short, instead of being carried over to the
+    /// next batch.
     pub(super) pooled: bool,
     /// Whether the thread was running or waiting for a processor when it was last examined.
     pub(super) ready: bool,
-    /// What follows the settled time.
+    /// What follows the time that is settled now.
     pub(super) next: Next,
-    /// The source of the amounts of time.
+    /// The source for the lengths of running and waiting.
     pub(super) basis: Basis,
 }
 
@@ -76,11 +77,12 @@ pub(super) struct SettleRules {
 pub(super) enum Basis {
     /// The kernel's counters.
     Counters {
-        /// How long the thread has been waiting for a processor in the present wait, in nanoseconds, if records show
+        /// How long the thread has been waiting for a processor in the current wait, in nanoseconds, if records show
         /// it: the kernel counts this only when the wait ends.
         preempted_nano: u64,
     },
-    /// The records of its switches. Each wait is noted with its length; the thread ran for the rest of the time.
+    /// The records of the thread's switches. Each wait is added with its length; the thread ran for the rest of the
+    /// time.
     Records {
         /// When the thread started, if that was within the settled time.
         began: Option<Instant>,
@@ -92,9 +94,9 @@ pub(super) enum Basis {
 /// What follows the settled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// More samples of the same kind, which may stand for a part of this time as well.
+    /// More samples of the same kind, which may also cover a part of this time.
     Same,
-    /// Samples that do not stand for this time: how the thread is sampled changes now.
+    /// Samples that must not cover this time, because the method of sampling the thread changes now.
     Other,
     Nothing,
 }
@@ -102,13 +104,13 @@ pub(super) enum Next {
 /// What a thread did in time without a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unsampled {
-    /// It ran, but no sample shows where.
+    /// The thread ran, but no sample shows in which functions.
     NotSampled,
-    /// It ran in the kernel, where no samples may be taken.
+    /// The thread ran in the kernel, where no samples may be taken.
     InTheKernel,
-    /// It waited for a processor.
+    /// The thread waited for a processor.
     WaitingForProcessor,
-    /// It must have been blocked, although no examination found it blocked.
+    /// The thread must have been blocked, although no examination found it blocked.
     NotSeen,
 }
 
@@ -123,12 +125,12 @@ pub(super) struct Stretch {
 /// for time about which nothing is known.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// The samples by their index in the batch, each with the time that it stands for, in the order in which they were
+    /// The samples by their index in the batch, each with the time that it covers, in the order in which they were
     /// taken.
     pub(super) samples: Vec<(u32, Stretch)>,
     /// The time without samples.
     pub(super) rests: Vec<(Unsampled, Stretch)>,
-    /// Samples of the running thread that stand for less than their period, and how much less, in nanoseconds.
+    /// Samples of the running thread that cover less than their period, and how much less, in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,
     /// How long the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
@@ -139,31 +141,31 @@ pub(super) struct Settled {
 pub(super) struct ThreadLedger {
     /// All time before this is settled.
     since: Instant,
-    /// The running time and the waiting time of the kernel's counters that are settled; `None` until the counters were
+    /// How much of the running time and the waiting time in the kernel's counters is settled; `None` until they were
     /// read.
     counted: Option<(u64, u64)>,
     /// The running time at the last reading of the counters, in nanoseconds.
     ran: u64,
     /// Whether the thread has ended and all of its time is settled.
     ended: bool,
-    /// Running time that is carried on to the next batch, in nanoseconds, if the amounts come from records.
+    /// Running time that is carried over to the next batch, in nanoseconds, if the lengths come from records.
     carried: Option<u64>,
-    /// Waiting for a processor that was settled before the kernel counted it, in nanoseconds: the kernel counts a wait
-    /// when it ends.
+    /// Time of waiting for a processor that was settled before the kernel counted it, in nanoseconds: the kernel counts
+    /// a wait when it ends.
     ahead: u64,
-    /// When the thread was last found blocked, with its counters then, which are exact; `None` if it may have run
-    /// since.
+    /// When the thread was last found blocked, and its counters at that time, which are exact; `None` if it may have
+    /// run since.
     last_blocked: Option<(Instant, SchedStat)>,
     entries: Vec<PendingSample>,
 }
 
 impl Basis {
-    /// The kernel's counters alone.
+    /// The kernel's counters, without a current wait that records show.
     pub(super) const COUNTERS: Self = Self::Counters { preempted_nano: 0 };
 }
 
 impl ThreadLedger {
-    /// A ledger that begins at this moment.
+    /// Creates a ledger that begins at this moment.
     pub(super) fn new(since: Instant) -> Self {
         Self {
             since,
@@ -177,31 +179,31 @@ impl ThreadLedger {
         }
     }
 
-    /// The thread started while its process was sampled, so its counters began at 0.
+    /// Called if the thread started while its process was sampled: its counters began at 0.
     pub(super) fn begins_at_zero(&mut self) {
         self.counted.get_or_insert((0, 0));
     }
 
-    /// The thread is observed only from this moment on, and its counters are these.
+    /// Called if the thread is observed only from this moment on; its counters are `sched`.
     pub(super) fn begins(&mut self, now: Instant, sched: Option<SchedStat>) {
         self.since = now;
         self.counted = None;
         sched.into_iter().for_each(|sched| self.note_counters(sched));
     }
 
-    /// Notes a reading of the counters. The first reading is the beginning of the ledger.
+    /// Stores a reading of the counters. Time before the first reading is not settled.
     pub(super) fn note_counters(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
         self.ran = sched.run_nano;
     }
 
-    /// If the thread is still blocked: the moment and the counters up to which it can be settled without reading its
-    /// counters again.
+    /// If the thread was found blocked and has not been seen running since: when that was last, and its counters, which
+    /// are valid as long as it does not run.
     pub(super) fn last_blocked(&self) -> Option<(Instant, SchedStat)> {
         self.last_blocked
     }
 
-    /// The thread has no records from now on.
+    /// Called when there are no more switch records of the thread.
     pub(super) fn without_records(&mut self) {
         self.carried = None;
     }
@@ -216,7 +218,7 @@ impl ThreadLedger {
         self.entries.is_empty()
     }
 
-    /// A sample of the running thread was added to the batch.
+    /// Adds a sample of the running thread.
     pub(super) fn on_cpu(&mut self, sample: u32, at: Instant, period_nano: u64) {
         self.last_blocked = None;
         self.entries.push(PendingSample {
@@ -228,13 +230,13 @@ impl ThreadLedger {
         });
     }
 
-    /// A sample of the blocked thread was added to the batch, but the thread has gone on since.
+    /// Adds a sample of the blocked thread, which has continued since.
     pub(super) fn was_blocked(&mut self, sample: u32, at: Instant) {
         self.last_blocked = None;
         self.entries.push(PendingSample { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
     }
 
-    /// A sample was added for one wait, or for several, with this total length in nanoseconds.
+    /// Adds a sample of one wait, or of several, with this total length in nanoseconds.
     pub(super) fn waited(&mut self, sample: u32, at: Instant, nano: u64) {
         self.last_blocked = None;
         let last = at.checked_add(Duration::from_nanos(nano)).unwrap_or(at);
@@ -250,12 +252,12 @@ impl ThreadLedger {
         counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }
 
-    /// The thread runs.
+    /// Called when the thread runs.
     pub(super) fn runs(&mut self) {
         self.last_blocked = None;
     }
 
-    /// The thread was found blocked with this sample and these counters.
+    /// Adds an observation of the blocked thread, which has these counters, to a sample.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
         let before = self.last_blocked.replace((at, sched));
         let unchanged = sched.kept() && before.is_some_and(|(_, before)| before == sched);
@@ -268,10 +270,10 @@ impl ThreadLedger {
         }
     }
 
-    /// Shares the time up to `now` among the samples. `sched` are the counters at `now`; `None` if the thread has ended
-    /// and its counters are lost. It ended between its last observation and `now`: half of that span is counted as its
-    /// life, which is right on average. If it was never found blocked, the rest of its time is left out, since it may
-    /// have been anything.
+    /// Divides the time up to `now` among the samples. `sched` are the counters at `now`; `None` if the thread has
+    /// ended and its counters are lost. It ended between its last observation and `now`: half of that time is counted,
+    /// which is right on average. If it was never found blocked, time other than running time is left out, since
+    /// nothing is known about it.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: SettleRules) -> Settled {
         let entries = std::mem::take(&mut self.entries);
         let mut is_recorded = false;
@@ -296,7 +298,7 @@ impl ThreadLedger {
                 (sched.run_nano.saturating_sub(counted.0), sched.wait_nano.saturating_sub(counted.1))
             }
             Some(_) => (periods, 0),
-            // At least the running time at the last reading of the counters.
+            // The thread ran at least as long as the last reading of the counters shows.
             None => (periods.max(self.ran.saturating_sub(self.counted.map_or(self.ran, |(ran, _)| ran))), 0),
         };
         let reported_ahead = queued.min(self.ahead);
@@ -310,7 +312,7 @@ impl ThreadLedger {
             (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE))
         };
         let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(wall);
-        // Time in the kernel gets its share as if it had its own samples.
+        // Time in the kernel gets its share as if there had been samples of it.
         let mut of_known = Shares::new(known, periods);
         let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
@@ -333,8 +335,8 @@ impl ThreadLedger {
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
                 blocked = left.saturating_sub(nano(now.saturating_duration_since(end)));
             } else if sched.is_some() && rules.ready && is_late {
-                // The thread neither ran nor was blocked, so it is waiting for a processor. The kernel counts that when
-                // the wait ends.
+                // The thread neither ran nor was blocked, so it is waiting for a processor. The kernel counts a wait
+                // when it ends.
                 queue += left;
                 self.ahead = self.ahead.saturating_add(left);
             } else if sched.is_some() && (rules.next == Next::Nothing || is_late) {
@@ -373,7 +375,7 @@ impl ThreadLedger {
         let placing = Placing {
             since: self.since,
             until: next.min(end),
-            // A sample of an event that is open for only a part of the time stands for the rest of the time as well.
+            // A sample of an event that is open for only a part of the time covers the rest of the time as well.
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
         let observed = observed.collect();
@@ -389,7 +391,7 @@ impl ThreadLedger {
             }
             None if is_recorded => self.counted.map(|(ran, wait)| (ran.saturating_add(settled.ran_nano), wait)),
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
-            // Waiting time beyond the elapsed time was before the first reading, and is not carried on.
+            // Waiting time beyond the elapsed time was before the first reading, and is not carried over.
             Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),
             // Everything up to the last reading of the counters is settled, and no more follows.
             None => self.counted.map(|(_, queued)| (self.ran, queued)),
@@ -399,7 +401,7 @@ impl ThreadLedger {
     }
 }
 
-/// Divides an amount in proportion, exact to the nanosecond.
+/// Divides an amount in proportion to weights, exactly to the nanosecond.
 pub(super) struct Shares {
     left: u64,
     parts: u64,

@@ -13,8 +13,8 @@ use super::{SamplerOutput, ThreadCommand};
 use crate::message::{Detached, ProblemKind, ProcessId};
 use crate::perf_map::Growth;
 
-/// How long the sampling thread waits at its end for threads that were asked to stop. When it ends, the kernel releases
-/// the rest.
+/// How long the sampling thread waits, at its end, for threads that were asked to stop. When it ends, the kernel
+/// releases the remaining ones.
 const DRAIN: Duration = Duration::from_millis(500);
 
 impl Engine<'_> {
@@ -23,7 +23,7 @@ impl Engine<'_> {
         self.processes.iter().position(|process| process.attached.id == id)
     }
 
-    /// The index of a process that is attached but not sampled at present.
+    /// The index of a process that is attached but not sampled now.
     fn find_attached(&self, id: ProcessId) -> Option<usize> {
         self.attached.iter().position(|process| process.id == id)
     }
@@ -34,7 +34,7 @@ impl Engine<'_> {
         sampled.chain(&mut self.attached).find(|attached| attached.id == id)
     }
 
-    /// Executes a command from the handle.
+    /// Executes a command from the handle of the sampling thread.
     pub(super) fn obey(&mut self, command: ThreadCommand) {
         let now = Instant::now();
         match command {
@@ -79,14 +79,14 @@ impl Engine<'_> {
             ThreadCommand::SampleFromStart(process, ready) => {
                 if let Some(index) = self.switch_on(process, true, now) {
                     self.prepare_events(index, now);
-                    // The process has one thread, and its first moments must not be missed.
+                    // The process has only one thread, and its first moments must not be missed.
                     for thread in 0..self.processes[index].threads.len() {
                         self.watch_thread(index, thread);
                     }
                     let status = self.processes[index].attached.status();
                     self.sender.send(SamplerOutput::Status(status));
                 }
-                // Sending fails only if the handle has stopped waiting.
+                // Sending fails only if the handle no longer waits.
                 ready.try_send(()).ok();
             }
             ThreadCommand::Detach(process) => {
@@ -141,9 +141,9 @@ impl Engine<'_> {
         attached
     }
 
-    /// Sends the batch of a process. `next` is what follows.
+    /// Sends the batch of a process. `next` says what follows.
     pub(super) fn send_batch(&mut self, index: usize, next: Next) {
-        // All records of earlier events are in the rings by now.
+        // The rings now contain all records of earlier events.
         let now = Instant::now();
         self.drain_all();
         let process = &mut self.processes[index];
@@ -157,7 +157,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Forgets the threads that were to be stopped, sampled or given an event in this tick.
+    /// Drops the lists of threads that were to be stopped, sampled or given an event in this tick.
     fn forget_noted(&mut self) {
         self.running.clear();
         self.blocked.clear();
@@ -184,12 +184,12 @@ impl Engine<'_> {
         }
     }
 
-    /// After a panic: gives up the process that was being worked on. The others go on.
+    /// After a panic: detaches the process that was being worked on. Sampling continues with the others.
     pub(super) fn give_up(&mut self) {
         self.unwinder = StackUnwinder::default();
         self.forget_noted();
         let Some(process) = self.current.take() else { return };
-        // Its state may be inconsistent, so it is not used any more.
+        // The process's state may be inconsistent, so it is not used any more.
         self.captures.forget(process);
         self.leave_processors(process);
         let sampled = self.find(process).map(|index| self.processes.swap_remove(index).attached);

@@ -1,8 +1,8 @@
-//! The sampling thread: the only tracer, for all sampled processes.
+//! The sampling thread, which is the only tracer of all sampled processes.
 //!
-//! It never blocks while it waits for one thread of a target, and it does no computation while it holds a thread
-//! stopped, unless the stack cannot be copied in one piece (see `stack_copy`). Its own cost and the cost to its targets
-//! are measured and bounded (see `budget`).
+//! It never blocks while it waits for one thread of a target, and it computes nothing while it has a thread stopped,
+//! unless the stack cannot be copied in one piece (see `stack_copy`). Its own cost and the cost to its targets are
+//! measured and bounded (see `budget`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -74,7 +74,7 @@ pub enum SamplerOutput {
     },
     /// Counters of a process.
     Status(Status),
-    /// The process executes code in no known mapping, or has replaced code: its maps have to be read again.
+    /// The process executes code outside of all known mappings, or has replaced code: its maps have to be read again.
     Reload {
         /// The process.
         process: ProcessId,
@@ -94,20 +94,21 @@ pub enum SamplerOutput {
         process: ProcessId,
         /// The kind of problem.
         kind: ProblemKind,
-        /// The problem and a remedy, for a person.
+        /// The problem and a remedy, for the user.
         message: String,
     },
 }
 
-/// How long a new command waits for the sampling thread to open its events. After that it runs without them.
+/// How long the start of a new command waits for the sampling thread to open events. After that the command runs
+/// without them.
 const START: Duration = Duration::from_secs(1);
 
 /// Options of the sampling thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SamplerOptions {
     /// Whether to use the lowest priority of the real-time scheduler instead of a nice value. Then no stopped thread
-    /// waits for the sampler, even on a saturated machine; but the kernel kills the process if the thread runs for too
-    /// long without a pause (`RLIMIT_RTTIME`).
+    /// has to wait for the sampler, even on a saturated machine; but the kernel kills the process if the sampling
+    /// thread runs for too long without sleeping (`RLIMIT_RTTIME`).
     pub realtime: bool,
 }
 
@@ -125,7 +126,7 @@ pub struct SamplingThread {
 #[derive(Debug, Default)]
 struct CommandQueue {
     commands: Mutex<VecDeque<ThreadCommand>>,
-    /// Set together with a command, so that the thread finds the queue empty without taking the lock.
+    /// Set when a command is added, so that the thread finds the queue empty without taking the lock.
     pending: AtomicBool,
 }
 
@@ -186,7 +187,7 @@ impl SamplingThread {
         Ok(Self { shared, thread: Some(thread), waker: started.waker, raised_priority: started.raised_priority })
     }
 
-    /// Whether the sampling thread has a raised priority, so that a stopped thread never waits for it to be scheduled.
+    /// Whether the sampling thread has a raised priority, so that no stopped thread has to wait until it is scheduled.
     pub fn raised_priority(&self) -> bool {
         self.raised_priority
     }
@@ -196,18 +197,17 @@ impl SamplingThread {
         self.send(ThreadCommand::Attach { process, files, space, settings });
     }
 
-    /// Sets the address space of a process as of a moment, in answer to [`SamplerOutput::Reload`].
+    /// Sets the address space of a process that is valid from a moment on, in answer to [`SamplerOutput::Reload`].
     pub fn set_space(&self, process: ProcessId, at: Instant, space: Arc<AddressSpace>) {
         self.send(ThreadCommand::SetSpace(process, at, space));
     }
 
-    /// Sets the perf map of a process: its growth shows that the process has compiled code.
+    /// Sets the perf map of a process: when it grows, the process has compiled code.
     pub fn set_perf_map(&self, process: ProcessId, file: Arc<File>) {
         self.send(ThreadCommand::SetPerfMap(process, file));
     }
 
-    /// Sets the schema of the records in which a process publishes what its threads work on; `None` if they are not
-    /// read.
+    /// Sets the schema of the records in which a process publishes trace contexts; `None` if they are not read.
     pub fn set_schema(&self, process: ProcessId, schema: Option<Arc<Schema>>) {
         self.send(ThreadCommand::SetSchema(process, schema));
     }
@@ -222,7 +222,7 @@ impl SamplingThread {
     pub fn sample_from_start(&self, process: ProcessId) {
         let (sender, ready) = std::sync::mpsc::sync_channel(1);
         self.send(ThreadCommand::SampleFromStart(process, sender));
-        // If the sampling thread gets no processor, the process starts unsampled instead of waiting longer.
+        // If the sampling thread gets no processor in this time, the process starts without being sampled.
         ready.recv_timeout(START).ok();
     }
 
@@ -232,7 +232,7 @@ impl SamplingThread {
     }
 
     /// Detaches every process, and waits for the thread to end. The remaining samples are sent to the channel, so the
-    /// receiver has to be read meanwhile; after a second, samples that find no room are dropped.
+    /// receiver has to be read meanwhile; after a second, samples for which the channel has no room are dropped.
     pub fn stop(mut self) {
         self.send(ThreadCommand::Stop);
         if let Some(thread) = self.thread.take() {

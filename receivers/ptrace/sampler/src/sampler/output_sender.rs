@@ -10,11 +10,11 @@ use crate::message::Batch;
 /// How long the sampling thread waits at its end for room in the channel.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
-/// How often it retries to send outputs that found no room.
+/// How often sending is retried for outputs for which there was no room.
 pub(super) const RETRY: Duration = Duration::from_millis(20);
 
-/// Sends [`SamplerOutput`]s, and keeps those that found no room in the channel. Only few are kept: batches are dropped
-/// instead, and of a process's counters only the latest are kept.
+/// Sends [`SamplerOutput`]s, and keeps those for which the channel has no room. Their number stays small: batches are
+/// dropped instead, and only the latest counters of a process are kept.
 pub(super) struct OutputSender<'a> {
     out: SyncSender<SamplerOutput>,
     wake: &'a dyn Fn(),
@@ -34,7 +34,7 @@ impl<'a> OutputSender<'a> {
     pub(super) fn send_batch(&mut self, batch: Batch) -> u64 {
         self.send_unsent();
         if self.has_unsent() {
-            // A batch must not overtake outputs that wait.
+            // A batch must not overtake the outputs that are waiting.
             return observations(&batch);
         }
         match self.out.try_send(SamplerOutput::Batch(batch)) {
@@ -60,7 +60,7 @@ impl<'a> OutputSender<'a> {
         self.send_unsent();
     }
 
-    /// Sends outputs that found no room before.
+    /// Sends the outputs for which there was no room before.
     pub(super) fn send_unsent(&mut self) {
         while let Some(output) = self.unsent.pop_front() {
             match self.out.try_send(output) {

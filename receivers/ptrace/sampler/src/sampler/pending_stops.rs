@@ -1,4 +1,4 @@
-//! The threads that were asked to stop and are not released yet.
+//! The threads that were asked to stop and were not released yet.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,19 @@ use hashbrown::HashMap;
 use crate::message::ProcessId;
 use crate::probe::SchedStat;
 
-/// The sampling thread may have displaced another thread from its processor up to this long before it reads a clock.
+/// The maximum time between the moment when the sampling thread displaces another thread from its processor and its
+/// first reading of a clock.
 const WAKING: Duration = Duration::from_micros(50);
 
-/// A thread that was asked to stop and was not released since.
+/// A thread that was asked to stop and was not released yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PendingStop {
     pub(super) process: ProcessId,
-    /// Whether it was blocked, and is stopped for its registers.
+    /// Whether the thread was blocked, and is stopped for its registers.
     pub(super) blocked: bool,
-    /// How many sampling periods the stop stands for: more than one if the thread had to wait for its turn.
+    /// How many sampling periods the stop covers: more than one if the thread had to wait for its turn.
     pub(super) periods: u64,
-    /// Its state when it was asked to stop; `None` if the kernel keeps no such counters.
+    /// The state of the thread when it was asked to stop; `None` if the kernel maintains no such counters.
     pub(super) asked: Option<StopRequest>,
 }
 
@@ -26,13 +27,13 @@ pub(super) struct PendingStop {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StopRequest {
     pub(super) sched: SchedStat,
-    /// When the sampling thread woke up to examine the thread.
+    /// When the sampling thread woke up before it examined the thread.
     pub(super) woken: Instant,
 }
 
 impl StopRequest {
     /// Whether the counters at the stop prove that the thread was waiting for a processor, not running, when it was
-    /// asked to stop. It is no proof that it was given a processor since then, because the sampling thread itself
+    /// asked to stop. That it was given a processor since then is no proof, because the sampling thread itself
     /// displaces other threads: the wait must have begun before the sampling thread woke up.
     pub(super) fn was_queued(self, sched: SchedStat, stopped: Instant) -> bool {
         let waited = Duration::from_nanos(sched.wait_nano.saturating_sub(self.sched.wait_nano));
@@ -48,8 +49,8 @@ pub(super) type PendingStops = HashMap<u32, PendingStop, foldhash::fast::FixedSt
 mod tests {
     use super::*;
 
-    /// Guarantees: a stopped thread counts as having waited for a processor only if it was given one since and had
-    /// waited for longer than the sampling thread could have displaced it.
+    /// Guarantees: a stopped thread counts as having waited for a processor only if it was given one since then, and
+    /// had waited longer than it could have been displaced by the sampling thread.
     #[test]
     fn queued_threads() {
         let woken = Instant::now();

@@ -1,15 +1,15 @@
 //! The places at which threads wait, and their stacks: a known place needs no unwinding.
 //!
 //! A place consists of the instruction pointer, the stack pointer, and the words of the copied stack that point into
-//! code: if two waits differ in their callers, they differ in one of these. If the copy contains the whole stack, the
-//! stack pointer does not matter, so threads that wait in the same way share a place. Words that are left over from
-//! earlier calls may split one stack into two places, which only costs unwinding it twice.
+//! code: waits with different callers differ in one of these. If the copy contains the whole stack, the stack pointer
+//! does not matter, so threads that wait in the same way share a place. Words that are left over from earlier calls may
+//! split one stack into two places, which only costs unwinding it twice.
 
 use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::HashMap;
 
-/// A place.
+/// Where a thread waits, in code and on its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WaitPlace {
     ip: u64,
@@ -48,7 +48,7 @@ pub(super) struct CodeRanges {
 }
 
 impl CodeRanges {
-    /// Takes ranges in any order.
+    /// Creates the list from ranges in any order.
     pub(super) fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().collect();
         ranges.sort_unstable();
@@ -73,7 +73,7 @@ impl CodeRanges {
     }
 }
 
-/// Known places with their stacks. If there are too many, those that were not found recently are forgotten.
+/// Known places with their stacks. If there are too many, those that were not looked up recently are dropped.
 #[derive(Debug)]
 pub(super) struct Places<S> {
     known: HashMap<WaitPlace, KnownPlace<S>, foldhash::fast::FixedState>,
@@ -82,7 +82,7 @@ pub(super) struct Places<S> {
 #[derive(Debug)]
 struct KnownPlace<S> {
     stack: S,
-    /// Whether the place was found again since places were last forgotten.
+    /// Whether the place was looked up since places were last dropped.
     met: bool,
 }
 
@@ -93,19 +93,19 @@ impl<S> Default for Places<S> {
 }
 
 impl<S> Places<S> {
-    /// The stack of a place that was found, if known.
+    /// The stack of a place, if known. Marks the place as used.
     pub(super) fn get(&mut self, place: &WaitPlace) -> Option<&S> {
         let known = self.known.get_mut(place)?;
         known.met = true;
         Some(&known.stack)
     }
 
-    /// Remembers a place, or replaces its stack. At most `most` places are kept, and at least this one.
+    /// Adds a place, or replaces its stack. At most `most` places are kept, and at least this one.
     pub(super) fn insert(&mut self, place: WaitPlace, stack: S, most: usize) {
         if self.known.len() >= most && !self.known.contains_key(&place) {
             self.known.retain(|_, known| std::mem::take(&mut known.met));
             if self.known.len() >= most {
-                // All places were found recently, so every second one is forgotten.
+                // All places were used recently, so every second one is dropped.
                 let mut is_kept = false;
                 self.known.retain(|_, _| {
                     is_kept = !is_kept;
@@ -116,7 +116,7 @@ impl<S> Places<S> {
         self.known.insert(place, KnownPlace { stack, met: false });
     }
 
-    /// Forgets all places, because code is mapped elsewhere now.
+    /// Drops all places, because the mapped code has changed.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }

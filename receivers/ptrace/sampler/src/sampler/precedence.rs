@@ -1,4 +1,4 @@
-//! Decides which threads have an event if not all can have one: those that ran most.
+//! Decides which threads have an event if not all can have one: those that run most.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::run::Engine;
 use super::states::Watch;
 use crate::message::ProcessId;
 
-/// While there are too few events, how often they are given to the threads that ran most.
+/// How often events are redistributed to the threads that ran most, while there are too few.
 const REVIEW: Duration = Duration::from_secs(1);
 
 /// A thread gives up its event to a thread that ran at least this many times as long. If both ran about as long, an
@@ -37,19 +37,19 @@ impl Precedence {
     }
 }
 
-/// How long a thread ran recently.
+/// How long a thread ran recently, and whether it gave up its event.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lately {
-    /// Its running time at the last review, in nanoseconds.
+    /// The thread's running time at the last review, in nanoseconds.
     seen: Option<u64>,
-    /// How long it ran between the last two reviews, in nanoseconds.
+    /// How long the thread ran between the last two reviews, in nanoseconds.
     ran: u64,
-    /// Whether it gave up its event in the last review.
+    /// Whether the thread gave up its event in the last review.
     gave_up: bool,
 }
 
 impl Lately {
-    /// Notes its running time at a review, in nanoseconds.
+    /// Sets the thread's running time at a review, in nanoseconds.
     fn review(&mut self, run_nano: u64) {
         let before = self.seen.replace(run_nano);
         self.ran = run_nano.saturating_sub(before.unwrap_or(run_nano));
@@ -79,8 +79,9 @@ fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
 }
 
 impl Engine<'_> {
-    /// Opens events for the noted threads of a process while resources last, first for those that ran most. A thread
-    /// that gave up its event gets none before the next review; otherwise it could take the event back at once.
+    /// Opens events for the threads of a process in [`Engine::unwatched`] while resources last, first for those that
+    /// ran most. A thread that gave up its event gets none before the next review; otherwise it could take the event
+    /// back at once.
     pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
@@ -99,7 +100,7 @@ impl Engine<'_> {
             if is_settled && process.threads[thread_index].lately.gave_up {
                 continue;
             }
-            // The remaining threads ran less, and cannot have an event either.
+            // The remaining threads ran less, and no resources are left for their events.
             if self.watch_thread(index, thread_index) {
                 break;
             }
@@ -108,7 +109,7 @@ impl Engine<'_> {
         self.unwatched = noted;
     }
 
-    /// If there are too few events, takes those of threads that hardly ran. The next tick gives them to threads that
+    /// If there are too few events, closes those of threads that hardly ran. The next tick gives them to threads that
     /// ran much longer.
     pub(super) fn review_precedence(&mut self, now: Instant) {
         if !self.precedence.is_due(now) {
@@ -154,9 +155,9 @@ impl Engine<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: if there are too few events, a thread without one takes that of a thread that ran at most half as
-    /// long: the longest-running takes that of the shortest-running, and so on. Threads that ran about as long keep
-    /// their events, and no event goes to a thread that did not run.
+    /// Guarantees: if there are too few events, a thread without an event gets that of a thread that ran at most half
+    /// as long: the thread that ran longest gets that of the one that ran shortest, and so on. Threads that ran about
+    /// as long keep their events, and no event goes to a thread that did not run.
     #[test]
     fn those_that_ran_most() {
         let given = |with: &[u64], without: &[u64]| {

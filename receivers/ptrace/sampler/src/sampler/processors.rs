@@ -1,4 +1,4 @@
-//! Samples by events of processors: which of them are open, for which processes, and how their rings are read.
+//! Sampling by events of processors: which are open, for which processes, and how their rings are read.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ use crate::rights::may_see_all;
 /// How often the coverage of a process's events is reviewed.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// For each multiple of this many threads a process is reviewed less often, but at least once in `SELDOM` intervals.
+/// The interval grows with each multiple of this many threads, up to `SELDOM` times.
 const MANY_THREADS: usize = 1024;
 const SELDOM: usize = 4;
 
@@ -39,16 +39,16 @@ const SELDOM: usize = 4;
 const RINGS: usize = 16 << 20;
 const RING: (usize, usize) = (64 << 10, 1 << 20);
 
-/// An event of the whole machine keeps its period for the time of this many samples, and for at least this long.
+/// An event of the whole machine keeps its period for this many periods, but at least for `LEAST_STEADY`.
 const STEADY: u64 = 8;
 const LEAST_STEADY: Duration = Duration::from_millis(50);
 
-/// One event per processor, shared by the processes that are sampled with them.
+/// A set of events, one per processor, shared by the processes that are sampled with it.
 #[derive(Debug)]
 pub(super) struct Processors {
-    /// The control group to which they are limited; `None` for the whole machine.
+    /// The control group to which the events are limited; `None` for the whole machine.
     group: Option<ControlGroup>,
-    /// What they report about switches.
+    /// What the events report about context switches.
     switches: Switches,
     period_nano: u64,
     rings: Vec<ProcessorEvent>,
@@ -85,12 +85,13 @@ impl Processors {
         Some(Self { group, switches, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
-    /// Changes the periods of events of the whole machine when it is time. These are changed by the clock: their timers
-    /// always run, and on a mostly idle processor samples are too rare to count by. The timers of a group's events
-    /// stand still while the group does not run, so their periods are changed after a number of samples instead.
+    /// Changes the periods of events of the whole machine when it is time. They are changed at fixed times: their
+    /// timers always run, and on a mostly idle processor samples are too rare to count them instead. The timers of a
+    /// group's events stop while the group does not run, so their periods are changed after a number of samples.
     ///
-    /// A processor keeps its period if it has had no sample of these processes since the last change. The processor of
-    /// the sampling thread is changed whenever it has had one, since there is no other processor to wait for.
+    /// A processor keeps its period if it has had no sample of these processes since the last change. The period of the
+    /// sampling thread's own processor is changed whenever there was a sample, since changing it does not wait for
+    /// another processor.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
@@ -107,8 +108,8 @@ impl Processors {
         }
     }
 
-    /// Whether these are the events of this group (`None`: the machine) on exactly these processors, with this setting
-    /// for switches.
+    /// Whether these are the events of this group (`None`: the machine) on exactly these processors, with these reports
+    /// of switches.
     fn are_of(&self, group: Option<&ControlGroup>, online: &[u32], switches: Switches) -> bool {
         self.group.as_ref() == group && self.online == online && self.switches == switches
     }
@@ -118,7 +119,7 @@ impl Processors {
 #[derive(Debug)]
 struct ProcessorEvent {
     event: OwnedFd,
-    /// The event of switches. It writes into the ring of `event`.
+    /// The event that takes samples at switches and writes into the ring of `event`.
     #[allow(dead_code, reason = "dropping it closes it")]
     switches: Option<OwnedFd>,
     ring: Ring,
@@ -126,8 +127,8 @@ struct ProcessorEvent {
     pace: Pace,
     /// The processor, if one of the processes was sampled on it since the period was changed.
     sampled: Option<u32>,
-    /// When a thread last left the processor, in nanoseconds of CLOCK_MONOTONIC: at that moment the next thread was
-    /// given the processor. `None` if records were lost since.
+    /// When a thread last left the processor, in nanoseconds of CLOCK_MONOTONIC: the next thread was given the
+    /// processor at that moment. `None` if records were lost since.
     last_switch: Option<u64>,
 }
 
@@ -139,7 +140,7 @@ pub(super) struct MachineUsage {
     cpu: Option<Duration>,
     /// The processors that are online.
     online: Vec<u32>,
-    /// Whether the sampler may see everything that they execute.
+    /// Whether the sampler may see everything that the processors execute.
     visible: bool,
 }
 
@@ -158,7 +159,7 @@ impl MachineUsage {
     }
 }
 
-/// Decides what the events of a process cover, and when that is reviewed.
+/// Decides what the events of a process cover, and when to review that.
 #[derive(Debug)]
 pub(super) struct Review {
     begun: Instant,
@@ -167,7 +168,7 @@ pub(super) struct Review {
     before: Option<Marks>,
     /// Whether the process is a command that was just started.
     started: bool,
-    /// The coverages that could not be opened, and when that was tried.
+    /// The coverages that could not be opened, and when each was tried.
     refused: Vec<(Coverage, Instant)>,
 }
 
@@ -185,8 +186,8 @@ impl Review {
         Self { begun: now, due: now, membership: Membership::default(), before: None, started, refused: Vec::new() }
     }
 
-    /// Finds out the present control group of the process. After a move, the process's share of the new group's time is
-    /// not known yet.
+    /// Finds the current control group of the process. After a move, the process's share of the new group's time is not
+    /// known yet.
     pub(super) fn look_for_group(&mut self, process: BorrowedFd<'_>) {
         if self.membership.refresh(process)
             && let Some(before) = &mut self.before
@@ -265,8 +266,8 @@ impl Events {
         of.any(|set| set.processes.iter().any(|(id, _)| *id == process))
     }
 
-    /// The index of the events of this group (`None`: the machine) with this period; they are opened if there are none
-    /// yet. All processes that are sampled with them share them.
+    /// The index of the events of this group (`None`: the machine) with this period, which all processes that are
+    /// sampled with them share. Opens them if necessary. `None` if that fails, or they are open with another period.
     fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64, switches: Switches) -> Option<usize> {
         let online = &self.machine.online;
         if let Some(index) = self.processors.iter().position(|set| set.are_of(group, online, switches)) {
@@ -300,8 +301,7 @@ impl Engine<'_> {
         }
         let process = &mut self.processes[index];
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
-        // To get the processor time of a process, the kernel adds up all of its threads, which is slow if there are
-        // many.
+        // The kernel adds up the CPU time of all threads of a process, which is slow if there are many.
         let seldom = (1 + process.threads.len() / MANY_THREADS).min(SELDOM);
         process.review.due = now + REVIEW * u32::try_from(seldom).unwrap_or(1);
         let Some(events) = &mut self.events else { return };
@@ -309,9 +309,9 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.attached.id, process.event_period());
-        // Events of processors also cost other processes something. So they are used only while the budget has not
-        // lowered the rate, or if the process has so many threads that their own events would cost more. They wake no
-        // readers, so they are not used where readers are wanted.
+        // Events of processors also cost other processes time. So they are used only while the budget has not lowered
+        // the rate, or if the process has so many threads that their own events would cost more. They wake no readers,
+        // so they are not used if readers are needed.
         let many = process.threads.len() > THREADS;
         let spare = process.is_at_full_rate() && !process.are_records_dear();
         let spare = (spare || many) && !process.wants_readers();
@@ -323,7 +323,7 @@ impl Engine<'_> {
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
-                // In a group, a thread that is switched in may follow a thread that is not sampled.
+                // In a group, the previous thread on the processor may not be sampled, so its switch is not known.
                 let switches = if coverage == Coverage::Group && switches == Switches::Sampled {
                     Switches::Recorded
                 } else {
@@ -341,8 +341,8 @@ impl Engine<'_> {
         if coverage == before && opened.is_none() {
             return;
         }
-        // The samples so far are from the previous events. The process is added to the new set only after they are
-        // taken, so that no moment is sampled twice.
+        // The samples so far are from the previous events. The process is added to the new set only after these were
+        // read, so that no time is sampled twice.
         self.drain_all();
         if let (Some(events), Some(opened)) = (&mut self.events, opened) {
             let pid = self.processes[index].attached.files.pid();
@@ -364,7 +364,7 @@ impl Engine<'_> {
             if number % LOOKS == LOOKS - 1 {
                 self.drain_processors();
             }
-            // Reading the records may insert threads before it.
+            // Reading the records may have inserted threads before this one.
             if let Some(thread) = self.processes[index].find(id) {
                 self.processes[index].begin_recording(thread, Instant::now());
             }
@@ -384,12 +384,12 @@ impl Engine<'_> {
                 set.processes.retain(|(id, _)| *id != process);
             }
         }
-        // Sets that no process uses are closed. So a set that was opened before a processor went online or offline ends
-        // with its last process.
+        // Sets that no process uses are closed. So a set that was opened before a processor went online or offline is
+        // closed with its last process.
         events.processors.retain(|set| !set.processes.is_empty());
     }
 
-    /// Takes the samples of all processors. Samples of other processes are skipped after reading their process ids.
+    /// Reads the samples of all processors. Of samples of other processes only the process id is read.
     pub(super) fn drain_processors(&mut self) {
         let sets = self.events.as_ref().map_or(0, |events| events.processors.len());
         if sets == 0 {
@@ -405,7 +405,7 @@ impl Engine<'_> {
         self.record_cost.note(time::thread_cpu().saturating_sub(began), switches);
     }
 
-    /// Takes the samples of one processor. Returns how many switches were recorded.
+    /// Reads the samples of one processor. Returns how many switches were recorded.
     fn drain_processor(&mut self, set: usize, ring: usize) -> usize {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return 0 };
         let Processors { group, rings, processes, switches: reported, .. } = &mut events.processors[set];
@@ -415,7 +415,7 @@ impl Engine<'_> {
         }
         let mut switches = 0;
         let are_sampled = *reported == Switches::Sampled;
-        // When the processor was given to the present thread, and to the thread before.
+        // When the processor was given to the current thread, and when to the previous one.
         let (since, before) = (Cell::new(*last_switch), Cell::new(None));
         let wanted = |head: SampleHead| {
             if head.switched_nano.is_some() {
@@ -481,7 +481,7 @@ impl Engine<'_> {
         }
         if shortfall != Shortfall::default() {
             *last_switch = None;
-            // It is not known whose samples were lost, so they are counted for each process of the set.
+            // It is not known whose samples were lost, so the loss is counted for each process of the set.
             for (id, _) in processes.iter() {
                 if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == *id) {
                     process.lost(shortfall);

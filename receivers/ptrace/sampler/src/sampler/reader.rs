@@ -1,9 +1,9 @@
 //! Reads the memory of a sampled thread before it executes its next instruction.
 //!
-//! Frames that an interpreter keeps in its own memory, and parts of a stack that are missing in its copy, change while
-//! their thread runs on. A reader is a thread that is bound to a processor and woken by the samples that are taken
-//! there. The sampled thread has to leave the processor for the reader to run, and stays away while its memory is read.
-//! Each reading proves by itself that this was so ([`StillEvidence`]).
+//! Frames that an interpreter keeps in its own memory, and parts of a stack that are missing in its copy, change as
+//! soon as the thread continues. A reader is a thread that is bound to a processor and woken by the samples that are
+//! taken there. The sampled thread has to leave the processor for the reader to run, and cannot run there while its
+//! memory is read. For each reading it is checked that the thread did not run ([`StillEvidence`]).
 //!
 //! A reader only copies a limited amount of data: it names nothing. Only the thread that it keeps off its processor
 //! waits for it.
@@ -29,10 +29,10 @@ use crate::perf::record::{CpuMode, User};
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Frame, Registers, Unwinder};
 
-/// How long a reader waits for the sampling thread to finish naming frames of the same process.
+/// How long a reader waits if the sampling thread has locked the interpreters of the process to name frames.
 const PATIENCE: Duration = Duration::from_micros(300);
 
-/// A reader.
+/// The handle of a reader thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct SampleReader {
     pub(super) ring: Arc<SharedRing>,
@@ -98,7 +98,7 @@ struct Copier {
 
 impl Copier {
     fn run(mut self, epoll: &Epoll, stopped: &AtomicBool) {
-        // If the thread cannot be bound, or its targets displace it, its readings are proven less often.
+        // If this thread cannot be bound, or sampled threads displace it, its readings are proven less often.
         affinity::bind(self.ring.processor);
         priority::go_first();
         nix::sys::prctl::set_timerslack(1).ok();
@@ -121,7 +121,7 @@ impl Copier {
         let mut charged = None;
         let mut urgent = false;
         let mut seen: Vec<u32> = Vec::new();
-        // Only the newest sample of each thread: the present memory belongs to no earlier one.
+        // Only the newest sample of each thread is read: current memory does not belong to earlier ones.
         for index in (0..self.items.len()).rev() {
             let RingItem::Sample(sample) = &self.items[index] else { continue };
             if seen.contains(&sample.thread) {
@@ -194,7 +194,7 @@ impl Copier {
             Some(MemoryReading { interpreted, worked, proof, behind: sample.at.elapsed(), held: began.elapsed() });
     }
 
-    /// How long after a sample its thread left the processor, in nanoseconds, and its registers at that moment.
+    /// How long after a sample the thread left its processor, in nanoseconds, and its registers at that moment.
     fn left(&self, index: usize) -> Option<(u64, Registers)> {
         let (RingItem::Sample(RunningSample { thread, time_nano, .. }), later) =
             self.items.get(index..)?.split_first()?
@@ -210,8 +210,8 @@ impl Copier {
     }
 }
 
-/// Takes a lock that others hold for some microseconds only. It waits for a short time only, because the holder may be
-/// waiting for this very processor.
+/// Takes a lock that others hold only for some microseconds. Waits only briefly, because the holder may be waiting for
+/// this very processor.
 fn patiently<T>(of: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
     let began = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! The rings into which the events of threads write, one per processor, and the records taken out of them.
+//! The ring buffers into which the events of threads write, one per processor, and the records read from them.
 //!
-//! All events of threads on one processor share a ring. The sampling thread empties it in each tick, unless a reader
-//! empties it at each sample (see `reader.rs`).
+//! All events of threads on one processor share a ring. The sampling thread empties the ring in each tick, unless a
+//! reader empties it at each sample (see `reader.rs`).
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,14 +45,14 @@ const MOST_SAMPLES: usize = 1024;
 #[derive(Debug)]
 pub(super) struct SharedRing {
     pub(super) processor: u32,
-    /// The event to which the ring belongs; it counts nothing.
+    /// The event to which the ring belongs; the event itself counts nothing.
     event: OwnedFd,
     ring: Mutex<Ring>,
     /// Whether a reader empties the ring.
     is_read: AtomicBool,
     /// How often a reader has emptied the ring.
     emptied: AtomicU64,
-    /// Whether a reader is still processing what it took out.
+    /// Whether a reader is still processing the records that it has read.
     in_hand: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ impl SharedRing {
         })
     }
 
-    /// The descriptor that becomes readable when a record wakes its reader.
+    /// The descriptor that becomes readable when a record wakes the reader.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -93,8 +93,9 @@ impl SharedRing {
         self.is_read.store(is_read, Ordering::Release);
     }
 
-    /// Takes all records, so that a reader can read the memory of the sampled threads. Until [`SharedRing::passed_on`]
-    /// is called, nobody else takes later records.
+    /// Reads all records for a reader, which then reads the memory of the sampled threads. Until the reader calls
+    /// [`SharedRing::passed_on`], the sampling thread normally leaves later records in the ring, so that records stay
+    /// in order.
     pub(super) fn take_to_read(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<RingItem>) {
         let mut ring = lock(&self.ring);
         self.emptied.fetch_add(1, Ordering::Relaxed);
@@ -102,15 +103,15 @@ impl SharedRing {
         empty(&mut ring, true, spare, buffer, items);
     }
 
-    /// Notes that the reader has put its items on the board.
+    /// Called when the reader has put its items on the board.
     pub(super) fn passed_on(&self) {
         self.in_hand.store(false, Ordering::Release);
     }
 
-    /// Takes the items that were passed on, and the records in the ring. If the ring has a reader, only records before
-    /// the first sample are taken: the sample is left to the reader, unless the reader has not come since the last call
-    /// returned `before`, or `all` is set. Returns how often the reader has emptied the ring, if something is left for
-    /// it.
+    /// Takes the items that readers passed on, and reads the records in the ring. If the ring has a reader, only
+    /// records before the first sample are read: the sample is left to the reader, unless the reader has not emptied
+    /// the ring since the last call, which returned `before`, or `all` is set. Returns how often the reader has emptied
+    /// the ring, if something is left for it.
     pub(super) fn drain_for_tick(
         &self,
         board: &Board,
@@ -122,7 +123,7 @@ impl SharedRing {
         let mut ring = lock(&self.ring);
         let emptied = self.emptied.load(Ordering::Relaxed);
         let in_hand = self.in_hand.load(Ordering::Acquire);
-        // The records of a ring have to stay in order.
+        // The items of a ring have to stay in order.
         board.drain(items);
         let with_samples = all || !self.is_read() || before == Some(emptied);
         if with_samples || !in_hand {
@@ -132,7 +133,7 @@ impl SharedRing {
     }
 }
 
-/// Takes all records of a ring, or only those before its first sample.
+/// Reads all records of a ring, or only those before its first sample.
 fn empty(
     ring: &mut Ring,
     with_samples: bool,
@@ -161,7 +162,7 @@ fn empty(
     }
 }
 
-/// An item taken out of a ring.
+/// A record read from a ring, in the form that the sampling thread needs.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "most are samples")]
 pub(super) enum RingItem {
@@ -171,13 +172,13 @@ pub(super) enum RingItem {
     Leaving(LeavingSample),
     /// A thread that waited for a processor has resumed.
     Resumed(RunningSample),
-    /// Another event in the life of a thread.
+    /// A thread was started or ended, or was given a processor or left it.
     Changed(ThreadChange),
     /// A process has mapped executable memory.
     Mapped {
         /// The process id.
         process: u32,
-        /// When it was mapped.
+        /// The time of the mapping.
         at: Instant,
         /// The mapping.
         entry: MapsEntry,
@@ -203,18 +204,18 @@ pub(super) struct RunningSample {
     pub(super) read: Option<MemoryReading>,
 }
 
-/// What was read from a thread's memory after its sample.
+/// Data that was read from a thread's memory after its sample.
 #[derive(Debug)]
 pub(super) struct MemoryReading {
-    /// Its interpreter frames.
+    /// The interpreter frames of the thread.
     pub(super) interpreted: Interpreted,
-    /// What the thread works on, if its process publishes that.
+    /// The trace context of the thread, if its process publishes contexts.
     pub(super) worked: Option<Worked>,
-    /// Whether this data, and the part of the stack that was read beyond the copy, belongs to the sample.
+    /// Whether this data, and the part of the stack that was read beyond the copy, is valid for the sample.
     pub(super) proof: Proof,
     /// The time from the sample until the data had been read.
     pub(super) behind: Duration,
-    /// For how long the thread was kept off its processor for this.
+    /// For how long the thread was kept off its processor by this reading.
     pub(super) held: Duration,
 }
 
@@ -229,7 +230,7 @@ pub(super) struct LeavingSample {
     pub(super) stack: Vec<u8>,
 }
 
-/// A switch, start or end of a thread.
+/// A switch, a start or an end of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadChange {
     pub(super) process: u32,
@@ -241,22 +242,22 @@ pub(super) struct ThreadChange {
 /// The kind of event.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ThreadChangeKind {
-    /// It was given a processor.
+    /// The thread was given a processor.
     In,
-    /// It left the processor.
+    /// The thread left its processor.
     Out(Cause),
     /// The thread runs, and was given its processor at the event's time.
     Runs,
-    /// The thread left the processor; with the time at which it was given it, if known.
+    /// The thread left its processor; also the time at which it was given the processor, if known.
     Turn(Option<Instant>, Cause),
-    /// It was started.
+    /// The thread was started.
     Started,
-    /// It ended.
+    /// The thread ended.
     Ended,
 }
 
 impl LeavingSample {
-    /// From the sample of a thread that leaves its processor; `None` if it has no registers.
+    /// Converts the sample of a thread that leaves its processor; `None` if the sample has no registers.
     pub(super) fn from_sample(sample: &OnCpuSample<'_>, clock: Clock) -> Option<Self> {
         let User::Registers(registers) = sample.user else { return None };
         let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
@@ -266,7 +267,7 @@ impl LeavingSample {
 }
 
 impl ThreadChange {
-    /// From a record that is no sample; `None` for other records.
+    /// Converts a record that is not a sample; `None` for other records.
     pub(super) fn from_record(record: &Record<'_>, clock: Clock) -> Option<Self> {
         let (process, thread, time_nano, what) = match *record {
             Record::Switched(Switched { process, thread, time_nano, change, .. }) => {
@@ -305,7 +306,7 @@ impl RingItem {
 }
 
 impl RunningSample {
-    /// A sample, with its stack copied into these pieces.
+    /// Converts a sample, and copies its stack into `pieces`.
     pub(super) fn from_sample(sample: &OnCpuSample<'_>, mut pieces: StackPieces, clock: Clock) -> Self {
         if let User::Registers(registers) = sample.user {
             pieces.take(registers.stack_pointer(), sample.stack);
@@ -326,35 +327,35 @@ impl RunningSample {
     }
 }
 
-/// The kernel's call chain: the current instruction, then the calls that led there. Return addresses are moved back
-/// into the call instructions.
+/// The kernel's call chain: the current instruction, then the calls that led there. Return addresses are moved into the
+/// call instructions before them.
 fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
     let addresses = sample.kernel.addresses().enumerate();
     addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
 }
 
-/// A process whose threads are read at their samples.
+/// A process whose threads are read when they are sampled.
 #[derive(Debug)]
 pub(super) struct ReadProcess {
     pub(super) files: Arc<ProcessFiles>,
     pub(super) interpreters: Arc<Mutex<Interpreters>>,
     pub(super) space: Arc<AddressSpace>,
-    /// Whether the sampling thread has to name functions at once, since the interpreter moves their names in memory.
+    /// Whether the sampling thread has to name functions at once, since the interpreter moves function names in memory.
     pub(super) is_urgent: bool,
-    /// The processor time that readers have used for it and that is not charged yet, in nanoseconds.
+    /// The CPU time that readers have used for the process and that was not charged yet, in nanoseconds.
     pub(super) spent_nano: AtomicU64,
 }
 
-/// A thread that is read at its samples.
+/// A thread that is read when it is sampled.
 #[derive(Debug)]
 pub(super) struct ReadThread {
     pub(super) process: Arc<ReadProcess>,
     pub(super) key: ThreadKey,
-    /// Its events by processor. Their counts show whether the thread ran.
+    /// The thread's events by processor. Their counts show whether the thread has run.
     pub(super) events: Vec<(u32, Arc<OwnedFd>)>,
-    /// Whether a recent stack was longer than its copy, so that the stack is followed in memory.
+    /// Whether a recent stack was longer than its copy, so that the rest of the stack is read from memory.
     pub(super) goes_on: bool,
-    /// Where its process publishes what threads work on, and where this thread does.
+    /// Where the process publishes trace contexts, and where this thread has its own.
     pub(super) contexts: Option<(ProcessContexts, Mutex<Blocks>)>,
 }
 
@@ -371,7 +372,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    /// Makes readers read this thread at its samples from now on, for as long as the subject lives.
+    /// Makes readers read this thread at its samples from now on, until `subject` is dropped.
     pub(super) fn show(&self, thread: u32, subject: &Arc<ReadThread>) {
         let mut subjects = lock(&self.subjects);
         if subjects.len() == subjects.capacity() {
@@ -380,7 +381,7 @@ impl Board {
         subjects.insert(thread, Arc::downgrade(subject));
     }
 
-    /// The description of a thread that is read at its samples.
+    /// The description of a thread that is to be read when it is sampled.
     pub(super) fn subject(&self, thread: u32) -> Option<Arc<ReadThread>> {
         lock(&self.subjects).get(&thread).and_then(Weak::upgrade)
     }
@@ -402,12 +403,13 @@ impl Board {
         }
     }
 
-    /// Takes the items that were passed on.
+    /// Takes the items that readers passed on.
     pub(super) fn drain(&self, items: &mut Vec<RingItem>) {
         items.append(&mut lock(&self.items));
     }
 
-    /// Balances the spare buffers between `spare` and the board, so that both sides can reuse them.
+    /// Balances the spare buffers between `spare` and the board, so that readers and the sampling thread can both reuse
+    /// them.
     pub(super) fn exchange(&self, spare: &mut Vec<StackPieces>) {
         let mut shared = lock(&self.spare);
         let all = shared.len() + spare.len();
@@ -435,8 +437,8 @@ mod tests {
     }
 
     /// Guarantees: if a ring has a reader, a tick takes the records before the first sample and leaves the sample to
-    /// the reader, unless the reader has not come since the tick before; and no record is taken before those that the
-    /// reader still holds.
+    /// the reader, unless the reader has not emptied the ring since the previous tick; and no record is taken before
+    /// those that the reader is still processing.
     #[test]
     fn beside_a_reader() {
         let (board, mut spare, mut buffer) = (Board::default(), Vec::new(), Vec::new());

@@ -66,23 +66,23 @@ pub(super) fn run(
 }
 
 enum AfterStep {
-    /// Sleep for at most this long; a command, a stop or a sample ends the sleep earlier.
+    /// Sleep at most for this time; a command, a stop or a sample ends the sleep earlier.
     Sleep(Option<Duration>),
     End,
 }
 
 /// The state of the sampling thread.
 pub(super) struct Engine<'a> {
-    /// Processes that are attached but not sampled at present.
+    /// Processes that are attached but not sampled now.
     pub(super) attached: Vec<Attached>,
     /// The processes that are sampled.
     pub(super) processes: Vec<Active>,
     pub(super) pending_stops: PendingStops,
     pub(super) seizing: Seizing,
     pub(super) captures: Captures,
-    /// `None` if the kernel lacks epoll, which is needed to wait for samples.
+    /// The perf events; `None` if the kernel lacks epoll, which is needed to wait for samples.
     pub(super) events: Option<Events>,
-    /// A buffer for items taken out of the rings, kept for reuse.
+    /// A reusable buffer for items read from the rings.
     pub(super) items: Vec<RingItem>,
     pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
@@ -94,12 +94,11 @@ pub(super) struct Engine<'a> {
     pub(super) precedence: Precedence,
     pub(super) cpu: CpuMark,
     pub(super) record_cost: RecordCost,
-    /// The process whose budget pays for the processor time used from now on.
+    /// The process to whose budget the CPU time from now on is charged.
     payer: ProcessId,
-    /// The process that is being worked on. If a panic interrupts the work, this process is given up.
+    /// The process that is being worked on. If a panic interrupts the work, this process is detached.
     pub(super) current: Option<ProcessId>,
-    /// The last moment at which no further thread was known to have stopped: the length of the next stop is counted
-    /// from it.
+    /// The last moment at which no further thread had stopped: the length of the next stop is measured from it.
     pub(super) noticed: Instant,
     /// When this thread last woke up.
     pub(super) woken: Instant,
@@ -201,8 +200,8 @@ impl<'a> Engine<'a> {
         self.current = current;
     }
 
-    /// Charges the processor time from now on to this process, and the time used so far to the process before. Reading
-    /// the clock is a system call, so it is read only when the process changes.
+    /// Charges the CPU time from now on to this process, and the time used so far to the previous one. Reading the
+    /// clock is a system call, so it is read only when the process changes.
     pub(super) fn charge(&mut self, process: ProcessId) {
         if self.payer == process {
             return;

@@ -1,11 +1,11 @@
 //! Frees the sampling thread from a deadlock with a target that executes another program.
 //!
-//! A thread that executes another program waits until all other threads of its process are gone, and a traced thread is
-//! gone only when its tracer reaps it. Meanwhile, a request to trace any thread of the process blocks as well (the
+//! A thread that calls exec waits until all other threads of its process have been released, and a traced thread is
+//! released only when its tracer reaps it. Meanwhile, a request to trace any thread of the process blocks too (the
 //! kernel's `cred_guard_mutex`: `de_thread` in fs/exec.c waits while holding it, `ptrace_attach` in kernel/ptrace.c
 //! takes it). If the sampling thread has stopped one thread of the process and asks for the next, each waits for the
 //! other for ever, and the program hangs. So a second thread checks whether the sampling thread stays in one call, and
-//! reaps for it, as every thread of a tracer's process may do.
+//! then reaps in its place, as every thread of a tracer's process may do.
 
 use std::fs::File;
 use std::io;
@@ -19,15 +19,15 @@ use crate::os::directory::for_each_number;
 use crate::os::wait;
 use crate::process_info;
 
-/// How often the second thread checks whether the sampling thread is still in the same call. A call that takes less
-/// than twice this long is not such a deadlock, which would never end.
+/// How often the second thread checks whether the sampling thread is still in the same call. A deadlock would never
+/// end, so calls shorter than twice this time need no help.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The data that both threads share.
 #[derive(Debug, Default)]
 struct SeizeQueue {
-    /// The present call: its number in the upper half, and in the lower half the id of its process, or 0 after the
-    /// call. It is not the thread's id, because the thread may be gone before the call returns.
+    /// The current call: its number in the upper half, and in the lower half the id of the process, or 0 after the
+    /// call. The thread's id is not used, because the thread may be gone before the call returns.
     call: AtomicU64,
     /// Whether the second thread sleeps until it is woken.
     rests: AtomicBool,
@@ -80,7 +80,7 @@ impl Drop for Seizing {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.wake();
         if let Some(watch) = self.watch.take() {
-            // Joining fails only if the thread panicked, and nothing in it can panic.
+            // Joining fails only if the thread panicked, and nothing in that thread can panic.
             watch.join().ok();
         }
     }
@@ -109,11 +109,11 @@ fn watch(shared: &SeizeQueue, tracer: u32) {
     }
 }
 
-/// Reaps the threads of a process that have ended and are traced by `tracer`. The first thread is left out: its parent
-/// has to see its end, and no exec waits for it.
+/// Reaps the threads of a process that have ended and are traced by `tracer`. The main thread is left out: the parent
+/// process has to see its end, and no exec waits for it.
 fn reap_of(process: u32, tracer: u32) {
     let Ok(tasks) = File::open(format!("/proc/{process}/task")) else { return };
-    // Fails only if the process is gone.
+    // Listing fails only if the process is gone.
     for_each_number(tasks.as_fd(), |id| {
         let Ok(status) = process_info::status(tasks.as_fd(), &format!("{id}/status")) else { return };
         if status.ended && status.tracer == tracer && id != process {

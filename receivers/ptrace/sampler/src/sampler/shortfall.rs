@@ -6,17 +6,17 @@ use crate::message::Status;
 use crate::perf::record::{Record, SampleHead, parse};
 use crate::perf::ring::Ring;
 
-/// What is missing after one reading of a ring.
+/// The numbers of missing samples and ticks after one reading of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shortfall {
-    /// Records without room, or malformed ones.
+    /// Records for which the ring had no room, and malformed ones.
     lost: u64,
     /// How many times the kernel paused sampling because there were too many interrupts.
     throttled: u64,
 }
 
 impl Shortfall {
-    /// Takes the records of wanted processes out of a ring. Returns the number of samples of all processes, and what is
+    /// Reads the records of wanted processes from a ring. Returns the number of samples of all processes, and what is
     /// missing.
     pub(super) fn drain(
         ring: &mut Ring,
@@ -62,12 +62,12 @@ impl Shortfall {
         None
     }
 
-    /// This many samples found no room.
+    /// This many samples for which there was no room.
     pub(super) fn of_lost(lost: u64) -> Self {
         Self { lost, throttled: 0 }
     }
 
-    /// Notes that the rest of the ring was malformed.
+    /// Counts that the rest of the ring was malformed.
     fn broken(&mut self) {
         self.lost += 1;
     }

@@ -1,4 +1,4 @@
-//! Unwinds stacks of any process, with buffers that are reused from one stack to the next.
+//! Unwinds the stacks of all processes, with buffers that are reused for each stack.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::runtime::Stack;
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Frame, Outcome, Registers, StackMemory, Unwinder};
 
-/// Unwinds stacks of any process: the unwinder, and buffers that are reused from one stack to the next.
+/// The unwinder for all processes, and buffers that are reused for each stack.
 #[derive(Debug, Default)]
 pub(super) struct StackUnwinder {
     unwinder: Unwinder,
@@ -20,12 +20,12 @@ pub(super) struct StackUnwinder {
 }
 
 impl StackUnwinder {
-    /// Unwinds a stack in the present address space. Its frames are kept until the next one.
+    /// Unwinds a stack in the current address space. Its frames are kept until the next call.
     pub(super) fn unwind(&mut self, process: &Active, registers: &Registers, memory: &mut dyn StackMemory) -> Outcome {
         self.unwind_at(process, None, registers, memory)
     }
 
-    /// Unwinds a stack that was copied at this moment; `None` for the present.
+    /// Unwinds a stack that was copied at this moment; `None` for a stack that is read now.
     pub(super) fn unwind_at(
         &mut self,
         process: &Active,
@@ -39,8 +39,8 @@ impl StackUnwinder {
     }
 
     /// Replaces `locations` by the frames of the stack that was unwound last, innermost first, with interpreter frames
-    /// in place of the native frames that run the interpreter. `stands` if the thread has not moved since its frames
-    /// were read. If it has run on, only frames that its stack proves are used. The result is counted later, by
+    /// in place of the native frames that run the interpreter. `stands` says that the thread has not run since its
+    /// frames were read. Otherwise only frames that its stack proves are used. The result is counted later, by
     /// [`Active::observed`], since a stack may be named several times for one sample.
     pub(super) fn name(
         &self,
@@ -64,7 +64,7 @@ impl StackUnwinder {
             let length = map.length_at(at.unwrap_or_else(Instant::now));
             locations.iter_mut().for_each(|location| *location = location.with_map(length));
         }
-        // If only proven interpreter frames are used, native frames stand in for the others, so nothing is missing.
+        // If only proven interpreter frames are used, native frames are shown for the others, so nothing is missing.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;
         }

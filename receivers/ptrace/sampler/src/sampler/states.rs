@@ -45,13 +45,13 @@ pub(super) enum Watch {
     Undecided,
     /// By an event of each thread that ran recently. Without `kernel` the events take no samples in the kernel.
     Threads { kernel: bool },
-    /// By events of processors that cover its control group.
+    /// By events of processors that cover the process's control group.
     Group,
-    /// By events of processors that cover the machine.
+    /// By events of processors that cover the whole machine.
     Machine,
     /// By stopping threads, as far as the settings allow.
     Stops,
-    /// Not at all: only the amount of their time is known.
+    /// Not at all: only the amount of their running time is known.
     Not,
 }
 
@@ -74,7 +74,8 @@ impl Watch {
         }
     }
 
-    /// What its events cover; `None` if they do not show the kernel, because then there is no choice.
+    /// What the process's events cover; `None` if they do not sample the kernel, because then only threads can be
+    /// covered.
     pub(super) fn coverage(self) -> Option<Coverage> {
         match self {
             Self::Threads { kernel: true } => Some(Coverage::Threads),
@@ -95,7 +96,7 @@ impl Watch {
         }
     }
 
-    /// Whether the events take no samples while a thread is in the kernel. That time is only counted then.
+    /// Whether the events take no samples while a thread is in the kernel. That time is only counted.
     pub(super) fn hides_kernel(self) -> bool {
         self == Self::Threads { kernel: false }
     }
@@ -107,12 +108,12 @@ pub(super) enum Concern {
     None,
     /// Something happened that may mean that the process has ended.
     MayBeGone,
-    /// A thread executes 32-bit code, which cannot be unwound.
+    /// A thread executes 32-bit code, whose stack cannot be unwound.
     OtherArchitecture,
 }
 
 impl Concern {
-    /// The process may have ended, or may execute another program.
+    /// Called when the process may have ended, or may execute another program.
     pub(super) fn may_be_gone(&mut self) {
         if *self == Self::None {
             *self = Self::MayBeGone;
@@ -123,15 +124,15 @@ impl Concern {
 /// What a thread did when it was last examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastSeen {
-    /// Not known: it was not examined yet, or the result does not hold any more.
+    /// Not known: the thread was not examined yet, or the result is outdated.
     Unknown,
     Running,
-    /// It was blocked. As long as its counters are equal to these, it has not run since.
+    /// The thread was blocked. As long as its counters equal these, it has not run since.
     Blocked(SchedStat),
 }
 
 impl LastSeen {
-    /// It was running, but may be blocked now.
+    /// Called when a thread that was running may be blocked now.
     pub(super) fn may_have_blocked(&mut self) {
         if *self == Self::Running {
             *self = Self::Unknown;
@@ -142,16 +143,16 @@ impl LastSeen {
 /// Whether a thread may be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopTurn {
-    /// It was not allowed when the thread was last found running.
+    /// The thread was not allowed to be stopped when it was last found running.
     Forbidden,
-    /// It is allowed. For this many ticks it was another thread's turn.
+    /// The thread may be stopped. For this many ticks it was another thread's turn.
     Waiting { ticks: u64 },
     /// The thread was asked to stop and was not released since; `allowed` if it may be stopped while it runs.
     Asked { allowed: bool },
 }
 
 impl StopTurn {
-    /// Sets whether it may be stopped now. Returns whether that has changed.
+    /// Sets whether the thread may be stopped now. Returns whether that has changed.
     pub(super) fn allow(&mut self, may: bool) -> bool {
         let changed = may != matches!(self, Self::Waiting { .. });
         if changed {
@@ -160,31 +161,31 @@ impl StopTurn {
         changed
     }
 
-    /// For how many ticks it has waited for its turn.
+    /// For how many ticks the thread has waited for its turn.
     pub(super) fn waited(self) -> u64 {
         if let Self::Waiting { ticks } = self { ticks } else { 0 }
     }
 
-    /// It was another thread's turn.
+    /// Called in a tick in which it was another thread's turn.
     pub(super) fn wait(&mut self) {
         if let Self::Waiting { ticks } = self {
             *ticks += 1;
         }
     }
 
-    /// It was asked to stop.
+    /// Called when the thread was asked to stop.
     pub(super) fn ask(&mut self) {
         *self = Self::Asked { allowed: matches!(self, Self::Waiting { .. } | Self::Asked { allowed: true }) };
     }
 
-    /// It was released, or ended.
+    /// Called when the thread was released, or ended.
     pub(super) fn end(&mut self) {
         if let Self::Asked { allowed } = *self {
             *self = if allowed { Self::Waiting { ticks: 0 } } else { Self::Forbidden };
         }
     }
 
-    /// Whether it was asked to stop.
+    /// Whether the thread was asked to stop and was not released yet.
     pub(super) fn is_asked(self) -> bool {
         matches!(self, Self::Asked { .. })
     }
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(turn, StopTurn::Forbidden);
     }
 
-    /// Guarantees: the state, its coverage and its level are consistent.
+    /// Guarantees: for each [`Watch`], its coverage and its level are consistent.
     #[test]
     fn watches() {
         for (permitted, stops, watch) in [

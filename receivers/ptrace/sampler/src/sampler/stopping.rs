@@ -12,18 +12,18 @@ use crate::message::{ProblemKind, Stops};
 use crate::process_info;
 use crate::stop::{self, Refused};
 
-/// A running thread takes some microseconds to stop. The sampling thread spins meanwhile: sleeping and being woken
-/// takes longer, and the stopped thread would have to wait for that. It checks only from time to time, because checking
-/// and stopping take the same kernel lock.
+/// A running thread takes some microseconds to stop. The sampling thread spins meanwhile: it would take longer to sleep
+/// and to be woken, and the stopped thread would have to wait for that. The thread checks only from time to time,
+/// because checking and stopping take the same kernel lock.
 const SHORT_WAITS: usize = 3;
 const SHORT_WAIT: Duration = Duration::from_micros(4);
 
-/// A problem is reported after this many refused stops in a row. Each refusal is followed by a time without stops.
+/// A problem is reported after this many refused stops in a row. Each refusal is followed by a pause without stops.
 const REFUSALS: u64 = 2;
 
 impl Engine<'_> {
-    /// Asks the noted running threads to stop: all at once, or, if stops are rationed, one after the other as long as
-    /// the rules allow.
+    /// Asks the running threads that were found in this tick to stop: all at once, or, if stops are rationed, one after
+    /// the other as long as the rules allow.
     pub(super) fn ask_to_stop(&mut self, index: usize) {
         if self.running.is_empty() {
             return;
@@ -31,7 +31,7 @@ impl Engine<'_> {
         let mut running = std::mem::take(&mut self.running);
         let rationed = self.processes[index].stop_rules.is_rationed();
         if rationed {
-            // Checking for another tracer costs as much as a stop, so it is done only if a thread would be stopped.
+            // Checking for another tracer takes as long as a stop, so it is done only if a thread would be stopped.
             if self.processes[index].stop_rules.may_ask(Instant::now()) {
                 self.leave_to_another_tracer(index);
             }
@@ -65,7 +65,7 @@ impl Engine<'_> {
         self.running = running;
     }
 
-    /// Waits some microseconds for threads to stop, and releases those that did.
+    /// Waits some microseconds for threads to stop, and releases those that have stopped.
     fn await_stops(&mut self) {
         self.noticed = Instant::now();
         for _ in 0..SHORT_WAITS {
@@ -81,13 +81,13 @@ impl Engine<'_> {
     }
 
     /// Reads the stack and the interpreter frames once before the thread is asked to stop, so that the same reads
-    /// during the stop find warm caches.
+    /// during the stop find the memory in processor caches.
     fn prepare(&mut self, index: usize, thread: u32) {
         let process = &mut self.processes[index];
         let Some(thread_index) = process.find(thread) else { return };
         if let Some(sp) = process.threads[thread_index].stopped_sp {
             process.attached.files.read_memory(sp, &mut [0; 64]);
-            // Without the copy of the stack, because there is only an old one.
+            // The copy of the stack is not passed, because it is outdated.
             process.capture_interpreted(thread_index, WHILE_STOPPED, None, &mut self.unwinder.interpreted);
         }
     }
@@ -101,7 +101,7 @@ impl Engine<'_> {
         let Some(thread_index) = process.find(thread) else { return };
         let now = Instant::now();
         if self.pending_stops.is_empty() {
-            // No thread was stopped before, so the next stop begins now at the earliest.
+            // No other thread is stopped, so the next stop begins now at the earliest.
             self.noticed = now;
         }
         let files = std::sync::Arc::clone(&process.attached.files);
@@ -143,8 +143,8 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         let task = process.attached.files.task();
         let ThreadState { files, .. } = &mut process.threads[thread_index];
-        // The kernel also refuses to stop a thread that is about to end, which means nothing for other threads. And a
-        // thread that was killed during a stop is still traced by this one.
+        // The kernel also refuses to stop a thread that is about to end, which says nothing about other threads. And a
+        // thread that was killed during a stop is still traced by this thread.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
         let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
         if status.tracer == own_thread() {
@@ -170,7 +170,8 @@ impl Engine<'_> {
         process.attached.status.refused_stops += 1;
         process.attached.refusals += 1;
         if tracer != 0 {
-            let message = format!("process {tracer} traces it: only blocked threads are sampled until it lets go");
+            let message =
+                format!("process {tracer} traces it: only blocked threads are sampled until that process detaches");
             self.problem(index, ProblemKind::Traced, message);
         } else if process.attached.refusals >= REFUSALS {
             let message = "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp \
@@ -180,7 +181,7 @@ impl Engine<'_> {
     }
 }
 
-/// The id of this thread. The kernel shows it as the tracer of the threads that it stops.
+/// The id of this thread. The kernel shows it as the tracer of the threads that this thread stops.
 fn own_thread() -> u32 {
     nix::unistd::gettid().as_raw().unsigned_abs()
 }

@@ -1,4 +1,4 @@
-//! The event of one thread: its period, and for which part of the time the thread has it.
+//! The event of one thread: its period, and during which part of the time it is open.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::os::time;
 use crate::perf::open::{arm, count};
 use crate::perf::period::{self, Pace, Skipped, Varying};
 
-/// How long an event stays open, at least, before its cost is judged.
+/// The minimum time that an event is open before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
 /// A thread with more switches per second than this has its event only for a part of the time: the event makes each
@@ -18,8 +18,8 @@ pub(super) const MOST_SWITCHES: u64 = 4_000;
 /// The largest divisor: an event is open for at least one part in this many of the time.
 const MOST_DUTY_DIVISOR: u64 = 50;
 
-/// The first period of an event is at least one part in `SHORTEST` of the usual period: until its first sample is taken
-/// out of the ring, samples come at this period.
+/// The first period of an event is at least one part in `SHORTEST` of the usual period: until its first sample is read
+/// from the ring, samples have this period.
 const SHORTEST: u64 = 4;
 
 /// The event of one thread. It consists of one event per processor, since all events that write into a ring must belong
@@ -27,22 +27,22 @@ const SHORTEST: u64 = 4;
 #[derive(Debug)]
 pub(super) struct ThreadEvent {
     parts: Vec<ProcessorPart>,
-    /// The events of its switches, which only write into the ring.
+    /// The events that report switches, which only write into the ring.
     #[allow(dead_code, reason = "dropping them closes them")]
     switches: Vec<OwnedFd>,
-    /// The events that sample the thread right after it resumes: processor, file, and whether it is armed. `None` until
-    /// one is needed.
+    /// The events that sample the thread right after it resumes: processor, file, and whether the event is armed.
+    /// `None` until one is needed.
     resumptions: Option<Vec<(u32, OwnedFd, bool)>>,
-    /// When its cost was last judged, and how many times the thread had been given a processor by then.
+    /// When the event's cost was last judged, and how many times the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
     pace: Pace,
-    /// Whether it takes no samples while its thread is in the kernel.
+    /// Whether the event takes no samples while its thread is in the kernel.
     hides: bool,
     /// Whether each sample wakes a reader.
     wakes: bool,
-    /// How much of the present period had passed when it was opened, in nanoseconds: its first period is shorter by
-    /// this much.
+    /// How much of the current period had passed when the event was opened, in nanoseconds: the first period is shorter
+    /// by this much.
     passed: u64,
 }
 
@@ -66,7 +66,7 @@ impl ProcessorPart {
 pub(super) struct EventFiles {
     /// The events that take samples, by processor.
     pub(super) samples: Vec<(u32, OwnedFd)>,
-    /// The events of switches.
+    /// The events that report switches.
     pub(super) switches: Vec<OwnedFd>,
     /// Whether no samples are taken in the kernel.
     pub(super) hide: bool,
@@ -75,7 +75,7 @@ pub(super) struct EventFiles {
 }
 
 impl ThreadEvent {
-    /// An event that was opened with `first` as its first period, in nanoseconds; later periods vary around
+    /// Creates the event from open files. Its first period is `first`, in nanoseconds; later periods vary around
     /// `period_nano`. `given` is how many times the thread was given a processor so far.
     pub(super) fn new(files: EventFiles, first: u64, period_nano: u64, given: u64) -> Self {
         let seed = time::unix_nano();
@@ -98,24 +98,24 @@ impl ThreadEvent {
         }
     }
 
-    /// The files of its events, by processor.
+    /// The files of the thread's events, by processor.
     pub(super) fn files(&self) -> Vec<(u32, Arc<OwnedFd>)> {
         self.parts.iter().map(|part| (part.processor, Arc::clone(&part.file))).collect()
     }
 
-    /// Requests a sample for the moment when the thread resumes. `open` opens the event for that on a processor.
+    /// Requests a sample for the moment when the thread resumes. `open` opens such an event on a processor.
     pub(super) fn arm(&mut self, open: impl Fn(u32) -> Option<OwnedFd>) {
         let processors = self.parts.iter().map(|part| part.processor);
         let opened = || processors.filter_map(|number| Some((number, open(number)?, false))).collect();
         for (_, event, armed) in self.resumptions.get_or_insert_with(opened) {
-            // It stays armed until its thread runs on that processor.
+            // An event stays armed until its thread runs on that processor.
             if !std::mem::replace(armed, true) {
                 arm(event.as_fd());
             }
         }
     }
 
-    /// The event of this processor has taken its sample, and is no longer armed.
+    /// Called when the event of this processor has taken its sample, so that it is no longer armed.
     pub(super) fn resumed(&mut self, processor: u32) {
         let mut events = self.resumptions.iter_mut().flatten();
         if let Some((.., armed)) = events.find(|(of, ..)| *of == processor) {
@@ -123,7 +123,7 @@ impl ThreadEvent {
         }
     }
 
-    /// Takes a sample for each `period_nano` nanoseconds of running from now on, on average.
+    /// Makes the event take a sample for each `period_nano` nanoseconds of running from now on, on average.
     pub(super) fn set_period(&mut self, period_nano: u64) {
         self.varying = Varying::new(period_nano, time::unix_nano());
         self.begin(period_nano);
@@ -131,8 +131,8 @@ impl ThreadEvent {
 
     fn begin(&mut self, period_nano: u64) {
         for part in &mut self.parts {
-            // Reading the count costs as much as changing the period. Without it, the next event may begin at another
-            // point of its period than this one ended at.
+            // Reading the count costs as much as changing the period. So it is avoided if only the phase of the next
+            // event depends on it.
             let count = if self.hides { part.count() } else { part.skipped.at_last_sample() };
             period::set(part.file.as_fd(), period_nano);
             part.skipped.begin(count, period_nano);
@@ -140,13 +140,13 @@ impl ThreadEvent {
         self.passed = 0;
     }
 
-    /// How much of its period has passed so far, in nanoseconds.
+    /// How much of the current period has passed, in nanoseconds.
     fn elapsed_in_period(&self) -> u64 {
         let begun: u64 = self.parts.iter().map(|part| part.skipped.elapsed_in_period(part.count())).sum();
         self.passed.saturating_add(begun % self.varying.average().max(1))
     }
 
-    /// Takes the time that the thread spent in the kernel, where the event may not take samples, in nanoseconds. Each
+    /// Returns the time that the thread spent in the kernel, where the event may not take samples, in nanoseconds. Each
     /// nanosecond is returned once.
     pub(super) fn take_skipped(&mut self) -> u64 {
         self.parts.iter_mut().map(|part| part.skipped.unreported(part.count())).sum()
@@ -162,12 +162,12 @@ impl ThreadEvent {
         self.varying.average()
     }
 
-    /// A sample was taken on a processor, or was lost.
+    /// Counts a sample that was taken on a processor, or was lost.
     pub(super) fn count_sample(&mut self, processor: u32) {
         if let Some(part) = self.parts.iter_mut().find(|part| part.processor == processor) {
             part.skipped.count_samples(1);
         }
-        // At once if the first period was shortened.
+        // If the first period was shortened, it is changed at once.
         let now = Instant::now();
         if let Some(period_nano) = self.varying.count_samples(1, self.passed > 0 || self.pace.may_change(now)) {
             self.begin(period_nano);
@@ -175,7 +175,7 @@ impl ThreadEvent {
         }
     }
 
-    /// For how small a part of the time the event is affordable (one part in this many), and how long it was open;
+    /// The divisor of the time for which the event is affordable (one part in this many), and how long it was open;
     /// `None` if it is too early to judge. `switches` is how many times the thread was given a processor so far.
     fn judge(&mut self, switches: u64, most: u64, now: Instant) -> Option<(u64, Duration)> {
         let (since, before) = self.judged;
@@ -188,26 +188,26 @@ impl ThreadEvent {
     }
 }
 
-/// For which part of the time a thread has an event, and the state of its last event, from which the next one
+/// During which part of the time a thread has an event, and the state of its last event, from which the next event
 /// continues.
 #[derive(Debug, Default)]
 pub(super) struct DutyCycle {
     divisor: u64,
     away_until: Option<Instant>,
-    /// How much of its period had passed when the last event was closed, in nanoseconds. The next event continues from
+    /// How much of the period had passed when the last event was closed, in nanoseconds. The next event continues from
     /// there. Otherwise a thread that runs for less than a period between opening and closing would never be sampled.
     begun: u64,
-    /// Time in the kernel that closed events counted and that was not taken yet, in nanoseconds.
+    /// Time in the kernel that closed events counted and that was not returned yet, in nanoseconds.
     skipped_nano: u64,
 }
 
 impl DutyCycle {
-    /// The thread has its event for one part in this many of the time.
+    /// The divisor: the thread has its event for one part in this many of the time.
     pub(super) fn divisor(&self) -> u64 {
         self.divisor.max(1)
     }
 
-    /// Whether the thread has no event for now.
+    /// Whether the thread must have no event now.
     pub(super) fn is_away(&self, now: Instant) -> bool {
         self.away_until.is_some_and(|until| now < until)
     }
@@ -217,8 +217,8 @@ impl DutyCycle {
         period_nano.saturating_sub(self.begun).max(period_nano / SHORTEST)
     }
 
-    /// Closes an event, and keeps the state from which the next one continues. `hides` if the event takes no samples in
-    /// the kernel.
+    /// Closes an event, and keeps the state from which the next one continues. `hides` says that the event takes no
+    /// samples in the kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
         self.begun = event.elapsed_in_period();
         if hides {
@@ -226,7 +226,7 @@ impl DutyCycle {
         }
     }
 
-    /// Takes the time in the kernel that closed events counted, in nanoseconds. Each nanosecond is returned once.
+    /// Returns the time in the kernel that closed events counted, in nanoseconds. Each nanosecond is returned once.
     pub(super) fn take_skipped(&mut self) -> u64 {
         std::mem::take(&mut self.skipped_nano)
     }
@@ -244,7 +244,7 @@ impl DutyCycle {
         let Some((divisor, open)) = event.judge(switches, most, now) else { return false };
         self.divisor = divisor;
         if divisor > 1 {
-            // Varied by up to an eighth, so that it does not keep in step with the thread's own cycle.
+            // The pause varies by up to an eighth, so that it does not become synchronous with the thread's own cycle.
             let eighths = 7 + u32::try_from(slot % 3).unwrap_or(0);
             let away = open.saturating_mul(u32::try_from(divisor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
             self.away_until = Some(now + away);
@@ -253,7 +253,7 @@ impl DutyCycle {
     }
 }
 
-/// For how small a part of the time an event is affordable (one part in this many), given the number of switches while
+/// The divisor of the time for which an event is affordable (one part in this many), given the number of switches while
 /// it was open and the limit `most` per second.
 fn duty_divisor(switches: u64, open: Duration, most: u64) -> u64 {
     let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -265,8 +265,8 @@ fn duty_divisor(switches: u64, open: Duration, most: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: up to 4000 switches per second an event is always open. With more, it is open for so small a part of
-    /// the time that it sees no more than 4000 per second, down to a minimum.
+    /// Guarantees: up to 4000 switches per second an event is always open. With more, it is open for a part of the time
+    /// in which there are at most 4000 per second, down to a minimum.
     #[test]
     fn duty_cycles() {
         let tenth = Duration::from_millis(100);
@@ -276,16 +276,16 @@ mod tests {
         assert_eq!(duty_divisor(400, Duration::ZERO, MOST_SWITCHES), MOST_DUTY_DIVISOR);
     }
 
-    /// Guarantees: an event continues the period of the event before, but its first period is never so short that
-    /// samples would come too often.
+    /// Guarantees: an event continues the period of the previous event, but its first period is never so short that
+    /// samples are too frequent.
     #[test]
     fn periods_go_on() {
         let first = |begun| DutyCycle { begun, ..DutyCycle::default() }.first(1_000);
         assert_eq!([0, 1, 700, 999, 5_000].map(first), [1_000, 999, 300, 250, 250]);
     }
 
-    /// Guarantees: an event that is closed before its first sample hands on the rest of the period with which it was
-    /// opened.
+    /// Guarantees: an event that is closed before its first sample leaves the rest of its shortened first period to the
+    /// next event.
     #[test]
     fn short_turns_add_up() {
         let mut duty_cycle = DutyCycle::default();

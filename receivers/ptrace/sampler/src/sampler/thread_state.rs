@@ -24,14 +24,14 @@ use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
-/// If no interpreter frames are found for a thread, how many times they are looked for while the rest of its stack is
-/// unchanged. A new thread may be blocked before the interpreter knows it.
+/// How many times interpreter frames are looked for if a thread has none and the rest of its stack is unchanged. A new
+/// thread may be blocked before the interpreter knows it.
 pub(super) const MOST_VAIN: u8 = 16;
 
-/// For how many places in the code the frame pointer of a thread is remembered.
+/// For how many places in the code the frame pointer of a thread is stored.
 const SITES: usize = 4;
 
-/// Two stack pointers that are closer than this, in bytes, are taken to be on the same alternate signal stack: such
+/// Two stack pointers that are closer than this, in bytes, are assumed to be on the same alternate signal stack: such
 /// stacks are small.
 const ALTERNATE_STACK: u64 = 64 << 10;
 
@@ -41,7 +41,7 @@ const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 /// A thread that ran for this many nanoseconds between two ticks gets an event.
 const WORTH_AN_EVENT: u64 = 50_000;
 
-/// In how many ticks, at most, a thread's pointer is looked up, once in each. A new thread may not have registered its
+/// The maximum number of ticks in which a thread's pointer is looked up. A new thread may not have registered its
 /// robust list yet; with musl and Go, threads never do.
 const SEARCHES: u16 = 256;
 
@@ -49,59 +49,61 @@ const SEARCHES: u16 = 256;
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) files: ThreadFiles,
-    /// Its id in its own PID namespace, and its name (see [`ThreadState::read_name`]). Unknown before its first sample.
+    /// The thread's id in its own PID namespace, and its name (see [`ThreadState::read_name`]). Unknown before its
+    /// first sample.
     pub(super) namespace_id: Option<u32>,
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
     pub(super) pointer: u64,
-    /// The addresses of its blocks of thread-local data.
+    /// The addresses of the thread's blocks of thread-local data.
     pub(super) blocks: Blocks,
-    /// In how many more ticks the thread pointer may be looked up without a stop, and the slot of the last time.
+    /// In how many more ticks the thread pointer may be looked up without a stop, and the slot of the last lookup.
     searches: u16,
     sought: Option<u64>,
     pub(super) last_seen: LastSeen,
     /// The slot since which the thread has not been found running.
     pub(super) idle_since: u64,
-    /// The stack with which it was blocked last.
+    /// The stack with which the thread was blocked last.
     pub(super) blocked: Blocked,
     pub(super) stop_turn: StopTurn,
     pub(super) copy_size: CopySize,
-    /// Its stack pointer at its last stop.
+    /// The stack pointer at the last stop.
     pub(super) stopped_sp: Option<u64>,
-    /// A stack pointer on its alternate signal stack.
+    /// A stack pointer on the thread's alternate signal stack.
     alternate: Option<u64>,
     sites: [Site; SITES],
     next_site: usize,
     rescued: Option<Instant>,
-    /// Its running time at the last examination, in nanoseconds.
+    /// The thread's running time at the last examination, in nanoseconds.
     run_seen: Option<u64>,
-    /// Its index in the batch that is being built.
+    /// The thread's index in the current batch.
     pub(super) batch_entry: Option<BatchEntry>,
-    /// Its last sample, as long as the same stack extends that sample.
+    /// The thread's last sample, as long as observations of the same stack extend it.
     pub(super) run: Option<BatchEntry>,
-    /// Whether it was sampled while it ran, so that its name may have changed.
+    /// Whether the thread was sampled while it ran, so that its name may have changed.
     pub(super) ran: bool,
-    /// For how long it was stopped in the current window of the budget.
+    /// For how long the thread was stopped in the current window of the budget.
     pub(super) stopped: Duration,
-    /// Its unsettled time, and the samples that will share it.
+    /// The thread's unsettled time, and the samples among which it will be divided.
     pub(super) ledger: ThreadLedger,
     /// The counters when they were last read.
     pub(super) sched: SchedStat,
-    /// How many times it had been given a processor at the last review; 0 before the first one.
+    /// How many times the thread had been given a processor at the last review; 0 before the first one.
     pub(super) switched: u64,
-    /// Whether it ran long enough between the last two examinations to be worth an event.
+    /// Whether the thread ran long enough between the last two examinations to get an event.
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
-    /// The state that its switch records give, if it has any.
+    /// The state of the thread according to its switch records, if it is recorded.
     pub(super) recording: Option<Box<Recording>>,
-    /// The description of the thread that readers have.
+    /// The description of the thread for readers.
     pub(super) subject: Option<Arc<ReadThread>>,
-    /// Until this slot its stack is followed in memory, since it was longer than its copy.
+    /// Until this slot, readers read the rest of the thread's stack from memory, since a stack was longer than its
+    /// copy.
     pub(super) goes_on_until: u64,
     pub(super) duty_cycle: DutyCycle,
-    /// How long it ran recently: this decides who gets an event if not all threads can have one.
+    /// How long the thread ran recently: this decides which threads get an event if not all can have one.
     pub(super) lately: Lately,
-    /// Whether it stays in its own code, so that it may be stopped if the kernel permits no event.
+    /// Whether the thread stays in its own code, so that it may be stopped if the kernel permits no event.
     pub(super) user_bound: UserBound,
     /// Identifies the system call that had transferred a part of its data at the last stop.
     pub(super) short_call: Option<[u64; 3]>,
@@ -110,16 +112,17 @@ pub(super) struct ThreadState {
 /// The stack of a blocked thread, and the data from which it was derived.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    /// Where the stack was unwound; `None` if there is no stack. The buffers below are kept for the next one.
+    /// The registers for which the stack was unwound; `None` if there is no stack. The buffers below are kept for
+    /// reuse.
     pub(super) unwound: Option<Unwound>,
-    /// The arguments of its system call, if unwinding used them.
+    /// The arguments of the system call, if unwinding used them.
     pub(super) arguments: Option<[u64; 6]>,
     /// Every word of memory that unwinding read.
     pub(super) words: Vec<Word>,
     pub(super) extent: usize,
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
-    /// Its interpreter frames. They may have changed although every word that unwinding read is the same.
+    /// The interpreter frames. They may have changed although every word that unwinding read is the same.
     pub(super) interpreted: Interpreted,
     /// Whether a signal or a debugger has stopped the thread; `None` if that was not checked.
     pub(super) stopped: Option<bool>,
@@ -127,17 +130,18 @@ pub(super) struct Blocked {
     pub(super) named: NamedFrames,
     /// How many times in a row no interpreter frames were found.
     pub(super) vain: u8,
-    /// The index of this stack in the batch that is being built.
+    /// The index of this stack in the current batch.
     pub(super) stack: Option<BatchEntry>,
-    /// This stack, for waits that are known from records.
+    /// This stack, for recorded waits.
     pub(super) standing: Option<WaitStack>,
-    /// What the thread works on.
+    /// The thread's trace context.
     pub(super) worked: Worked,
     /// The generation of the context data (see `Contexts::generation`).
     pub(super) context_generation: u64,
 }
 
-/// Where a stack was unwound. At the same place, it is the same stack if all words that unwinding read are unchanged.
+/// The registers for which a stack was unwound. With the same registers, the stack is the same if all words that
+/// unwinding read are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unwound {
     pub(super) sp: u64,
@@ -147,7 +151,7 @@ pub(super) struct Unwound {
 }
 
 impl Blocked {
-    /// Whether the stored stack need not be unwound again in the present address space, and the context need not be
+    /// Whether the stored stack need not be unwound again in the current address space, and the context need not be
     /// read again.
     pub(super) fn is_final(&self, space_generation: u64, context_generation: u64) -> bool {
         self.context_generation == context_generation
@@ -157,13 +161,13 @@ impl Blocked {
             && !(1..MOST_VAIN).contains(&self.vain)
     }
 
-    /// Notes whether interpreter frames were found.
+    /// Counts whether interpreter frames were found.
     pub(super) fn looked_for_frames(&mut self, found: bool) {
         self.vain = if found { 0 } else { self.vain.saturating_add(1) };
     }
 }
 
-/// The frame pointer that a thread had at a place in the code. It cannot be read while the thread is blocked.
+/// The frame pointer that a thread had at a place in the code. The register cannot be read while the thread is blocked.
 #[derive(Debug, Clone, Copy, Default)]
 struct Site {
     sp: u64,
@@ -175,7 +179,8 @@ struct Site {
 }
 
 impl ThreadState {
-    /// Its id in its own PID namespace and its thread pointer. An unknown pointer is looked up, once per tick.
+    /// The thread's id in its own PID namespace, and its thread pointer. An unknown pointer is looked up, once per
+    /// tick.
     pub(super) fn key(&mut self, files: &ProcessFiles, slot: u64) -> ThreadKey {
         let id = self.identify(files);
         if self.pointer == 0 && self.searches > 0 && self.sought.replace(slot) != Some(slot) {
@@ -227,7 +232,7 @@ impl ThreadState {
         }
     }
 
-    /// Its id in its own PID namespace.
+    /// The thread's id in its own PID namespace.
     pub(super) fn identify(&mut self, files: &ProcessFiles) -> u32 {
         let task = files.task();
         let id = self.files.id;
@@ -236,7 +241,7 @@ impl ThreadState {
         })
     }
 
-    /// Reads its name: the one that an interpreter of its process gives it, or else the kernel's.
+    /// Reads the thread's name: the one that an interpreter gives it, or else the kernel's.
     pub(super) fn read_name(&mut self, interpreters: &mut Interpreters, files: &ProcessFiles, slot: u64) {
         let key = self.key(files, slot);
         let name = interpreters.thread_name(key, self.id() == files.pid(), files);
@@ -249,25 +254,26 @@ impl ThreadState {
         self.files.id
     }
 
-    /// Whether readers follow its stack in memory at its samples.
+    /// Whether readers read the rest of the thread's stack from memory when it is sampled.
     pub(super) fn goes_on(&self, slot: u64) -> bool {
         slot < self.goes_on_until
     }
 
-    /// Takes the time in the kernel, in nanoseconds, in which its events may not take samples. Each nanosecond is
-    /// returned once.
+    /// Returns the time in the kernel, in nanoseconds, in which the thread's events may not take samples. Each
+    /// nanosecond is returned once.
     pub(super) fn take_skipped(&mut self) -> u64 {
         let open = self.event.as_mut().map_or(0, ThreadEvent::take_skipped);
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
-    /// Its records end.
+    /// Ends the recording of the thread's switches.
     pub(super) fn end_recording(&mut self) {
         self.recording = None;
         self.ledger.without_records();
     }
 
-    /// Closes its event; `hides` if the event took no samples in the kernel. Returns whether there was one.
+    /// Closes the thread's event; `hides` says that it took no samples in the kernel. Returns whether there was an
+    /// event.
     pub(super) fn close_event(&mut self, hides: bool) -> bool {
         self.end_recording();
         let event = self.event.take();
@@ -279,7 +285,7 @@ impl ThreadState {
         had_one
     }
 
-    /// Notes how long it has run, according to these counters.
+    /// Computes from these counters how long the thread ran since the last examination.
     pub(super) fn count_run(&mut self, sched: SchedStat) {
         let before = self.run_seen.replace(sched.run_nano);
         let ran = sched.run_nano.saturating_sub(before.unwrap_or(sched.run_nano));
@@ -288,7 +294,7 @@ impl ThreadState {
         self.ledger.note_counters(sched);
     }
 
-    /// Notes that it runs, or has run since it was examined.
+    /// Called when the thread runs, or has run since it was examined.
     pub(super) fn is_active(&mut self, slot: u64) {
         self.last_seen = LastSeen::Running;
         self.idle_since = slot;
@@ -304,12 +310,12 @@ impl ThreadState {
         self.alternate.is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
     }
 
-    /// Notes that this stack pointer was on an alternate stack.
+    /// Stores a stack pointer that was on an alternate stack.
     pub(super) fn scattered(&mut self, sp: u64) {
         self.alternate = Some(sp);
     }
 
-    /// Remembers the frame pointer of a thread that is in a system call, or was in one until it was stopped.
+    /// Stores the frame pointer of a thread that is in a system call, or was in one until it was stopped.
     pub(super) fn saw_site(&mut self, registers: &Registers, mut word: impl FnMut(u64) -> Option<u64>) {
         let Some(frame_pointer) = registers.get(FRAME_POINTER) else { return };
         let site = Site {
@@ -326,13 +332,13 @@ impl ThreadState {
         self.sites[index] = site;
     }
 
-    /// The frame pointer that the thread had at this place, if the stack shows that it is still the same.
+    /// The frame pointer that the thread had at this place before, if a word on the stack shows that it is unchanged.
     pub(super) fn frame_pointer(&self, sp: u64, pc: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         let site = self.sites.iter().find(|site| site.above != 0 && (site.sp, site.pc) == (sp, pc))?;
         (word(site.frame_pointer.wrapping_add(8)) == Some(site.above)).then_some(site.frame_pointer)
     }
 
-    /// Whether a blocked thread may be stopped for its registers now. If so, the stop is noted.
+    /// Whether a blocked thread may be stopped for its registers now. If so, counts the stop.
     pub(super) fn may_be_rescued(&mut self, now: Instant) -> bool {
         let may = self.rescued.is_none_or(|last| now.saturating_duration_since(last) >= RESCUE_INTERVAL);
         if may {

@@ -10,7 +10,7 @@ use super::states::Watch;
 use crate::message::ProblemKind;
 
 /// After examining this many threads, which takes about 30 microseconds, threads that have stopped are released.
-/// Records are taken as well: with thousands of threads, the rings would overflow otherwise.
+/// Records are read as well: with thousands of threads, the rings would overflow otherwise.
 pub(super) const LOOKS: usize = 32;
 
 impl Engine<'_> {
@@ -33,7 +33,7 @@ impl Engine<'_> {
         process.confirm_places();
         let idle_stride = process.idle_stride();
         for (number, id) in process.threads_in_doubt().into_iter().enumerate() {
-            // Reading the records may insert threads before it.
+            // Reading the records may have inserted threads before this one.
             if let Some(thread) = self.processes[index].find(id) {
                 self.look(index, thread, idle_stride, false);
             }
@@ -62,7 +62,7 @@ impl Engine<'_> {
         self.review_coverage(index, now);
     }
 
-    /// Examines one thread, and notes whether it has to be stopped, unwound or given an event.
+    /// Examines one thread, and adds it to the lists of threads to be stopped, unwound or given an event.
     pub(super) fn look(&mut self, index: usize, thread: usize, idle_stride: u64, all: bool) {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {

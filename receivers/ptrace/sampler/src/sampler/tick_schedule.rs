@@ -1,8 +1,8 @@
 //! Decides when a process has its ticks.
 //!
 //! Time is divided into slots of one period. Each slot has one tick at a random moment of its middle half: this keeps
-//! the average rate, and a target with its own period is not always sampled at the same phase. Ticks are skipped if the
-//! sampler is late or has lowered its rate; skipped ticks are counted, and not made up for.
+//! the average rate, and a target with its own period is not always sampled in the same phase. Ticks are skipped if the
+//! sampler is late or has lowered its rate; skipped ticks are counted, and not caught up on.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ pub(super) struct TickSchedule {
 pub(super) struct Tick {
     /// The slot to which the tick belongs.
     pub(super) slot: u64,
-    /// How many ticks before it were left out because the sampler was late.
+    /// How many ticks before this one were left out because the sampler was late.
     pub(super) missed: u64,
 }
 
 impl TickSchedule {
-    /// A schedule whose first slot starts now. The rate is in hertz; `seed` is the seed for the random moments.
+    /// Creates a schedule whose first slot starts now. The rate is in hertz; `seed` is the seed for the random moments.
     pub(super) fn new(now: Instant, rate: f64, seed: u64) -> Self {
         let period = Duration::from_secs_f64(1.0 / rate.clamp(1.0, 1000.0));
         let mut schedule = Self {
@@ -59,7 +59,7 @@ impl TickSchedule {
         u64::try_from(since / u128::from(self.period_nano)).unwrap_or(u64::MAX)
     }
 
-    /// From now on only one slot in `stride` has a tick.
+    /// Makes only one slot in `stride` have a tick from now on.
     pub(super) fn set_stride(&mut self, stride: u64) {
         self.stride = stride.max(1);
     }
@@ -92,8 +92,8 @@ impl TickSchedule {
 mod tests {
     use super::*;
 
-    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed as long as the ticks come
-    /// in time.
+    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed as long as ticks start in
+    /// time.
     #[test]
     fn one_tick_per_slot() {
         let start = Instant::now();
@@ -112,7 +112,7 @@ mod tests {
         assert!(distances.len() > 5, "{distances:?}");
     }
 
-    /// Guarantees: if a tick is late, slots are skipped instead of made up for, and the number of skipped ones is
+    /// Guarantees: if a tick is late, slots are skipped instead of caught up on, and the number of skipped slots is
     /// returned.
     #[test]
     fn late_ticks() {

@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A thread that a CPU quota throttles counts as preempted. The kernel writes no record when a thread is woken. So if
-//! its counters (`schedstat`) show more waiting for a processor than the preempted waits, the surplus is the end of
-//! blocked waits.
+//! the counters (`schedstat`) show more waiting for a processor than the preempted waits, the rest of it was at the end
+//! of blocked waits.
 //!
-//! Lost records show in two ways: two records of one kind follow each other, or the sums differ from the counters. Then
-//! the records are not used for that time, and only the counters say how long the thread ran and waited.
+//! Lost records are noticed in two ways: two records of the same kind follow each other, or the sums differ from the
+//! counters. Then the records are not used for that time, and only the counters say how long the thread ran and waited.
 
 mod condense;
 
@@ -24,25 +24,25 @@ use std::time::{Duration, Instant};
 pub(super) use self::condense::{WaitObservation, condense};
 use crate::probe::SchedStat;
 
-/// How many unsettled records a thread may have. If a thread is switched more often than that within a batch, its time
-/// is settled by the kernel's counters.
+/// The maximum number of unsettled records of a thread. If a thread is switched more often than that within a batch,
+/// its time is settled by the kernel's counters.
 const MOST_RECORDS: usize = 16 << 10;
 
-/// The capacity, in records, that is kept after settling.
+/// The capacity for records that is kept after settling.
 const KEPT_RECORDS: usize = 32;
 
-/// By how much the sums of records may differ from the kernel's counters: a fixed amount, and in addition this part of
-/// the sum. The counters are read a moment later, and are up to a timer tick late while a thread runs.
+/// By how much the sums of records may differ from the kernel's counters: a fixed amount plus a part of the sum. The
+/// counters are read a moment later, and are up to a timer tick late while a thread runs.
 const LATE: Duration = Duration::from_millis(20);
 const LATE_SWITCHES: u64 = 8;
 const LATE_PART: u64 = 16;
 
-/// How far apart the times may be that two events report for the same switch.
+/// The maximum difference between the times of two events that report the same switch.
 const SAME_SWITCH: Duration = Duration::from_micros(100);
 
-/// A wait whose own place is not known gets one from waits of similar length: `REMEMBERED` places are kept for each
-/// length, and the `SHARING` nearest in time are used in rotation, if they are within `MOST_APART_*`. A preempted
-/// thread moves on to other places while it runs, but a blocked one comes back to the same places.
+/// A wait whose place is not known gets a place from waits of similar length: `REMEMBERED` places are kept for each
+/// length, and the `SHARING` nearest in time are used in rotation, if they are within `MOST_APART_*`. A running thread
+/// is preempted at ever new places, but a blocked thread returns to the same places.
 const REMEMBERED: usize = 64;
 const SHARING: usize = 8;
 const MOST_APART_PREEMPTED: Duration = Duration::from_millis(200);
@@ -51,9 +51,9 @@ const MOST_APART_BLOCKED: Duration = Duration::from_secs(10);
 /// Why a thread does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
-    /// Another thread got its processor, or its quota is used up.
+    /// Another thread got the processor, or the thread's CPU quota is used up.
     Preempted,
-    /// It waits for something, mostly in a system call.
+    /// The thread waits for something, mostly in a system call.
     Blocked,
 }
 
@@ -78,14 +78,14 @@ pub(super) enum Latest {
 pub(super) struct Wait<P> {
     pub(super) begins: Instant,
     pub(super) nano: u64,
-    /// How much of it the thread spent waiting for a processor after it was woken, in nanoseconds.
+    /// How long the thread waited for a processor after it was woken in this wait, in nanoseconds.
     pub(super) queued_nano: u64,
     pub(super) cause: Cause,
-    /// Where the thread waits.
+    /// Where the thread waits, if known.
     pub(super) place: Option<P>,
     /// Whether the place was taken from another, similar wait.
     pub(super) shared: bool,
-    /// How long the wait has lasted in all, in nanoseconds.
+    /// The total length of the wait so far, in nanoseconds.
     whole_nano: u64,
     /// Whether the wait is over.
     pub(super) ended: bool,
@@ -96,7 +96,7 @@ pub(super) struct Wait<P> {
 enum TimelineEvent<P> {
     In,
     Out(Cause, Option<P>),
-    /// The place of the thread was read between the event's time and this moment.
+    /// The place where the thread waits was read between the event's time and this moment.
     Stood(Instant, P),
     Started,
     Ended,
@@ -116,7 +116,7 @@ struct OpenWait<P> {
     began: Instant,
     cause: Cause,
     place: Option<P>,
-    /// A place that is right if the thread still waits at this moment.
+    /// A place that is valid if the thread is still waiting at this moment.
     proposed: Option<(Instant, P)>,
 }
 
@@ -125,7 +125,7 @@ impl<P> OpenWait<P> {
         Self { began, cause, place, proposed: None }
     }
 
-    /// The thread waited at least until `at`: accepts the proposed place if it was found by then.
+    /// Called when the thread waited at least until `at`: accepts the proposed place if it was read by then.
     fn until(&mut self, at: Instant) {
         if let Some((_, place)) = self.proposed.take_if(|(until, _)| *until <= at) {
             self.place = Some(place);
@@ -133,10 +133,10 @@ impl<P> OpenWait<P> {
     }
 }
 
-/// What the records say about a span of time.
+/// A thread's history during a span of time, according to its records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Recorded<P> {
-    /// Whether they are complete. If not, some are known to be missing.
+    /// Whether the records are complete. If not, some are known to be missing.
     pub(super) is_whole: bool,
     /// The waits in the order in which they began. The thread ran for the rest of its time.
     pub(super) waits: Vec<Wait<P>>,
@@ -149,16 +149,16 @@ pub(super) struct Recorded<P> {
 /// Sums since the last comparison with the kernel's counters.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// Nanoseconds by records: running, preempted, and blocked in waits that have ended.
+    /// Nanoseconds according to records: running, preempted, and blocked in waits that have ended.
     running: u64,
     preempted: u64,
     blocked: u64,
     switched_in: u64,
-    /// Whether the records are complete since then.
+    /// Whether the records since then are complete.
     is_whole: bool,
 }
 
-/// The history of one thread: settled up to `since`; later records are pending. `P` identifies a place in the code.
+/// The history of one thread: settled up to `since`; later records are pending. `P` is a place where a thread waits.
 #[derive(Debug)]
 pub(super) struct ThreadTimeline<P> {
     /// All time before this is settled.
@@ -175,7 +175,7 @@ pub(super) struct ThreadTimeline<P> {
     sums: Sums,
     /// The counters at the last comparison.
     counted: Option<SchedStat>,
-    /// Nanoseconds of being preempted that the kernel has not counted yet: it counts them when the thread gets a
+    /// Preempted time that the kernel has not counted yet, in nanoseconds: it counts this when the thread gets a
     /// processor or is moved to another processor's queue.
     not_counted: u64,
     /// The share of blocked waits that was spent waiting for a processor.
@@ -184,7 +184,7 @@ pub(super) struct ThreadTimeline<P> {
 }
 
 impl<P: Clone> ThreadTimeline<P> {
-    /// A history that begins at this moment.
+    /// Creates a history that begins at this moment.
     pub(super) fn new(since: Instant) -> Self {
         Self {
             since,
@@ -207,29 +207,29 @@ impl<P: Clone> ThreadTimeline<P> {
         self.latest.1
     }
 
-    /// The thread was given a processor.
+    /// Adds that the thread was given a processor.
     pub(super) fn switched_in(&mut self, at: Instant) {
         self.record(at, TimelineEvent::In, Latest::Running);
     }
 
-    /// The thread left its processor, at this place if that is known.
+    /// Adds that the thread left its processor, with the place if it is known.
     pub(super) fn switched_out(&mut self, at: Instant, cause: Cause, place: Option<P>) {
         let placed = place.is_some();
         self.record(at, TimelineEvent::Out(cause, place), Latest::Waiting { since: at, cause, placed });
     }
 
-    /// The thread was started.
+    /// Adds that the thread was started.
     pub(super) fn started(&mut self, at: Instant) {
         let latest = Latest::Waiting { since: at, cause: Cause::Preempted, placed: false };
         self.record(at, TimelineEvent::Started, latest);
     }
 
-    /// The thread ended.
+    /// Adds that the thread ended.
     pub(super) fn ended(&mut self, at: Instant) {
         self.record(at, TimelineEvent::Ended, Latest::Ended);
     }
 
-    /// The place of the thread was read between these moments. It is used only if no record says that the thread ran
+    /// Adds the place that was read between these moments. It is used only if no record says that the thread ran
     /// meanwhile.
     pub(super) fn stood(&mut self, from: Instant, until: Instant, place: P) {
         match &mut self.latest.1 {
@@ -253,12 +253,13 @@ impl<P: Clone> ThreadTimeline<P> {
         (self.latest.1 == Latest::Running).then_some(self.latest.0)
     }
 
-    /// The thread was found ready to run. If it has no record yet and turns out not to run, it waits for a processor.
+    /// Called when the thread was found ready to run. If it has no record yet and turns out not to run, it waits for a
+    /// processor.
     pub(super) fn ready(&mut self) {
         self.was_ready |= self.latest.1 == Latest::Unknown;
     }
 
-    /// Records were lost, possibly of this thread.
+    /// Called when records were lost, possibly of this thread.
     pub(super) fn lost(&mut self) {
         self.lost = true;
     }
@@ -274,11 +275,11 @@ impl<P: Clone> ThreadTimeline<P> {
         }
     }
 
-    /// Settles the time up to `until`; all records before that have been added. `counters` are the kernel's at that
-    /// moment, if they were read.
+    /// Settles the time up to `until`; all records before that have been added. `counters` are the kernel's counters at
+    /// that moment, if they were read.
     pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> Recorded<P> {
         let mut events = std::mem::take(&mut self.events);
-        // Records of one thread are in the rings of several processors.
+        // Records of one thread come from the rings of several processors.
         events.sort_by_key(|(at, _)| *at);
         let settled = events.partition_point(|(at, _)| *at <= until);
         let mut is_whole = !std::mem::take(&mut self.lost);
@@ -291,7 +292,7 @@ impl<P: Clone> ThreadTimeline<P> {
         }
         self.pass(until, false, &mut waits);
         self.since = self.since.max(until);
-        // The capacity that a few records need is kept for the next ones.
+        // Some capacity is kept for the next records.
         events.shrink_to(KEPT_RECORDS);
         self.events = events;
         is_whole &= !matches!(self.state, SettledState::Unknown);
@@ -307,8 +308,8 @@ impl<P: Clone> ThreadTimeline<P> {
         Recorded { is_whole, waits, began, ended }
     }
 
-    /// Applies an event. Returns whether it fits the state before it. The first event may be older than the beginning:
-    /// it shows the state at the beginning.
+    /// Applies an event. Returns whether it fits the previous state. The first event may be older than the beginning of
+    /// the history: it shows the state at the beginning.
     fn apply_event(&mut self, at: Instant, event: TimelineEvent<P>, waits: &mut Vec<Wait<P>>) -> bool {
         if let TimelineEvent::Stood(until, place) = event {
             match &mut self.state {
@@ -329,11 +330,11 @@ impl<P: Clone> ThreadTimeline<P> {
             _ => false,
         };
         if is_repeated {
-            // Two events report the same switch while one replaces the other.
+            // While one perf event replaces another, both may report the same switch.
             return true;
         }
         if at < self.last && !matches!(self.state, SettledState::Unknown) {
-            // The record arrives after later ones, up to which the time is settled already.
+            // The record arrives late: time after it is already settled.
             return false;
         }
         self.last = at;
@@ -366,7 +367,7 @@ impl<P: Clone> ThreadTimeline<P> {
         fits
     }
 
-    /// Moves the end of the settled time to a moment; `ended` if the present wait ends there.
+    /// Moves the end of the settled time to a moment; `ended` says that the current wait ends there.
     fn pass(&mut self, at: Instant, ended: bool, waits: &mut Vec<Wait<P>>) {
         let nano = between(self.since, at);
         match &mut self.state {
@@ -390,8 +391,8 @@ impl<P: Clone> ThreadTimeline<P> {
         self.since = self.since.max(at);
     }
 
-    /// Compares the sums with the kernel's counters, and updates the share of waiting for a processor after being
-    /// woken. Returns whether they agree, as far as that can be checked.
+    /// Compares the sums with the kernel's counters, and updates the share of blocked waits in which the woken thread
+    /// waited for a processor. Returns whether they agree, as far as that can be checked.
     fn compare(&mut self, counters: SchedStat) -> bool {
         let sums = std::mem::replace(&mut self.sums, Sums { is_whole: true, ..Sums::default() });
         let Some(before) = self.counted.replace(counters).filter(|_| sums.is_whole && counters.kept()) else {
@@ -418,8 +419,8 @@ impl<P: Clone> ThreadTimeline<P> {
     }
 }
 
-/// Known places of waits, by cause and length. The longer a wait is, the more likely its place is found; but among
-/// waits of similar length all are equally likely, so those with a known place represent the others.
+/// Known places of waits, by cause and length. The longer a wait is, the more likely its place is found out; but among
+/// waits of similar length this is equally likely for all, so those with a known place represent the others.
 #[derive(Debug)]
 struct Typical<P> {
     /// Empty until a wait without a place is seen.
@@ -434,7 +435,7 @@ struct Class<P> {
     kind: u32,
     /// When each wait began, in ascending order, and its place.
     places: VecDeque<(Instant, P)>,
-    /// Counts the places that were handed out, so that they are used in rotation.
+    /// Counts the places that were returned, so that they are used in rotation.
     turn: usize,
 }
 
@@ -493,8 +494,8 @@ impl<P: Clone> Class<P> {
 }
 
 /// The class of a wait's length: the number of binary digits of its nanoseconds. It separates waits of microseconds,
-/// when the sampler itself preempts a thread at any point of its code, from waits of milliseconds at the ends of time
-/// slices.
+/// for example when the sampler itself preempts a thread at some point of its code, from waits of milliseconds at the
+/// ends of time slices.
 fn kind<P>(wait: &Wait<P>) -> u32 {
     u64::BITS - wait.whole_nano.leading_zeros()
 }

@@ -4,19 +4,19 @@
 //! the time of the known threads, settled or not, was used by threads that started and ended between two ticks. Only
 //! its amount is known.
 
-/// How many periods must be missing before that is reported: the counters of running threads are late.
+/// How many periods must be missing to be reported: the counters of running threads are late.
 const LEAST: u64 = 4;
 
-/// How much must be missing at the end, in nanoseconds, to be reported. No late readings follow, but the counters of
-/// threads that still run are up to a timer tick of the kernel late.
+/// How much time must be missing at the end to be reported, in nanoseconds. No later readings follow, but the counters
+/// of threads that still run are late by up to a timer tick of the kernel.
 const LEFT: u64 = 10_000_000;
 
-/// The account of one process.
+/// The time of one process that no known thread accounts for.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
-    /// The process's processor time at the last reading, in nanoseconds.
+    /// The process's CPU time at the last reading, in nanoseconds.
     clock: Option<u64>,
-    /// By how much the process's clock exceeded the counters of its threads when this account began.
+    /// By how much the process's CPU time exceeded the counters of its threads at the first reading.
     before: Option<i128>,
     /// The running time that was settled since then, in nanoseconds.
     accounted: u128,
@@ -28,14 +28,14 @@ impl Unseen {
         self.accounted += u128::from(nano);
     }
 
-    /// Notes the present processor time of the process, in nanoseconds, if it can be read.
+    /// Sets the current CPU time of the process, in nanoseconds, if it can be read.
     pub(super) fn note(&mut self, clock_nano: Option<u64>) {
         self.clock = clock_nano.or(self.clock);
     }
 
-    /// The processor time that no known thread accounts for, in nanoseconds. `known_nano` is the part of the process's
-    /// last reading that its threads account for but that is not settled yet. The first call only sets the starting
-    /// point, and returns 0.
+    /// The processor time that no known thread accounts for, in nanoseconds. `known_nano` is the running time that the
+    /// counters of its threads show but that is not settled yet. The first call only sets the starting point, and
+    /// returns 0.
     pub(super) fn missing(&mut self, known_nano: i128) -> u64 {
         let Some(clock_nano) = self.clock else { return 0 };
         let accounted = i128::try_from(self.accounted).unwrap_or(i128::MAX);
@@ -98,8 +98,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: in whatever order threads end unseen, threads are examined and batches are sent, the reported
-        /// times add up to the process's processor time, to the nanosecond.
+        /// Guarantees: in whatever order threads end without having been examined, threads are examined and batches are
+        /// sent, the reported times add up to the process's processor time, to the nanosecond.
         #[test]
         fn all_is_said(steps in prop::collection::vec((0u64..1_000, 0u64..1_000, any::<bool>()), 1..100)) {
             let mut unseen = Unseen::default();

@@ -18,7 +18,7 @@ fn arguments_come_back() {
     }
 }
 
-/// Guarantees: an ordinary start of the host program is not taken for a sampler, whatever its arguments are.
+/// Guarantees: an ordinary start of the host program is not mistaken for a sampler, whatever its arguments are.
 #[test]
 fn no_sampler_without_the_marker() {
     assert_eq!(Arguments::from_words(&[]), None);
@@ -26,7 +26,7 @@ fn no_sampler_without_the_marker() {
     assert_eq!(Arguments::from_words(&words(&["run", MARKER])), None);
 }
 
-/// Guarantees: starting a sampler by hand gives an error, and no standard stream is taken for the socket.
+/// Guarantees: starting a sampler by hand gives an error, and no standard stream is used as the socket.
 #[test]
 fn refuses_what_the_owner_never_writes() {
     for wrong in [

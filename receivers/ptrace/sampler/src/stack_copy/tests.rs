@@ -29,7 +29,7 @@ fn words_of_this_process() {
     assert!(!pieces.unchanged(&files, &log));
 }
 
-/// Guarantees: unmapped memory is not read, and does not end the sampler.
+/// Guarantees: unmapped memory is not read, and does not crash the sampler.
 #[test]
 fn no_memory() {
     let files = own();

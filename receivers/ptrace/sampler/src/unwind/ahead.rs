@@ -1,9 +1,9 @@
 //! Finds the caller of code that keeps frame pointers by simulating what this code will do next with the stack.
 //!
 //! In the first and last instructions of a function, and everywhere in very short functions, the frame pointer is still
-//! that of its caller. So the instructions are followed from the interrupted one on, with the present registers, until
-//! they return or call, or for a limited number. Only the effects that can change the return address are simulated, on
-//! a copy of the words that they write; if one depends on an unknown value, there is no result.
+//! that of its caller. So the instructions are followed from the interrupted one on, with the current registers, until
+//! a return or a call, or up to a limit. Only the effects that can change the return address are simulated, on a copy
+//! of the words that they write; if an effect depends on an unknown value, there is no result.
 
 use super::instruction::{Effect, RBP, RSP, decode};
 use super::registers::INSTRUCTION_POINTER;
@@ -27,8 +27,8 @@ pub(super) struct Ahead {
 }
 
 impl Walk<'_> {
-    /// The caller of the code at the instruction pointer, found by simulating that code; `None` if that does not show
-    /// it. `returns` decides whether a word is a return address.
+    /// The caller of the code at the instruction pointer, found by simulating that code; `None` if the simulation does
+    /// not show the caller. `returns` decides whether a word is a return address.
     pub(super) fn look_ahead(&mut self, mut returns: impl FnMut(&mut Self, u64) -> bool) -> Option<Ahead> {
         let mut state = Simulation::new(DWARF.map(|number| self.registers.get(number)), false);
         let mut place = self.registers.get(INSTRUCTION_POINTER)?;
@@ -42,8 +42,8 @@ impl Walk<'_> {
                     return self.caller_ahead(&state, top, state.get(RBP)?);
                 }
                 Effect::JumpThrough(register) => {
-                    // A jump to a caller whose address was popped from the stack before, to another function, or
-                    // within this one.
+                    // This is a jump to a caller whose address was popped before, to another function, or within this
+                    // function.
                     let (top, frame) = (state.get(RSP)?, state.get(RBP)?);
                     if let Some(target) = register.and_then(|register| state.get(register))
                         && returns(self, target)
@@ -57,7 +57,7 @@ impl Walk<'_> {
                     }
                     break;
                 }
-                // A function that calls another one has set up its frame pointer before.
+                // Before a call, a function has already set up its frame pointer.
                 Effect::Call | Effect::End => break,
                 Effect::Jump(distance) => place = place.wrapping_add_signed(i64::from(distance)),
                 Effect::Branch(_) => {}

@@ -21,7 +21,7 @@ impl<const WORDS: usize, V: Default, const SLOTS: usize> Cache<WORDS, V, SLOTS> 
         &slot.1
     }
 
-    /// The same if there may be no value yet, which is not cached.
+    /// The same as [`Self::get`], but `find` may find no value, which is not cached.
     pub(super) fn try_get(&mut self, key: [u64; WORDS], find: impl FnOnce() -> Option<V>) -> Option<&V> {
         let slot = self.slot(key);
         if slot.0 != key {
@@ -30,7 +30,7 @@ impl<const WORDS: usize, V: Default, const SLOTS: usize> Cache<WORDS, V, SLOTS> 
         Some(&slot.1)
     }
 
-    /// Fibonacci hashing: the upper bits of the product depend on all bits of the key.
+    /// Uses Fibonacci hashing: the upper bits of the product depend on all bits of the key.
     fn slot(&mut self, key: [u64; WORDS]) -> &mut ([u64; WORDS], V) {
         if self.0.is_empty() {
             self.0.resize_with(SLOTS, || ([0; WORDS], V::default()));

@@ -1,26 +1,26 @@
 //! Recognizes the x86-64 instructions that matter in code without call frame information.
 //!
 //! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH,
-//! MOV. The sequences that return from signal handlers are those of glibc, musl and Go; debuggers recognize them in
-//! the same way.
+//! MOV. The sequences that return from signal handlers are those of glibc, musl and Go; debuggers recognize them in the
+//! same way as this file does.
 
 use super::instruction::{Effect, Instruction, RBP, RSP, decode};
 use super::simulation::{KEPT, SimulatedValue, Simulation, ValueOrigin};
 
-/// A call, as found before a return address.
+/// A call instruction that precedes a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
-    /// To this address.
+    /// A call of this address.
     Direct(u64),
-    /// To the address stored here, which is how libraries are called without a procedure linkage table.
+    /// A call of the address stored here, which is how libraries are called without a procedure linkage table.
     Stored(u64),
-    /// Through a register or memory.
+    /// A call through a register or memory.
     Indirect,
 }
 
 /// How many bytes are read before a return address: the longest call without prefixes.
 pub(super) const CALL_LENGTH: usize = 7;
-/// How many bytes are read from an address on.
+/// How many bytes of code are read from an address on.
 pub(super) const LOOK_AHEAD: usize = 16;
 
 /// The call that ends at `end`; `before` are the bytes before it.
@@ -47,8 +47,8 @@ pub(super) fn returns_from_signal(code: &[u8]) -> bool {
     code.starts_with(GLIBC_AND_GO) || code.starts_with(MUSL)
 }
 
-/// Whether the code ends the thread with the return value of a function: `mov %eax, %edi; exit`. Only the function
-/// that started the thread does that.
+/// Whether the code ends the thread with the return value of a function: `mov %eax, %edi; exit`. Only the first
+/// function of a thread does that.
 pub(super) fn ends_thread(code: &[u8]) -> bool {
     const GLIBC: &[u8] = b"\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05";
     const MUSL: &[u8] = b"\x89\xc7\x31\xc0\xb0\x3c\x0f\x05";
@@ -63,7 +63,7 @@ pub(super) fn ends_coroutine(code: &[u8]) -> bool {
     code.strip_prefix(b"\x48\x89\xdc").is_some_and(|code| rests.iter().any(|rest| code.starts_with(rest)))
 }
 
-/// The progress of a function in setting up or removing its frame.
+/// How far a function has set up or removed its stack frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Only the return address is on the stack: at the first instruction, or at the last.
@@ -75,7 +75,7 @@ pub(super) enum Progress {
     Framed,
 }
 
-/// The progress of a function that is about to execute `code`; `before` are the preceding bytes.
+/// The state of a function that is about to execute `code`; `before` are the preceding bytes.
 pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     const MOVES: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
     // A function may start with `endbr64`, and Go may store results before it returns.
@@ -98,7 +98,7 @@ pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
 /// The target of code that only jumps: entries of the procedure linkage table, thunks. `address` is that of the code.
 pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     let rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
-    // Linkers put `bnd` before the jump if asked to.
+    // Linkers put `bnd` before the jump on request.
     let rest = rest.strip_prefix(b"\xf2").unwrap_or(rest);
     let distance = |at: usize| Some(i32::from_le_bytes(*rest.get(at..)?.first_chunk()?));
     let target = |length: usize, distance: i32| {
@@ -112,13 +112,13 @@ pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     }
 }
 
-/// The number of bytes examined for a prologue: setting up the frame pointer, five registers, a word for alignment,
-/// and the space for variables.
+/// The number of bytes examined for a prologue: setting up the frame pointer, pushing five registers and a word for
+/// alignment, and reserving space for variables.
 pub(super) const PROLOGUE_LENGTH: usize = 40;
 
 /// Analyses a function that starts by setting up its frame pointer (`push %rbp; mov %rsp, %rbp`). Returns the distance
 /// from the stack pointer to the frame pointer after it has pushed registers and reserved space in one step, and the
-/// number of registers it saves for its caller, without the frame pointer. `None` if it starts differently.
+/// number of registers it saves for its caller, without the frame pointer. `None` if the function starts differently.
 pub(super) fn prologue(code: &[u8]) -> Option<(u64, usize)> {
     let mut rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     let mut state = Simulation::at_start(false);
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: jumps, pushes from memory and other instructions are not taken for calls.
+    /// Guarantees: jumps, pushes from memory and other instructions are not mistaken for calls.
     #[test]
     fn no_calls() {
         let others: [&[u8]; 6] = [
@@ -220,8 +220,8 @@ mod tests {
         assert_eq!(progress(b"\x90", b"\x48\x83\xec\x10"), Progress::Framed);
     }
 
-    /// Guarantees: the stack space of a function is computed for the prologues that compilers write, and code with
-    /// another start is left alone.
+    /// Guarantees: the stack space of a function is computed for the prologues that compilers write, and functions with
+    /// another start have no result.
     #[test]
     fn prologues() {
         let found = prologue;

@@ -1,15 +1,15 @@
 //! Caches the bytes of code around addresses, read from the process.
 //!
-//! Only code without call frame information is read. Each read is a system call, so the bytes are cached: by object
-//! for files, by address space for code compiled at run time. The latter may change after it was read. An outdated
-//! entry can make a word look like a return address that follows a call, but the frame pointer that led to it is
+//! Only code without call frame information is read. Each read is a system call, so the bytes are cached: by object for
+//! files, by address space for code compiled at run time. The latter may change after it was read. An outdated entry
+//! can make a word look like a return address that follows a call, but the frame pointer that led to that word is
 //! checked independently.
 
 use super::cache::Cache;
 use super::code::{CALL_LENGTH, LOOK_AHEAD};
 use crate::address_space::{AddressSpace, Module};
 
-/// The code around an address. Bytes that could not be read are 0; no instruction that is searched for begins with 0.
+/// The code around an address. Bytes that could not be read are 0; no instruction that is looked for begins with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CodeWindow {
     pub(super) before: [u8; CALL_LENGTH],

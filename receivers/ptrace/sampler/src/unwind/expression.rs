@@ -1,16 +1,16 @@
 //! Evaluates DWARF expressions in call frame information.
 //!
 //! Compilers use expressions for realigned stacks (whose frame address is read from memory), linkers for the procedure
-//! linkage table, glibc for signal frames. They may compute with registers and words of the stack; other operations
-//! are rejected. The number of operations, the depth of the stack and the length are limited, since an expression may
-//! loop.
+//! linkage table, glibc for signal frames. Expressions may compute with registers and words of the stack; other
+//! operations are rejected. The number of operations, the depth of the stack and the length are limited, since an
+//! expression may loop.
 
 use gimli::{Encoding, EvaluationResult, EvaluationStorage, Format, Piece, Reader, UnitOffset, Value};
 
 use super::step::{StepState, WalkEnd};
 use crate::elf::Slice;
 
-/// The maximum length of an expression in bytes. The longest in use (glibc's, for a signal frame) have about 30.
+/// The maximum length of an expression in bytes. The longest in use (glibc's for signal frames) have about 30.
 const MAX_LENGTH: usize = 1024;
 /// The maximum number of operations that are executed.
 const MAX_OPERATIONS: u32 = 1000;

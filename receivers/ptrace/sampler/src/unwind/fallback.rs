@@ -1,4 +1,4 @@
-//! Code without call frame information.
+//! Unwinds code without call frame information.
 //!
 //! Some code has its own rules: code that returns from a signal handler, the first function of a program or a thread,
 //! CPython's trampolines, and code that keeps frame pointers (compiled at run time, Java's, Go's, V8's built-in
@@ -25,7 +25,7 @@ const MAX_FRAME: u64 = 16 << 20;
 const SCAN_WORDS: u32 = 1024;
 /// How many words of the stack are scanned for all frames together.
 const MAX_SCANNED: u32 = 8192;
-/// The length of the first function, in bytes: those of glibc and musl have about 40.
+/// The length of the first function of a thread or program, in bytes: those of glibc and musl have about 40.
 const ENTRY_LENGTH: u64 = 64;
 /// Functions without tables are shorter than this.
 const MAX_FUNCTION: u64 = 1 << 20;
@@ -33,11 +33,11 @@ const MAX_FUNCTION: u64 = 1 << 20;
 /// A word on the stack that may be a return address.
 #[derive(Debug, Clone, Copy)]
 struct ScanCandidate {
-    /// Its address on the stack.
+    /// The word's address on the stack.
     slot: u64,
     /// The possible return address.
     address: u64,
-    /// The called function, if the call shows it and the thread may be in it.
+    /// The called function, if the preceding call shows it and the thread may be in it.
     function: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ impl Walk<'_> {
                     // `runtime/proc.go` newproc1).
                     return Err(WalkEnd::Root);
                 }
-                // Go switches between the stacks of goroutines and of threads.
+                // Go switches between the stacks of goroutines and of threads, so the frame pointer may be far away.
                 if !go && !self.is_frame(frame) {
                     return Ok(None);
                 }
@@ -132,7 +132,7 @@ impl Walk<'_> {
         if !self.returns(caller.registers.instruction_pointer(), by) {
             return Ok(None);
         }
-        // Such code follows no convention for the other registers.
+        // Such code does not follow the calling convention for the other registers.
         for register in [3, 12, 13, 14, 15] {
             caller.registers.forget(register);
         }
@@ -142,7 +142,7 @@ impl Walk<'_> {
     /// Whether code may return to this address.
     pub(super) fn returns(&mut self, address: u64, by: Maker) -> bool {
         let without_call = match by {
-            // Go's `goexit` is entered behind its first instruction, without a call.
+            // Go's `goexit` is entered after its first instruction, without a call.
             Maker::Go => self.space.find(address.wrapping_sub(1)).is_some_and(|module| module.is_go()),
             Maker::HotSpot => {
                 let is_generated = self.space.find(address).is_some_and(|module| module.kind == ModuleKind::Generated);
@@ -157,7 +157,7 @@ impl Walk<'_> {
         frame.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| distance < MAX_FRAME)
     }
 
-    /// The call before a return address, if it is one.
+    /// The call before a return address, if there is one.
     pub(super) fn call_before(&mut self, address: u64) -> Option<Call> {
         let module = self.space.find(address.checked_sub(1)?)?;
         let window = self.scratch.code.window(self.space, module, address, &mut self.code_reads)?;
@@ -178,7 +178,7 @@ impl Walk<'_> {
             (None, None) => return Err(WalkEnd::Malformed),
         };
         if framed.is_some_and(|framed| framed.slot == chosen.slot) {
-            // The call shows which function this is, and the function's first instructions show that it keeps a frame
+            // The call shows which function was called, and its first instructions show whether it keeps a frame
             // pointer.
             let proven = chosen.function.is_some_and(|function| self.sets_frame_pointer(function));
             self.guessed |= !proven;
@@ -210,7 +210,7 @@ impl Walk<'_> {
             self.scanned += 1;
             let slot = start.wrapping_add(8 * u64::from(place));
             let Some(address) = self.memory.read_u64(slot) else {
-                // The copy may end at the end of the stack. If a return address was found before that, it is used.
+                // The copy may end with the stack. If a return address was found before its end, that one is used.
                 return indirect.or(elsewhere).map(Some).ok_or(WalkEnd::Memory(slot));
             };
             let mut candidate = ScanCandidate { slot, address, function: None };
@@ -227,8 +227,8 @@ impl Walk<'_> {
         Ok(indirect.or(elsewhere))
     }
 
-    /// Whether `lookup` may be in the function that starts at `function`: it is shortly after its start, and no known
-    /// function is in between.
+    /// Whether `lookup` may be in the function that starts at `function`: the address is shortly after the function's
+    /// start, and no known function is in between.
     pub(super) fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
         let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
         let tables = module.object.as_ref().and_then(|object| object.tables());

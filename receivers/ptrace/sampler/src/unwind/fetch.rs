@@ -2,11 +2,10 @@
 //!
 //! A byte code interpreter jumps from the code of one instruction to the code of the next through a table, indexed by
 //! the one or two bytes that it has read before. The registers from which the jump's target is computed identify that
-//! read: some builds read other bytes in between, such as the switch of a tracer (Debian's CPython 3.11). The address
-//! of the read is then traced back along the path to the register or the stack word that held it earlier. So the code
-//! ahead of a thread shows where it holds the address of its next instruction now, in builds of any compiler and
-//! without debug information. Other words on the stack, such as leftovers of an earlier use of the same word, are not
-//! considered.
+//! read: some builds read other bytes in between, such as the flag of a tracer (Debian's CPython 3.11). The address of
+//! the read is then traced back along the path to the register or stack word that held it earlier. So the code that a
+//! thread will execute shows where the thread holds the address of its next instruction now, in builds of any compiler
+//! and without debug information. Other words on the stack, such as leftovers of earlier calls, are not considered.
 
 use std::collections::VecDeque;
 
@@ -20,7 +19,7 @@ use crate::address_space::AddressSpace;
 
 /// How many instructions are followed for one query.
 const MOST: u32 = 600;
-/// How many paths may wait to be followed.
+/// The maximum number of paths that wait to be followed.
 const MAX_WAYS: usize = 32;
 /// How many results are kept.
 const MAX_ANSWERS: usize = 4;
@@ -30,7 +29,7 @@ const NEAR: u32 = 16;
 const MAX_READS: usize = 16;
 
 impl ValueOrigin {
-    /// The result with these registers, and the words that `read` knows.
+    /// The address that this expression yields with these registers and the words that `read` knows.
     pub(crate) fn resolve(&self, registers: &Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Option<Next> {
         let (register, hops, distance) = self.path();
         let mut value = registers.get(*DWARF.get(usize::from(register))?)?;
@@ -46,7 +45,7 @@ impl ValueOrigin {
     }
 }
 
-/// Where the next instruction is.
+/// Where the next instruction of the interpreted program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// At this address.
@@ -55,13 +54,13 @@ pub(crate) enum Next {
     In(u64),
 }
 
-/// How code finds the address of its next instruction.
+/// How native code finds the address of its next instruction of the interpreted program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ways {
-    /// Expressions for the address, of which one or more may be right.
+    /// Expressions for the address, at least one of which is right.
     pub(crate) fetches: Vec<ValueOrigin>,
-    /// Whether the instruction was already read and the code jumps to it: the address is in a register that has it at
-    /// all such jumps.
+    /// Whether the instruction was already read, and the code is about to jump: the address is then in a register that
+    /// holds it at all such jumps.
     pub(crate) is_read: bool,
 }
 
@@ -76,7 +75,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// Adds the registers that held it at another jump.
+    /// Removes registers that did not hold the address at another jump.
     fn restrict_to(&mut self, registers: u16) {
         let both = self.0 & registers;
         if both != 0 {
@@ -84,7 +83,7 @@ impl Kept {
         }
     }
 
-    /// Returns the possible addresses, once few enough registers are left.
+    /// Returns the possible addresses, if at most two registers are left.
     pub(crate) fn resolve(self, registers: &Registers) -> impl Iterator<Item = u64> {
         let numbers = (0..16).filter(move |register| self.0.count_ones() <= 2 && self.0 & 1 << register != 0);
         numbers.filter_map(move |register: usize| registers.get(DWARF[register]))
@@ -105,11 +104,12 @@ struct PathState {
 
 impl PathState {
     fn first() -> Self {
-        // Adding an unknown value to an instruction's address leads to another one of the same function.
+        // Reads must also be recognized if an unknown value was added to the address: it still belongs to the same
+        // function.
         Self { values: Simulation::at_start(true), reads: Vec::new(), computed: [0; 16], since: 0 }
     }
 
-    /// The registers that hold this address, or that of the byte beside it.
+    /// The registers that hold this address, or that of the byte before it.
     fn holding(&self, at: ValueOrigin) -> u16 {
         self.values.holding(|value| value == at || value.plus(1) == at)
     }
@@ -120,8 +120,8 @@ impl PathState {
         with.fold(0, |reads, (_, more)| reads | more)
     }
 
-    /// The reads that a jump depends on, given the reads that its registers were computed from. If there are none, the
-    /// last read if it is near.
+    /// The reads on which a jump depends, given the reads from which its registers were computed. If there are none,
+    /// the last read, if it is near.
     fn jumps_by(&self, reads: u16) -> Vec<ValueOrigin> {
         let by_registers = self.reads.iter().enumerate().filter(|(read, _)| reads & 1 << read != 0);
         let last = self.reads.last().filter(|_| reads == 0 && self.since < NEAR);
@@ -140,7 +140,7 @@ impl PathState {
         }
         let targets = if effect == Effect::Call { !KEPT } else { effect.targets() };
         if effect == Effect::Call {
-            // The return value was computed elsewhere.
+            // The return value is computed by the called function.
             computed = 0;
         }
         for (register, place) in self.computed.iter_mut().enumerate() {
@@ -152,8 +152,8 @@ impl PathState {
     }
 }
 
-/// Finds how code at `start` gets the address of the next instruction that it reads, on all paths to that read, the
-/// one without branches first. Nothing if the address is not known at `start` yet, or no longer.
+/// Finds how code at `start` gets the address of the next instruction that it reads, on all paths to that read; the
+/// path without branches comes first. Nothing if the address is not known yet at `start`, or no longer known.
 pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut Kept) -> Ways {
     let mut code = CodeBlocks::new(space, MOST);
     let mut open = VecDeque::from([(start, PathState::first(), 0)]);

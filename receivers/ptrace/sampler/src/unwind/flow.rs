@@ -1,10 +1,10 @@
-//! Finds the frame of a function without call frame information from its own instructions.
+//! Finds the stack frame of a function without call frame information by its instructions.
 //!
 //! If the start of a function is known, its instructions are followed from there. For each instruction this gives the
 //! distance from the stack pointer to the return address, and the places of saved registers: the same as call frame
 //! information. All paths are followed, those with few calls first, since the code after a call that does not return
-//! belongs to another function. If the start is unknown, the paths from an instruction to the function's returns give
-//! the same.
+//! belongs to another function. If the start is unknown, the paths from the instruction to the returns of the function
+//! give the same information.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -17,7 +17,7 @@ use super::row::UnwindRow;
 use super::simulation::{CodeBlocks, Simulation, ValueOrigin};
 use crate::address_space::AddressSpace;
 
-/// How many paths may wait to be followed.
+/// The maximum number of paths that wait to be followed.
 const MAX_WAYS: usize = 256;
 /// How many different results are kept for one query.
 const MAX_ANSWERS: usize = 4;
@@ -28,7 +28,7 @@ const MAX_RETURNS: usize = 8;
 /// figures 3.4 and 3.36).
 const PRESERVED: [(u8, u8); 6] = [(3, 3), (RBP, FRAME_POINTER), (12, 12), (13, 13), (14, 14), (15, 15)];
 
-/// The state at an instruction.
+/// The simulated registers and stack at an instruction.
 type FlowState = Simulation<ValueOrigin>;
 
 /// The paths that are still to be followed.
@@ -37,13 +37,13 @@ struct OpenPaths {
     seen: HashSet<u64, RandomState>,
     /// The state at a jump through a table of addresses.
     table: Option<FlowState>,
-    /// Paths beyond the goal. They come last: after a call that does not return, another function begins.
+    /// Paths beyond the goal. They are followed last: another function may begin after a call that does not return.
     far: VecDeque<(u64, FlowState)>,
     /// Tail calls: jumps to other functions, which use the same frame.
     tails: VecDeque<(u64, FlowState)>,
-    /// Addresses after instructions that never continue there.
+    /// Addresses after instructions that never continue at the next one.
     ends: BTreeSet<u64>,
-    /// The instruction whose state is wanted, if it is known.
+    /// The instruction for which the state is requested, if there is one.
     goal: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl OpenPaths {
         near.or_else(|| self.far.pop_front()).or_else(|| self.tails.pop_front())
     }
 
-    /// A possible target of a jump through a table: the next code before the goal that was not reached otherwise.
+    /// A possible target of a jump through a table: the next code before the goal that no other path has reached.
     fn next_by_table(&mut self) -> Option<(u64, FlowState)> {
         let (state, goal) = (self.table.as_ref()?, self.goal?);
         loop {
@@ -104,9 +104,9 @@ impl OpenPaths {
     }
 }
 
-/// Follows all paths from `start`, and calls `found` with each instruction and its state, until it returns that this
-/// is enough. With a goal, everything between `start` and the goal is assumed to be one function. Returns the number
-/// of instructions followed, at most `most`.
+/// Follows all paths from `start`, and calls `found` with each instruction and its state, until it returns that the
+/// search can end. With a goal, everything between `start` and the goal is assumed to be one function. Returns the
+/// number of instructions followed, at most `most`.
 fn follow(
     space: &AddressSpace,
     start: u64,
@@ -195,8 +195,8 @@ fn row(state: &FlowState) -> Option<UnwindRow> {
     UnwindRow::computed(register, 8 - distance, saved)
 }
 
-/// The first function of a program, as its start code passes it to the C library: `mov $main, %rdi` or
-/// `lea main(%rip), %rdi`.
+/// The first function of a program: the program's start code passes its address to the C library by `mov $main, %rdi`
+/// or `lea main(%rip), %rdi`.
 pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     let mut code = [0; 64];
     let count = space.read_code(entry, &mut code).min(code.len());
@@ -217,7 +217,7 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
 
 /// The rules at an instruction, derived from the paths from it to a return, those with few calls first: all different
 /// results, at most [`MAX_ANSWERS`]. If the function returns at all, one of them is right; the others come from code
-/// behind calls that do not return.
+/// after calls that do not return.
 pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<UnwindRow>, u32) {
     let mut answers: Vec<(ValueOrigin, UnwindRow)> = Vec::new();
     let mut returns = 0;
@@ -236,8 +236,7 @@ pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (V
     (answers.into_iter().map(|(_, row)| row).collect(), followed)
 }
 
-/// The rules that a return implies: by the stack pointer at that point, and the places that registers were restored
-/// from.
+/// The rules that a return implies: the stack pointer at the return, and the places from which registers were restored.
 fn returned(end: ValueOrigin, state: &FlowState) -> Option<UnwindRow> {
     let (register, distance) = match (end.distance_from(RSP), end.distance_from(RBP)) {
         (Some(distance), _) => (STACK_POINTER, distance),

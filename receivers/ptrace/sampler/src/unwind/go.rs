@@ -1,10 +1,10 @@
-//! Unwinds Go's frames by Go's own table of functions.
+//! Unwinds stack frames of Go by its own table of functions.
 //!
-//! Go's code keeps frame pointers, but the frame pointer of a blocked thread is unknown, and functions in assembly
-//! have none. For every instruction, `runtime.pclntab` has the distance from the stack pointer to the return address,
-//! in stripped programs as well, since the runtime unwinds with it. Its layout has been the same since Go 1.18 but for
-//! one field (`src/runtime/symtab.go` pcHeader, `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go`
-//! FuncFlag).
+//! Go's code keeps frame pointers, but the frame pointer of a blocked thread is unknown, and functions in assembly have
+//! none. For every instruction, `runtime.pclntab` has the distance from the stack pointer to the return address, in
+//! stripped programs as well, since the runtime unwinds with it. The table's layout has been the same since Go 1.18
+//! except for one field (`src/runtime/symtab.go` pcHeader, `src/runtime/runtime2.go` _func,
+//! `src/internal/abi/symtab.go` FuncFlag).
 
 use super::cache::Cache;
 use super::fallback::Maker;
@@ -13,19 +13,19 @@ use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
 use crate::address_space::{AddressSpace, Module};
 
-/// The largest number of functions of a program; the largest programs have a million.
+/// The largest number of functions of a program; the largest known programs have a million.
 const MAX_FUNCTIONS: u64 = 1 << 24;
-/// How many bytes of a function's table of stack sizes are read; a step takes about two, and few functions have ten
-/// steps.
+/// How many bytes of a function's table of stack sizes are read; a step takes about two bytes, and few functions have
+/// ten steps.
 const MAX_STEPS: usize = 4096;
-/// Goroutines have stacks of 1 GiB at most (`src/runtime/proc.go` main).
+/// The largest stack of a goroutine: 1 GiB (`src/runtime/proc.go` main).
 const MAX_SIZE: u64 = 1 << 30;
 
 /// The offset of the module's text start in Go 1.26's `runtime.moduledata`, since the table's header no longer has it.
 const TEXT_IN_MODULE_DATA: u64 = 176;
 
 /// The range of stack addresses: above the page that is never mapped, and below the kernel's half (47 bits on Linux,
-/// unless a process asks for more).
+/// unless a process requests more).
 const LEAST_POINTER: u64 = 0x1000;
 const MOST_POINTER: u64 = 1 << 47;
 
@@ -45,8 +45,8 @@ pub(super) struct GoFrame {
 pub(super) type GoCache = Cache<2, Option<GoFrame>, 1024>;
 
 impl Walk<'_> {
-    /// Finds the caller of Go's code by the size of its frame. `None` if the table does not contain it, or the stack
-    /// contradicts it.
+    /// Finds the caller of Go's code by the size of its frame. `None` if the table does not contain the code, or the
+    /// stack contradicts it.
     pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, WalkEnd> {
         let space = self.space;
         let frame = *self.scratch.go.get([space.id(), lookup], || look_up(space, module, lookup));
@@ -60,8 +60,8 @@ impl Walk<'_> {
             return Ok(None);
         }
         let mut registers = self.registers;
-        // Go's functions preserve no registers except the frame pointer, which is below the return address if there is
-        // a frame.
+        // Go's functions preserve no registers except the frame pointer, which is stored below the return address if
+        // there is a frame.
         registers.known &= 1 << FRAME_POINTER;
         let mut saved = self.saved;
         if frame.size >= 8 {
@@ -69,7 +69,8 @@ impl Walk<'_> {
             match self.saved_frame_pointer(place.wrapping_sub(8)) {
                 Ok(Some(pointer)) => registers.set(FRAME_POINTER, pointer),
                 Ok(None) => {}
-                // Below `systemstack` it is on the goroutine's stack, but the stack pointer is on the thread's.
+                // In functions called by `systemstack`, the frame pointer is on the goroutine's stack, but the stack
+                // pointer is on the thread's.
                 Err(missing) => saved.lose(FRAME_POINTER, missing),
             }
         }
@@ -78,8 +79,8 @@ impl Walk<'_> {
         Ok(Some(Caller { registers, saved, interrupted: false }))
     }
 
-    /// A frame pointer, if it is plausible: some functions in assembly keep something else there. The error is the
-    /// address that was not in the copy.
+    /// A frame pointer, if it is plausible: some functions in assembly store something else there. The error is the
+    /// address that is not in the copy.
     fn saved_frame_pointer(&mut self, place: u64) -> Result<Option<u64>, u64> {
         let pointer = self.memory.read_u64(place).ok_or(place)?;
         if pointer == 0 {
@@ -133,7 +134,7 @@ fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<GoFram
         if entry(middle)?.0 <= distance { low = middle + 1 } else { high = middle }
     }
     let (start, at) = entry(low.checked_sub(1)?)?;
-    // The entry after the last function has the end of that function.
+    // The entry after the last function contains the end of that function.
     if distance >= entry(low)?.0 {
         return None;
     }

@@ -1,12 +1,13 @@
 //! Unwinds Java's frames in the HotSpot virtual machine.
 //!
-//! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. Their
-//! return addresses are special. The interpreter does not call: it pushes the address of its own code that continues
-//! after the call, and jumps. A method stopped at a safepoint continues at the instruction that polled the safepoint,
-//! and a deoptimized method continues at the code that converts its frame to an interpreter frame. Each of these
-//! places begins with fixed instructions (openjdk/jdk `src/hotspot/cpu/x86`: `templateInterpreterGenerator_x86.cpp`
-//! generate_return_entry_for and generate_deopt_entry_for, `x86.ad` emit_deopt_handler, `c1_LIRAssembler_x86.cpp`
-//! safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11 to 25).
+//! The interpreter and the stubs keep frame pointers, and so do compiled methods with `-XX:+PreserveFramePointer`.
+//! Their return addresses are special. The interpreter uses no call instructions: it pushes the address at which its
+//! own code continues after the call, and jumps. A method stopped at a safepoint continues at the instruction that
+//! polled the safepoint, and a deoptimized method continues at the code that converts its frame to an interpreter
+//! frame. Each of these places begins with fixed instructions (openjdk/jdk `src/hotspot/cpu/x86`:
+//! `templateInterpreterGenerator_x86.cpp` generate_return_entry_for and generate_deopt_entry_for, `x86.ad`
+//! emit_deopt_handler, `c1_LIRAssembler_x86.cpp` safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11
+//! to 25).
 
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
@@ -17,21 +18,21 @@ use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
 
-/// Whether code is entered by a return without a preceding call.
+/// Whether this code is entered by a return although no call precedes it.
 pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     const ENTRIES: [&[u8]; 5] = [
-        // The interpreter after a call: its stack pointer is restored (since JDK 21 from a distance), and the slot
-        // cleared.
+        // The interpreter after a call: it restores its stack pointer (since JDK 21 from an offset), and clears the
+        // slot.
         b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00",
         b"\x48\x8b\x4d\xf0\x48\x8d\x64\xcd\x00\x48\xc7\x45\xf0",
-        // The interpreter in a frame that belonged to a compiled method.
+        // The interpreter in a frame that was converted from the frame of a compiled method.
         b"\x48\xc7\x45\xf0\x00\x00\x00\x00\x4c\x8b\x6d\xc0",
-        // A compiled method that is being deoptimized: it pushes its address.
+        // A compiled method that is being deoptimized pushes its address.
         b"\xe8\x00\x00\x00\x00\x48\x83\x2c\x24\x05",
         b"\x4c\x8d\x15\xf9\xff\xff\xff\x41\x52",
     ];
-    // The bottom of the frames that were copied to the stack of a virtual thread: it restores the thread's own stack
-    // pointer, and keeps the result.
+    // The bottom of the frames that were copied to the stack of a virtual thread: the code restores the thread's own
+    // stack pointer, and keeps the result.
     let thawed = matches!(code, [0x49, 0x8b, 0xa7, _, _, _, _, 0x50, ..]);
     let poll = match code {
         // `test %eax, (register)`: the polled page is unreadable when the thread is to stop.
@@ -47,12 +48,12 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
 const MAX_FRAME: i64 = 16 << 20;
 /// How many bytes of code before an address are searched for the start of a method.
 const MAX_SEARCHED: u64 = 4096;
-/// How many addresses of one process have the code before them searched, each once.
+/// For how many addresses of one process the code before them is searched. Each is searched once.
 const MAX_LOOKS: usize = 4096;
 /// How many processes are cached.
 const MAX_PROCESSES: usize = 64;
 
-/// What is known about processes' compiled methods.
+/// Whether the compiled methods of processes keep frame pointers, as far as known.
 #[derive(Debug, Default)]
 pub(super) struct Habits(Vec<Habit>);
 
@@ -65,7 +66,7 @@ struct Habit {
     without: bool,
 }
 
-/// Whether a compiled method starts here that reserves space after `push %rbp` without setting its frame pointer.
+/// Whether a compiled method starts here that reserves stack space after `push %rbp` without setting its frame pointer.
 /// HotSpot's methods first touch the stack far below (`mov %eax, -N(%rsp)`).
 pub(super) fn has_method_without_frame_pointer(code: &[u8]) -> bool {
     let starts = |code: &[u8]| matches!(code, [0x89, 0x84, 0x24, _, _, _, 0xff, 0x55, 0x48, 0x81 | 0x83, 0xec]);
@@ -96,7 +97,7 @@ impl Walk<'_> {
         !habit.without
     }
 
-    /// Finds the caller of code that HotSpot generated. `None` if the frame pointer does not lead to one.
+    /// Finds the caller of code that HotSpot generated. `None` if the frame pointer does not lead to a caller.
     pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, WalkEnd> {
         self.guessed |= !self.may_keep_frame_pointers(self.registers.instruction_pointer());
         let stack = self.register(STACK_POINTER)?;
@@ -107,7 +108,7 @@ impl Walk<'_> {
         {
             let mut registers = self.registers;
             registers.known = 0;
-            // Arguments may have been pushed in between.
+            // Arguments may have been pushed after the return address.
             registers.set(STACK_POINTER, ahead.stack.max(stack));
             registers.set(INSTRUCTION_POINTER, ahead.returns);
             registers.set(FRAME_POINTER, ahead.frame);

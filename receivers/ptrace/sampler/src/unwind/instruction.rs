@@ -1,5 +1,5 @@
-//! Decodes x86-64 instructions: their length, and their effect on the stack pointer, the frame pointer and the words
-//! that matter to unwinding.
+//! Decodes x86-64 instructions: their length, and their effect on the stack pointer, the frame pointer and the words of
+//! memory that matter to unwinding.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (prefixes, ModR/M, SIB,
 //! VEX, EVEX) and appendix A (opcode maps). Registers are numbered as in the encoding: RAX, RCX, RDX, RBX, RSP, RBP,
@@ -12,7 +12,7 @@ pub(super) const RBP: u8 = 5;
 /// The longest instruction, in bytes.
 pub(super) const LONGEST: usize = 15;
 
-/// RAX, RCX, RDX, RSI and RDI, which instructions with fixed operands change.
+/// The registers that instructions with fixed operands change: RAX, RCX, RDX, RSI and RDI.
 const FIXED: u16 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7;
 /// All registers but the stack pointer and the frame pointer.
 const OTHERS: u16 = !(1 << RSP | 1 << RBP);
@@ -20,7 +20,7 @@ const OTHERS: u16 = !(1 << RSP | 1 << RBP);
 /// A memory operand as encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryOperand {
-    /// The base register; `None` for other kinds of addresses.
+    /// The base register; `None` if the address has no base register, or cannot be evaluated.
     pub(super) base: Option<u8>,
     /// The displacement.
     pub(super) distance: i32,
@@ -72,7 +72,7 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// The registers that it writes (bit N for register N); none for a call.
+    /// The registers that the effect writes (bit N for register N); none for a call.
     pub(super) fn targets(self) -> u16 {
         match self {
             Self::Changes(registers) => registers,
@@ -100,7 +100,7 @@ pub(super) struct Instruction {
     /// The length in bytes.
     pub(super) length: usize,
     pub(super) effect: Effect,
-    /// The registers that determine the written value (bit N for register N), possibly with others.
+    /// The registers on which the written value depends (bit N for register N), possibly among others.
     pub(super) sources: u16,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Instruction {
 #[derive(Debug, Clone, Copy, Default)]
 struct Prefixes {
     operand_size: bool,
-    /// The memory operand is relative to a segment's base.
+    /// Whether the memory operand is relative to a segment's base.
     segment: bool,
     wide: bool,
     reg: u8,
@@ -121,13 +121,13 @@ struct Prefixes {
 struct Operands {
     /// The register, or an extension of the opcode.
     reg: u8,
-    /// The other operand if it is a register.
+    /// The other operand, if it is a register.
     register: Option<u8>,
-    /// The other operand if it is in memory.
+    /// The other operand, if it is in memory.
     memory: MemoryOperand,
     /// The base register, if the address also depends on an index register.
     indexed: Option<u8>,
-    /// The registers that determine the other operand (bit N for register N).
+    /// The registers on which the other operand depends (bit N for register N).
     parts: u16,
     /// The length of ModR/M, SIB and displacement in bytes.
     length: usize,
@@ -229,7 +229,7 @@ fn bit(register: u8) -> u16 {
     1 << register
 }
 
-/// Decodes an instruction of the one-byte map: the length without opcode and prefixes, the effect, and
+/// Decodes an instruction of the one-byte map: returns the length without opcode and prefixes, the effect, and
 /// [`Instruction::sources`].
 fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> {
     let low = opcode & 7 | prefixes.base;
@@ -344,7 +344,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effec
         0xff if operation == 6 => (0, Effect::Push(register)),
         0xff if operation == 2 => (0, Effect::Call),
         0xff if operation == 4 => (0, Effect::JumpThrough(register)),
-        // Calls and jumps to another segment.
+        // These are calls of and jumps to another segment.
         0xff if matches!(operation, 3 | 5) => (0, Effect::End),
         0xff => (0, Effect::Changes(target)),
         _ => (0, Effect::Changes(both)),
@@ -352,7 +352,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effec
     let sources = match opcode {
         0x63 | 0x69 | 0x6b | 0x8b | 0x8d => parts,
         0x89 => bit(reg),
-        // The register field is an extension of the opcode.
+        // For these opcodes, the register field extends the opcode.
         0x80..=0x83 | 0xc0 | 0xc1 | 0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe | 0xff => parts,
         // Subtracting a register from itself, or XOR with itself, gives a result that does not depend on its value.
         0x18..=0x1b | 0x28..=0x2b | 0x30..=0x33 if register == Some(reg) => 0,
@@ -361,8 +361,9 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effec
     Some((length + more, (effect, sources)))
 }
 
-/// The registers of which an instruction changes one byte: without a prefix, 4 to 7 are the second bytes of the first
-/// four. No program changes the lowest bytes of the stack pointer and the frame pointer.
+/// The registers of which an instruction changes one byte, given their numbers: without a prefix, numbers 4 to 7 are
+/// the second bytes of the first four registers. No program changes the lowest bytes of the stack pointer and the frame
+/// pointer.
 fn byte(registers: u16) -> u16 {
     (registers | registers >> 4 & 0xf) & OTHERS
 }
@@ -372,7 +373,8 @@ fn compared(opcode: u8, registers: u16) -> u16 {
     if opcode & 0xf8 == 0x38 { 0 } else { registers }
 }
 
-/// Decodes an instruction behind `0f`: the length without that byte, the effect, and [`Instruction::sources`].
+/// Decodes an instruction after the byte `0f`: returns the length without that byte, the effect, and
+/// [`Instruction::sources`].
 fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> {
     let opcode = *rest.first()?;
     let more = rest.get(1..)?;
@@ -385,7 +387,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> 
         0x04 | 0x06..=0x09 | 0x0e | 0x0f | 0x30 | 0x32..=0x37 | 0xa0 | 0xa1 | 0xa8..=0xaa => return None,
         0x38 | 0x3a => {
             let Operands { reg, register, parts, length, .. } = operands(more.get(1..)?, prefixes)?;
-            // MOVBE and CRC32 are the only ones with general registers.
+            // Only MOVBE and CRC32 have general registers as operands.
             let general = opcode == 0x38 && matches!(more.first()?, 0xf0 | 0xf1);
             let changed = if general { bit(reg) | register.map_or(0, bit) } else { register.map_or(0, bit) & OTHERS };
             let length = 2 + length + usize::from(opcode == 0x3a);
@@ -394,7 +396,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> 
         _ => {}
     }
     let Operands { reg, register, memory, indexed, parts, length } = operands(more, prefixes)?;
-    // A fixed address is a variable of the program, and not an object that a pointer refers to.
+    // A fixed address belongs to a variable of the program, not to an object that a pointer refers to.
     let is_fixed = memory.base.is_none() && indexed.is_none();
     if matches!(opcode, 0xb6 | 0xb7) && register.is_none() && !is_fixed {
         return Some((1 + length, (Effect::Fetch { to: reg, from: memory }, parts)));
@@ -433,7 +435,8 @@ fn vector(map: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
     let Operands { reg, register, length, .. } = operands(rest.get(1..)?, prefixes)?;
     let number = map == 3 || map == 1 && matches!(opcode, 0x70..=0x73 | 0xc2 | 0xc4..=0xc6);
     let changed = match (map, opcode) {
-        // Instructions with general registers, some of which are in the prefix, and moves from vector registers.
+        // These are instructions with general registers, some of which are encoded in the prefix, and moves from vector
+        // registers.
         (2, 0xf2..=0xf7) | (3, 0xf0) => OTHERS,
         (1, 0x2c | 0x2d | 0x50 | 0xc5 | 0xd7) => bit(reg) & OTHERS,
         (1, 0x7e) | (3, 0x14..=0x17) => register.map_or(0, bit) & OTHERS,

@@ -1,4 +1,4 @@
-//! A process for tests that consists of some code without a file, and stacks for it.
+//! A process for tests that consists of code without a file, and of stacks.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use super::{COUNT, FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwind
 use crate::address_space::AddressSpace;
 use crate::address_space::fake::FakeProcess;
 
-/// The start address of its code.
+/// The start address of the code.
 pub(super) const CODE: u64 = 0x10_0000;
-/// The end address of its stack.
+/// The end address of the stack.
 pub(super) const STACK: u64 = 0x7000_0000;
-/// The return address of the first function's callee: after `call *%rax`, the thread is ended by
+/// The return address into the code that starts a thread: after `call *%rax`, that code ends the thread by
 /// `mov %eax, %edi; mov $60, %eax; syscall`.
 pub(super) const ROOT: u64 = CODE + 2;
-/// All registers are known.
+/// The mask with which all registers are known.
 pub(super) const ALL: u32 = (1 << COUNT) - 1;
 
 /// The code.
 pub(super) struct Made(Vec<u8>);
 
 impl Made {
-    /// Code that starts with the code that ends a thread.
+    /// Creates code that starts with the code that ends a thread.
     pub(super) fn new() -> Self {
         let mut made = Self(vec![0xcc; 0x4000]);
         made.put(CODE, b"\xff\xd0\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05");

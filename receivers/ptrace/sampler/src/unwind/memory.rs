@@ -2,17 +2,17 @@
 
 /// The stack memory of a thread at the moment of the sample.
 pub trait StackMemory {
-    /// The eight bytes at `address`, little-endian; `None` if they were not copied.
+    /// The eight bytes at `address`, little-endian; `None` if they are not available.
     fn read_u64(&mut self, address: u64) -> Option<u64>;
 
-    /// Reads a word that the result does not depend on, since a search rejected it. An implementation that records
-    /// reads, to see later whether a stack has changed, need not record this one.
+    /// Reads a word on which the result does not depend, since a search rejects it. An implementation that records
+    /// reads, to notice later whether a stack has changed, need not record this read.
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }
 }
 
-/// Memory whose reads are all peeks.
+/// Memory whose reads all become peeks.
 pub(super) struct Peek<'a>(pub(super) &'a mut dyn StackMemory);
 
 impl StackMemory for Peek<'_> {

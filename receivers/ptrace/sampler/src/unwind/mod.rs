@@ -1,10 +1,10 @@
 //! Unwinds stacks: finds the active calls by registers and a copy of the stack.
 //!
 //! The unwinder follows the call frame information that compilers write into `.eh_frame`, for all registers and with
-//! all of DWARF's expressions. For code without it, it uses rules that are known for that code (frame pointers of code
-//! compiled at run time, Go's own table, the kernel's signal frame), and as the last resort a checked scan of the
-//! stack. Each result states how far it can be trusted: a stack is complete only if it ends where a rule says that it
-//! ends.
+//! all of DWARF's expressions. For code without such information it uses rules that are known for that code (frame
+//! pointers of code compiled at run time, Go's own table, the kernel's signal frame), and as the last resort a checked
+//! scan of the stack. Each result states how far it can be trusted: a stack is complete only if it ends where a rule
+//! says that there is no caller.
 
 mod ahead;
 mod cache;
@@ -41,16 +41,17 @@ use crate::message::{Location, Trust};
 /// The largest number of frames of a stack. A deeper stack is truncated.
 pub const MAX_FRAMES: usize = 1024;
 
-/// One active call. Two are equal if they are the same call at the same place, whichever of their registers are known.
+/// One active call. Two frames are equal if they are the same call at the same instruction, whichever of their
+/// registers are known.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
-    /// The instruction pointer: of the instruction to be executed next in this frame.
+    /// The address of the instruction to be executed next in this frame.
     pub pc: u64,
     /// The stack pointer: the start of this frame's stack range, which ends at the caller's stack pointer.
     pub sp: u64,
     /// The location of that instruction; for callers, of the call instruction before it.
     pub location: Location,
-    /// The known registers; in callers, those that calls preserve.
+    /// The known registers; in callers, callee-saved ones only.
     pub registers: Registers,
 }
 
@@ -84,7 +85,7 @@ pub struct Outcome {
     pub unknown_code: Option<u64>,
 }
 
-/// Unwinds stacks. It caches what it found out about code, so use one for all processes of a thread.
+/// Unwinds stacks. It caches data about code, so a thread should use one unwinder for all processes.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     scratch: walk::UnwindCaches,
@@ -98,7 +99,7 @@ impl Unwinder {
 
     /// Writes the active calls into `frames` (cleared first), the leaf first.
     ///
-    /// Reads stacks through `memory` only, and code through `space` if there is no call frame information. Ends after
+    /// Reads stacks through `memory` only, and code through `space` if there is no call frame information. Stops after
     /// [`MAX_FRAMES`] frames at the latest.
     pub fn unwind(
         &mut self,

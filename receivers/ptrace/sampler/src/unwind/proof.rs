@@ -1,4 +1,4 @@
-//! Finds the caller of code without call frame information, where the code itself proves which it is.
+//! Finds the caller of code without call frame information, if the code itself proves which one it is.
 //!
 //! A word on the stack is the return address of the running function if it follows a call of a function whose
 //! instructions lead to the current position, and if these instructions have moved the stack pointer by exactly its
@@ -22,7 +22,7 @@ const MAX_WORDS: u64 = 2048;
 pub(super) const MAX_LOOKED: u64 = 16_384;
 /// How many words that are addresses of code are examined for one stack.
 pub(super) const MAX_TRIED: u32 = 1024;
-/// How many instructions are followed for one stack, counting those whose result is cached.
+/// How many instructions are followed for one stack, including those whose result is cached.
 pub(super) const MAX_FOLLOWED: u32 = 65_536;
 /// How many instructions are followed for one function.
 const MAX_FOLLOWED_ONCE: u32 = 4096;
@@ -45,7 +45,7 @@ impl Walk<'_> {
         let stack = self.registers.get(STACK_POINTER)?;
         let by_return = self.rules_by_return(module, object, pc);
         let mut main = None;
-        // A called function's start shows that the one before it has ended.
+        // The start of a called function shows that the function before it has ended there.
         let mut nearest = 0;
         for place in 0..MAX_WORDS.min(self.patience.looked) {
             self.patience.looked -= 1;
@@ -57,7 +57,7 @@ impl Walk<'_> {
             self.patience.tried = self.patience.tried.checked_sub(1)?;
             let Some(call) = self.unbounded(|walk| walk.call_before(address)) else { continue };
             let function = match call {
-                // The thread is still in a stub that only jumps to the function.
+                // The thread is still in a stub that only jumps to the called function.
                 Call::Direct(function) if pc.wrapping_sub(function) < LONGEST as u64 => function,
                 Call::Direct(function) => self.jumped_to(function),
                 Call::Stored(place) => self.stored(place).unwrap_or_default(),
@@ -72,7 +72,7 @@ impl Walk<'_> {
                 nearest = function;
             }
             let agrees = by_return.as_ref().and_then(|row| self.returns_by(row)) == Some(slot);
-            // The called function may have ended with a jump to another one, which can be anywhere.
+            // The called function may have ended with a jump to another function, which can be anywhere.
             if function != 0
                 && (nearest == function || agrees)
                 && let Some(row) = self.rules_from_start(module, object, function, pc)
@@ -96,7 +96,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The rules, found by following the function from its first instruction.
+    /// Finds the rules by following the function from its first instruction.
     fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<UnwindRow> {
         let question = [object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias)];
         let space = self.space;
@@ -107,7 +107,7 @@ impl Walk<'_> {
         self.cached_rows(question, answer).pop()
     }
 
-    /// The rules, found by following all paths to a return, if exactly one of them leads to a word that follows a call.
+    /// Finds the rules by following all paths to a return, if exactly one of them leads to a word that follows a call.
     fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<UnwindRow> {
         let space = self.space;
         let mut rows =
@@ -130,7 +130,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The place of the return address according to a row.
+    /// The address of the return address according to a row.
     fn returns_by(&self, row: &UnwindRow) -> Option<u64> {
         let Cfa::Register { register, offset } = row.cfa else { return None };
         let base = match register {
@@ -149,7 +149,7 @@ fn function_of_table(space: &AddressSpace, returns: u64, pc: u64) -> Option<u64>
         return None;
     }
     let [0x48, 0x8d, target, a, b, c, d, 0xff, 0x14, index] = code else { return None };
-    // It must be the same register, one of the first eight, with a scale of 8.
+    // Both instructions must use the same register, one of the first eight, with a scale of 8.
     if target & 0xc7 != 5 || index & 7 != target >> 3 & 7 || index >> 6 != 3 {
         return None;
     }

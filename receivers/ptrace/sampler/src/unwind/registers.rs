@@ -18,7 +18,7 @@ pub(crate) const CALLEE_SAVED: u32 = 1 << 3 | 1 << 6 | 1 << 7 | 1 << 12 | 1 << 1
 pub struct Registers {
     /// The values; those of unknown registers are meaningless.
     pub values: [u64; COUNT],
-    /// Which are known: bit N for register N.
+    /// The set of known registers: bit N for register N.
     pub known: u32,
 }
 
@@ -28,7 +28,7 @@ impl Registers {
         Self { values, known: (1 << COUNT) - 1 }
     }
 
-    /// The registers of a blocked thread that `/proc/PID/task/TID/syscall` shows.
+    /// The registers of a blocked thread as shown by `/proc/PID/task/TID/syscall`.
     pub fn passive(stack_pointer: u64, instruction_pointer: u64) -> Self {
         let mut registers = Self::default();
         registers.set(STACK_POINTER, stack_pointer);

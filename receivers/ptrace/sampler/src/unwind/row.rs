@@ -1,4 +1,4 @@
-//! The unwinding rules for one address, small enough to keep thousands of them.
+//! The unwinding rules for one address, small enough to cache thousands of them.
 
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
@@ -30,7 +30,7 @@ pub(super) enum RecoveryRule {
     Constant(u64),
 }
 
-/// The rules for registers. All but a few rows of handwritten code are saved registers only.
+/// The rules for all registers. Except for a few rows of handwritten code, rows only restore saved registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RecoveryRules {
     Saved { count: u8, registers: [u8; SMALL], offsets: [i32; SMALL] },
@@ -93,7 +93,7 @@ fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> 
     Some(UnwindRow { cfa, rules, signal })
 }
 
-/// Sorts by address, lowest first: if memory is missing, the copy has to start at the lowest address.
+/// Sorts registers by address, lowest first: if memory is missing, a new copy has to start at the lowest address.
 fn sort_by_offset(registers: &mut [u8], offsets: &mut [i32]) {
     for end in 1..offsets.len() {
         for place in (0..end).rev() {
@@ -106,7 +106,7 @@ fn sort_by_offset(registers: &mut [u8], offsets: &mut [i32]) {
     }
 }
 
-/// The number of a general register or the return address; others (vector registers) do not matter.
+/// The number of a general register or the return address; other registers (vector registers) do not matter.
 fn general(register: gimli::Register) -> Option<u8> {
     u8::try_from(register.0).ok().filter(|register| usize::from(*register) < COUNT)
 }
@@ -133,14 +133,15 @@ fn convert(rule: &RegisterRule<usize>) -> Option<RecoveryRule> {
 }
 
 impl UnwindRow {
-    /// The offset of the return address from the canonical frame address, if its rule is that simple.
+    /// The offset of the return address from the canonical frame address, if the rule has this form.
     pub(super) fn return_address(&self) -> Option<i64> {
         let RecoveryRules::Saved { count, registers, offsets } = &self.rules else { return None };
         let place = registers.iter().take(usize::from(*count)).position(|register| *register == INSTRUCTION_POINTER)?;
         Some(i64::from(offsets[place]))
     }
 
-    /// The number of saved registers besides the frame pointer and the return address, if all are saved on the stack.
+    /// The number of saved registers besides the frame pointer and the return address, if all of them are saved on the
+    /// stack.
     pub(super) fn saved(&self) -> Option<usize> {
         let RecoveryRules::Saved { count, registers, .. } = &self.rules else { return None };
         let others = registers.iter().take(usize::from(*count));
@@ -153,7 +154,8 @@ impl UnwindRow {
         rules.contains(&(INSTRUCTION_POINTER, RecoveryRule::Undefined))
     }
 
-    /// The row of vsyscalls and of functions at their first instruction: only the return address is on the stack.
+    /// Creates the row of vsyscalls and of functions at their first instruction: only the return address is on the
+    /// stack.
     pub(super) fn entry() -> Self {
         let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
         registers[0] = INSTRUCTION_POINTER;
@@ -165,15 +167,15 @@ impl UnwindRow {
         }
     }
 
-    /// The row of a function that has only pushed its caller's frame pointer.
+    /// Creates the row of a function that has only pushed its caller's frame pointer.
     pub(super) fn pushed() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::STACK_POINTER, offset: 16 };
         row.save_frame_pointer()
     }
 
-    /// A row with the return address below the canonical frame address, which is at an offset from a register, and
-    /// with registers saved at offsets from it. `None` if an offset is too large.
+    /// Creates a row whose canonical frame address is at an offset from a register; the return address is below it, and
+    /// registers are saved at offsets from it. `None` if an offset is too large.
     pub(super) fn computed(register: u8, offset: i64, saved: impl Iterator<Item = (u8, i64)>) -> Option<Self> {
         let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
         let mut count = 0;
@@ -187,14 +189,14 @@ impl UnwindRow {
         Some(Self { cfa: Cfa::Register { register, offset }, rules, signal: false })
     }
 
-    /// The row of a function that has reserved one word and saved nothing.
+    /// Creates the row of a function that has reserved one word and saved no register.
     pub(super) fn spaced() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::STACK_POINTER, offset: 16 };
         row
     }
 
-    /// The row of a function that has set up its frame pointer.
+    /// Creates the row of a function that has set up its frame pointer.
     pub(super) fn framed() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::FRAME_POINTER, offset: 16 };
@@ -210,7 +212,7 @@ impl UnwindRow {
         self
     }
 
-    /// The row at the first instruction of the code that returns from a signal handler: the kernel has pushed
+    /// Creates the row at the first instruction of the code that returns from a signal handler: the kernel has pushed
     /// `struct ucontext` at the stack pointer, and its registers start at 40 (Linux
     /// `arch/x86/include/uapi/asm/sigcontext.h`).
     pub(super) fn signal_frame() -> Self {

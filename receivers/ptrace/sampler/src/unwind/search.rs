@@ -4,14 +4,14 @@
 //! call are known. For code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
 //! stacks), the frame pointer is then derived:
 //!
-//! * From its first instructions: if they push registers and reserve space in one step, they show how far the frame
-//!   pointer is above the stack pointer.
+//! * From the first instructions of the function: if they push registers and reserve space in one step, they show how
+//!   far the frame pointer is above the stack pointer.
 //! * From the stack: the right frame pointer is the one with which the rules give a return address that follows a call
 //!   of exactly this function, directly, through the linkage table, or through a stored address.
 //!
 //! Both are facts of the code, so a stack that then reaches its root by rules is complete. If neither works (a call
-//! through a register from code that reserves space in several steps), the first word is taken that looks like a frame
-//! pointer and leads to the root, and the stack is *guessed*.
+//! through a register from code that reserves space in several steps), the first word that looks like a frame pointer
+//! and leads to the root is used, and the stack is *guessed*.
 
 use super::Frame;
 use super::Outcome;
@@ -25,32 +25,32 @@ use super::walk::{self, UnwindCaches, Walk};
 use crate::address_space::Module;
 use crate::elf::Object;
 
-/// How many words of one frame are tried: 64 KiB.
+/// How many words are tried for one frame: 64 KiB.
 const SEARCH_WORDS: u64 = 8192;
 /// How many words are tried for one stack.
 pub(super) const MAX_SEARCHED: u64 = 16_384;
-/// How many times code may be read for one stack, or a stack be unwound to see where it ends.
+/// How many times, for one stack, code may be read or a stack unwound to see where it ends.
 pub(super) const MAX_CALLS: u32 = 256;
 pub(super) const MAX_TRIALS: u32 = 16;
 /// The largest distance between a frame pointer and the one above it, in bytes.
 const MAX_FRAME: u64 = 16 << 20;
-/// Code compiled for several kinds of processors may be entered behind its first instruction, if that only marks its
+/// Code compiled for several kinds of processors may be entered after its first instruction, if that only marks the
 /// start.
 const ENTRY_SLACK: u64 = 4;
 /// The maximum number of candidates of each kind.
 const MOST: usize = 4;
 
-/// The remaining budget of a search for the current stack.
+/// The remaining limits of searches for the current stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) words: u64,
     pub(super) calls: u32,
     pub(super) trials: u32,
-    /// Words to be examined where code proves its caller.
+    /// The number of words that may still be examined for a proof of the caller by its code.
     pub(super) looked: u64,
-    /// Words among these that are addresses of code.
+    /// The number of these words that may still be addresses of code.
     pub(super) tried: u32,
-    /// Instructions to be followed for that.
+    /// The number of instructions that may still be followed for such proofs.
     pub(super) followed: u32,
 }
 
@@ -96,7 +96,7 @@ fn add_candidate(place: &mut [Option<u64>; MOST], frame: u64) {
 }
 
 impl Walk<'_> {
-    /// Continues at the last of `frames`, whose rules need an unknown frame pointer.
+    /// Continues a walk at the last of `frames`, whose rules need an unknown frame pointer.
     pub(super) fn search(
         &mut self,
         module: &Module,
@@ -159,7 +159,8 @@ impl Walk<'_> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
         let (size, saved) = prologue(&code[..count])?;
-        // More registers are saved than the prologue was seen pushing, so it reserved more space than was seen.
+        // The row saves more registers than the prologue pushes, so the function has reserved more space than was
+        // found.
         if row.saved() != Some(saved) {
             return None;
         }
@@ -168,7 +169,7 @@ impl Walk<'_> {
         self.call_of(returns).is_some().then_some(frame)
     }
 
-    /// The frame pointers with which the rules give a return address.
+    /// The candidates for the frame pointer on the stack, with which the rules give a return address.
     fn by_stack(&mut self, row: &UnwindRow, object: &Object, function: u64) -> FrameCandidates {
         let mut found = FrameCandidates::default();
         let start = self.registers.stack_pointer();
@@ -233,7 +234,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads code limited by the search's own budget only, so that the result does not depend on which code is cached.
+    /// Reads code within the search's own limit only, so that the result does not depend on which code is cached.
     pub(super) fn unbounded<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let reads = std::mem::replace(&mut self.code_reads, u32::MAX);
         let seen = look(self);
@@ -246,7 +247,7 @@ impl Walk<'_> {
         (self.space.read_code(place, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Whether the stack reaches its root with this frame pointer. Afterwards the walk is at its end.
+    /// Whether the stack reaches its root with this frame pointer. The walk does not continue afterwards.
     fn leads_to_root(
         &mut self,
         frame: u64,

@@ -1,5 +1,5 @@
-//! Simulates the contents of registers and memory while instructions are followed: as numbers, or as expressions of
-//! the registers at the start.
+//! Simulates the contents of registers and memory while instructions are followed: as numbers, or as expressions of the
+//! initial registers.
 
 use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
@@ -18,7 +18,7 @@ const MAX_HOPS: usize = 2;
 /// How many bytes of code are read at once.
 const BLOCK: usize = 2048;
 
-/// The value of a register or a word.
+/// The simulated value of a register or of a word in memory.
 pub(super) trait SimulatedValue: Copy + PartialEq {
     /// This value plus a distance.
     fn plus(self, distance: i64) -> Self;
@@ -44,8 +44,8 @@ impl SimulatedValue for u64 {
     }
 }
 
-/// A value as an expression of a register at the start: the register's value, then for each hop the word at a distance
-/// from the value so far, and finally a distance that is added.
+/// A value as an expression of an initial register: its value is taken, then for each hop the word at that distance
+/// from the value so far is read, and finally a distance is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ValueOrigin {
     pub(super) register: u8,
@@ -65,7 +65,7 @@ impl ValueOrigin {
         Some(Self { count: self.count + 1, distance: 0, ..self })
     }
 
-    /// The inverse of [`Self::word`]: the address at which this word is.
+    /// The inverse of [`Self::word`]: the address of this word.
     pub(super) fn address_of_word(self) -> Option<Self> {
         let count = self.count.checked_sub(1).filter(|_| self.distance == 0)?;
         let mut address = Self { count, ..self };
@@ -73,12 +73,12 @@ impl ValueOrigin {
         Some(address)
     }
 
-    /// The distance from a register's value at the start; `None` if it does not depend on that alone.
+    /// The distance from a register's initial value; `None` if the value does not depend on that alone.
     pub(super) fn distance_from(self, register: u8) -> Option<i64> {
         Self::of_register(register).distance_to(self)
     }
 
-    /// The register at the start, the distances of the words that are read, and the last distance.
+    /// The initial register, the distances of the words that are read, and the final distance.
     pub(super) fn path(&self) -> (u8, &[i64], i64) {
         (self.register, self.hops.get(..usize::from(self.count)).unwrap_or_default(), self.distance)
     }
@@ -104,22 +104,22 @@ impl SimulatedValue for ValueOrigin {
 pub(super) struct Simulation<V> {
     registers: [Option<V>; 16],
     written: Vec<(V, Option<V>)>,
-    /// Adding an unknown value leaves an address unchanged: it still points into the same object.
+    /// Whether adding an unknown value leaves an address as it is: it still points into the same object.
     nearly: bool,
 }
 
 impl Simulation<ValueOrigin> {
-    /// The state at the start, with a distinct value in each register.
+    /// The initial state, with a distinct value in each register.
     pub(super) fn at_start(nearly: bool) -> Self {
         Self::new(std::array::from_fn(|register| Some(ValueOrigin::of_register(register as u8))), nearly)
     }
 
-    /// Whether a register has the value that it had at the start.
+    /// Whether a register still has its initial value.
     pub(super) fn has_own(&self, register: u8) -> bool {
         self.get(register) == Some(ValueOrigin::of_register(register))
     }
 
-    /// The address where the initial value of a register was first written, if it is still there.
+    /// The address where the initial value of a register was first written, if it was not overwritten.
     pub(super) fn saved(&self, register: u8) -> Option<ValueOrigin> {
         let mut saved = self.written.iter().filter(|(_, value)| *value == Some(ValueOrigin::of_register(register)));
         saved.next().map(|(address, _)| *address)
@@ -148,12 +148,11 @@ impl<V: SimulatedValue> Simulation<V> {
         }
     }
 
-    /// The address of an operand.
     pub(super) fn address_of(&self, operand: MemoryOperand) -> Option<V> {
         Some(self.get(operand.base?)?.plus(i64::from(operand.distance)))
     }
 
-    /// The word at an address: the one written there, or else the result of `read`.
+    /// The word at an address: the one that was written there, or else the result of `read`.
     pub(super) fn load(&self, address: Option<V>, read: &mut impl FnMut(V) -> Option<V>) -> Option<V> {
         let address = address?;
         let overlaps = |written: V| written.distance_to(address).is_some_and(|distance| distance.unsigned_abs() < 8);
@@ -172,12 +171,12 @@ impl<V: SimulatedValue> Simulation<V> {
         } else if value.is_some()
             && let Some(unknown) = self.written.iter_mut().find(|(_, value)| value.is_none())
         {
-            // A saved register matters more than other overwritten words.
+            // A saved register is more important than another word with an unknown value.
             *unknown = (address, value);
         }
     }
 
-    /// Applies an instruction that continues at the next one.
+    /// Applies an instruction after which the next one is executed.
     pub(super) fn step(&mut self, effect: Effect, mut read: impl FnMut(V) -> Option<V>) {
         let nearly = self.nearly;
         match effect {
@@ -250,7 +249,7 @@ impl<'a> CodeBlocks<'a> {
         if !within(self.start, self.bytes.len()) {
             let Some(left) = self.reads.checked_sub(1) else { return &[] };
             self.reads = left;
-            // The block begins a little before the address, for paths that jump back.
+            // Blocks begin a little before the address, for paths that jump back.
             let first = self.space.find(address).map_or(address, |module| module.start);
             self.start = address.saturating_sub(BLOCK as u64 / 4).max(first);
             self.bytes.resize(BLOCK, 0);

@@ -21,20 +21,21 @@ pub(super) enum WalkEnd {
     Malformed,
 }
 
-/// The state that rules are applied to.
+/// The state to which rules are applied.
 pub(super) struct StepState<'a> {
     pub(super) registers: &'a Registers,
     pub(super) memory: &'a mut dyn StackMemory,
     pub(super) saved: Saved,
 }
 
-/// Where registers were saved, as far as that matters for their values.
+/// Where registers were saved, as far as that may still be needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Saved {
-    /// Registers that are unknown only because the memory they were saved in is missing, and the lowest such address.
+    /// Registers that are unknown only because the memory in which they were saved is missing, and the lowest such
+    /// address.
     lost: u32,
     lost_at: u64,
-    /// Registers that no result depends on yet, and the address that each was read from.
+    /// Registers on which no result depends yet, and the address from which each was read.
     unused: u32,
     places: [u64; super::COUNT],
 }
@@ -48,7 +49,7 @@ impl Saved {
         self.lost |= 1 << register;
     }
 
-    /// Notes that a register was read from an address, while no result depends on it yet.
+    /// Stores the address from which a register was read, while no result depends on it yet.
     fn note_read(&mut self, register: u8, address: u64) {
         if let Some(place) = self.places.get_mut(usize::from(register)) {
             *place = address;
@@ -60,7 +61,7 @@ impl Saved {
     fn uses(&mut self, register: u8, memory: &mut dyn StackMemory) {
         if self.unused & 1 << register != 0 {
             self.unused &= !(1 << register);
-            // It was read before without being recorded; this read is recorded.
+            // The first read was not recorded; this one is.
             memory.read_u64(self.places[usize::from(register)]);
         }
     }
@@ -72,7 +73,7 @@ impl Saved {
         }
     }
 
-    /// The part that is also valid for the caller.
+    /// The part of this state that is also valid for the caller.
     fn in_caller(&self) -> Self {
         Self { lost: self.lost & CALLEE_SAVED, unused: self.unused & CALLEE_SAVED, ..*self }
     }
@@ -139,8 +140,7 @@ pub(super) fn step(
     if !caller.returns {
         return Err(WalkEnd::Malformed);
     }
-    // The kernel's and the libraries' first functions have no caller; if no rule marks them, their return address is
-    // 0.
+    // The first functions of the kernel and of libraries have no caller; if no rule says so, their return address is 0.
     if caller.registers.instruction_pointer() == 0 {
         return Err(WalkEnd::Root);
     }
@@ -164,12 +164,12 @@ impl Caller {
                 self.returns |= register == INSTRUCTION_POINTER;
             }
             Err(WalkEnd::Memory(address)) if register == INSTRUCTION_POINTER => {
-                // The rules are in the order of addresses, so missing words at lower addresses are needed as well.
+                // Rules are sorted by address, so missing words at lower addresses are needed as well.
                 let lower = self.saved.lost != 0 && address.wrapping_sub(self.saved.lost_at) < 256;
                 return Err(WalkEnd::Memory(if lower { self.saved.lost_at } else { address }));
             }
             Err(end) if register == INSTRUCTION_POINTER || register == STACK_POINTER => return Err(end),
-            // Another register matters only if it is needed later.
+            // Any other register is missed only if it is needed later.
             Err(end) => {
                 self.registers.forget(register);
                 self.saved.unused &= !(1 << register);
@@ -190,7 +190,7 @@ fn apply(
     machine: &mut StepState<'_>,
 ) -> Result<u64, WalkEnd> {
     match rule {
-        // A return address that is undefined marks the first function (DWARF 5 section 6.4.4).
+        // An undefined return address marks the first function (DWARF 5 section 6.4.4).
         RecoveryRule::Undefined => Err(WalkEnd::Root),
         RecoveryRule::Same => machine.register(register),
         RecoveryRule::Offset(offset) => machine.read(cfa.wrapping_add_signed(offset)),
@@ -223,7 +223,7 @@ mod tests {
         let saves =
             |base, offset| UnwindRow::computed(base, offset, [(3, -32), (12, -24), (FRAME_POINTER, -16)].into_iter());
         let (leaf, caller) = (saves(STACK_POINTER, 32).unwrap(), saves(FRAME_POINTER, 64).unwrap());
-        // A word's value is its address.
+        // The value of each word is its address.
         let mut memory = Recorded(Some, Vec::new());
         let mut machine =
             StepState { registers: &Registers::passive(STACK, 1), memory: &mut memory, saved: Saved::default() };

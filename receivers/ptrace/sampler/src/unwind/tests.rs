@@ -19,7 +19,7 @@ fn this_process() -> &'static AddressSpace {
 }
 
 /// The maximum average number of stack words read per frame of the longest stack, also for a misleading one. Real
-/// stacks need two or three; those with an unknown frame pointer need more, since several candidates are tried.
+/// stacks need two or three reads per frame, more with an unknown frame pointer, since several candidates are tried.
 const READS: usize = 256;
 
 fn some_code() -> u64 {
@@ -63,8 +63,8 @@ fn attack_endless_stack() {
     }
 }
 
-/// Guarantees: a stack on which every word looks like a frame pointer candidate costs little, and is not complete.
-/// This is tried from places all over the code of this process, in which many functions keep frame pointers.
+/// Guarantees: a stack on which every word looks like a frame pointer candidate costs little, and is not complete. The
+/// test starts at many places in the code of this process, in which many functions keep frame pointers.
 #[test]
 fn attack_search() {
     let space = this_process();
@@ -87,17 +87,18 @@ fn attack_search() {
     });
     let mut searched = 0;
     for place in places {
-        // A frame pointer to higher addresses at every second word, and a return address in between.
+        // Every second word is a frame pointer to a higher address, with a return address after it.
         let ladder = |address: u64| if address.is_multiple_of(16) { address + 16 } else { returns };
         let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, place), ladder);
-        // One of the places is in the program's first function.
+        // One of the places may be in the program's first function.
         assert!(outcome.trust != Trust::Complete || frames.len() == 1, "{frames:x?}");
         searched += u32::from(outcome.needs_register.is_some() || frames.len() > 2);
     }
     assert!(searched > 3, "{searched}");
 }
 
-/// Guarantees: a stack pointer that leads back to itself through fake signal frames is abandoned after a few rounds.
+/// Guarantees: a stack pointer that leads back to itself through fake signal frames is not followed for more than a few
+/// rounds.
 #[test]
 fn attack_circle() {
     let space = this_process();
@@ -122,7 +123,7 @@ fn signal_return(module: &crate::address_space::Module) -> Option<u64> {
     Some(address.wrapping_add(1).wrapping_add(module.bias))
 }
 
-/// Guarantees: unknown code is shown as such, in the leaf and in a caller, and no frames are invented behind it.
+/// Guarantees: unknown code is shown as such, in the leaf and in a caller, and no frames are invented beyond it.
 #[test]
 fn unknown_code() {
     let unknown = |code| Outcome { trust: Trust::Truncated, unknown_code: Some(code), ..Outcome::default() };
@@ -148,7 +149,7 @@ fn code_at(index: &prop::sample::Index) -> u64 {
     module.start + index.index((module.end - module.start) as usize) as u64
 }
 
-/// The words of a stack at address 0x1000: any words, addresses of the stack, and addresses of code.
+/// The words of a stack at address 0x1000: arbitrary words, addresses on the stack, and addresses of code.
 fn stack_words() -> impl Strategy<Value = Vec<u64>> {
     let word = (any::<prop::sample::Index>(), any::<u64>(), 0u8..4).prop_map(|(index, word, kind)| match kind {
         0 => word,
@@ -190,8 +191,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: a stack with the same values of all words that were recorded as read has the same frames, whatever
-    /// else has changed: words that functions saved for their callers may differ if no frame depends on them.
+    /// Guarantees: if all words that were recorded as read are unchanged, the stack has the same frames, whatever else
+    /// has changed: words that functions saved for their callers may differ if no frame depends on them.
     #[test]
     fn unused_words(
         pc in any::<prop::sample::Index>(),
@@ -207,7 +208,7 @@ proptest! {
         let outcome = Unwinder::new().unwind(space, &registers, &mut first, &mut before);
         let changed: Vec<_> = (0..).zip(&words).zip(&others).map(|((place, word), other)| {
             let at = 0x1000 + 8 * place;
-            // A part of the word was recorded as read, or it looks like a return address that was rejected.
+            // Keep the word: a part of it was recorded as read, or it looks like a return address that was rejected.
             let kept = first.1.iter().any(|read| read.abs_diff(at) < 8) || space.find(word - u64::from(*word > 0)).is_some();
             if kept { *word } else { *other }
         }).collect();

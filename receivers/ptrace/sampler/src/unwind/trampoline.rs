@@ -1,8 +1,8 @@
 //! CPython's trampolines, which mark Python functions for profilers.
 //!
-//! With `-X perf` (CPython 3.12 and later) each Python function is entered through its own copy of a small function,
-//! at an address listed in the perf map. The copy calls the interpreter's loop and returns, and it has no call frame
-//! information. Its code is known (python/cpython `Python/asm_trampoline.S`), so if it is recognized, its caller and
+//! With `-X perf` (CPython 3.12 and later) each Python function is entered through its own copy of a small function, at
+//! an address listed in the perf map. The copy calls the interpreter's loop and returns, and it has no call frame
+//! information. Its code is known (python/cpython `Python/asm_trampoline.S`), so where it is recognized, its caller and
 //! all preserved registers are known exactly.
 
 use super::code::CALL_LENGTH;
@@ -12,7 +12,7 @@ use super::row::UnwindRow;
 const SPACED: &[u8] = b"\x48\x83\xec\x08\xff\xd1\x48\x83\xc4\x08\xc3";
 /// `push %rbp; mov %rsp, %rbp; call *%rcx; pop %rbp; ret`: 3.13.6, 3.14 and later.
 const FRAMED: &[u8] = b"\x55\x48\x89\xe5\xff\xd1\x5d\xc3";
-/// `endbr64` before it, if Python was built with control-flow protection.
+/// `endbr64`, which precedes the trampoline if Python was built with control-flow protection.
 const MARK: &[u8] = b"\xf3\x0f\x1e\xfa";
 
 /// The rules for the instruction at `after`, if it is in CPython's trampoline; `before` are the preceding bytes.

@@ -1,4 +1,4 @@
-//! Walks from frame to frame.
+//! Walks from each frame to its caller.
 
 use super::cache::Cache;
 use super::code_cache::CodeCache;
@@ -15,11 +15,10 @@ use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::{Context, Object};
 use crate::message::{Location, Trust};
 
-/// How often the stack pointer may fail to increase from a frame to its caller. That happens if a signal handler runs
-/// on an alternate stack, or if Go or a coroutine switches stacks. If it happens more often, the rules lead in a
-/// circle.
+/// How often the stack pointer may fail to increase from a frame to its caller. It decreases if a signal handler runs
+/// on an alternate stack, or if Go or a coroutine switches stacks. If it decreases more often, the rules are circular.
 const MAX_SWITCHES: u32 = 16;
-/// If a frame is larger than this, it is assumed to be on another stack than the stack pointer.
+/// A stack address that is further than this above the stack pointer is assumed to be on another stack.
 const MAX_LOCALS: u64 = 64 << 10;
 /// The maximum number of code reads for one stack.
 const MAX_CODE_READS: u32 = 96;
@@ -27,7 +26,7 @@ const MAX_CODE_READS: u32 = 96;
 /// The caches that are kept from one stack to the next.
 #[derive(Debug, Default)]
 pub(super) struct UnwindCaches {
-    /// The rules by object and address in its file: they are valid for all processes that map the file.
+    /// The rules by object and address in its file: these are valid for all processes that map the file.
     pub(super) rows: Cache<2, Lookup, 8192>,
     pub(super) code: CodeCache,
     pub(super) go: GoCache,
@@ -43,8 +42,8 @@ pub(super) struct Walk<'a> {
     pub(super) scratch: &'a mut UnwindCaches,
     pub(super) registers: Registers,
     pub(super) saved: Saved,
-    /// Whether the instruction pointer is the next instruction rather than a return address: in the leaf, and in a
-    /// function interrupted by a signal.
+    /// Whether the instruction pointer is the next instruction and not a return address: in the leaf, and in a function
+    /// that a signal interrupted.
     pub(super) exact: bool,
     pub(super) guessed: bool,
     pub(super) code_reads: u32,
@@ -84,7 +83,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks to the end.
+    /// Walks from frame to frame until the stack ends or cannot be unwound further.
     pub(super) fn run(mut self, frames: &mut Vec<Frame>) -> Outcome {
         let mut outcome = Outcome { trust: Trust::Truncated, ..Outcome::default() };
         match self.walk(frames, &mut outcome) {
@@ -106,7 +105,7 @@ impl<'a> Walk<'a> {
             let pc = self.registers.instruction_pointer();
             let lookup = if self.exact { pc } else { pc.wrapping_sub(1) };
             let Some(module) = space.find(lookup) else {
-                // The leaf may be anywhere, but an address outside of all code is not a caller.
+                // The leaf may be anywhere, but a caller cannot be outside of all code.
                 if frames.is_empty() {
                     frames.push(frame(&self.registers, Location::Native { mapping: None, address: pc }));
                 }
@@ -125,7 +124,7 @@ impl<'a> Walk<'a> {
             if caller.interrupted
                 && let Some(frame) = frames.last_mut()
             {
-                // Code that returns from a signal was not called: the kernel put its address on the stack.
+                // The code that returns from a signal handler was not called: the kernel put its address on the stack.
                 frame.location = location(module, pc);
             }
             let (below, above) = (self.registers.stack_pointer(), caller.registers.stack_pointer());
@@ -165,8 +164,9 @@ impl<'a> Walk<'a> {
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
-    /// Whether a return address is the first instruction of code that nothing calls. It was put on the stack of a
-    /// coroutine or a thread so that its first function returns there, so the bytes before it need not be a call.
+    /// Whether a return address is the first instruction of code that nothing calls. Such an address was put on the
+    /// stack of a coroutine or a thread, so that its first function returns there; the bytes before it need not be a
+    /// call.
     fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
         matches!(rows.get([object.id(), address], || look_up(object, address, context)), Lookup::UnwindRow(row) if row.is_root())
     }
 
-    /// The address from which a copy must be made to contain `address` and everything else that this frame and its
+    /// The address from which a copy must start to contain `address` and everything else that this frame and its
     /// callers need: the stack pointer, unless that is on another stack.
     fn needed_from(&self, address: u64) -> u64 {
         let stack = self.registers.stack_pointer();
@@ -193,10 +193,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether the last of these frames, which is at this address, is the first one of a greenlet. Greenlets take turns on
-/// one stack, and whatever is above a greenlet's own part belongs to the one that ran last, so its callers cannot be
-/// found. As long as only greenlet's own functions were called, the greenlet is still being started, and the stack
-/// belongs to whoever starts it.
+/// Whether the last of these frames, which is at this address, is the first one of a greenlet. Greenlets use one stack
+/// in turn, and the part above a greenlet's own belongs to the one that ran last, so its callers cannot be found. As
+/// long as only functions of the greenlet library were called, the greenlet is still being started, and the stack
+/// belongs to the function that starts it.
 fn begins_greenlet(module: &Module, address: u64, frames: &[Frame]) -> bool {
     let starts = |object: &Object| object.starts_greenlet(address.wrapping_sub(module.bias));
     module.object.as_deref().is_some_and(starts)

@@ -1,4 +1,4 @@
-//! Programs that run while they are sampled, for the tests of what interpreters execute.
+//! Samples interpreters while they run, for the tests of the functions that they execute.
 
 use std::io::{BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -17,7 +17,7 @@ pub(crate) fn untested(why: &str) {
     std::io::stderr().write_fmt(format_args!("untested here: {why}\n")).ok();
 }
 
-/// A program that runs until this is dropped.
+/// A program that runs; dropping this kills it.
 pub(crate) struct InterpreterProgram {
     pub(crate) child: Child,
     pub(crate) output: BufReader<ChildStdout>,
@@ -38,13 +38,13 @@ impl Drop for InterpreterProgram {
     }
 }
 
-/// So many observations show something. A busy machine needs longer for them.
+/// The minimum number of observations, for which a busy machine needs longer.
 const ENOUGH: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Takes a thousand samples a second of what runs in a process, for so long and until there are enough, and hands over
-/// each line of an interpreter's function that is in them, once for each list of samples. Returns how many times the
-/// process was observed.
+/// Samples a process a thousand times a second, for `duration` and until there are enough observations. Calls `each`
+/// with every function and line of an interpreter in the samples, once for each batch. Returns the number of
+/// observations.
 pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Function, u32)) -> u32 {
     let permitted = open::open(&open::KernelOpener, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok();
     let files = Arc::new(ProcessFiles::open(pid).unwrap());

@@ -1,4 +1,4 @@
-"""Runs a program in the last of three threads with names of `threading`, one of whose objects has a dictionary."""
+"""Runs a program in the last of three threads with names in `threading`; one thread object has a dictionary."""
 
 import sys
 import threading

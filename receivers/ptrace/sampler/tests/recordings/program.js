@@ -1,12 +1,12 @@
-// Stands still in a stack of known functions, each in the tier of V8 that it asks for (--allow-natives-syntax): a module,
-// methods, a getter, a generator, call-backs through built-in functions, evaluated text, and functions that are inlined.
+// Waits in a stack of known functions, each in the tier of V8 that it requests (--allow-natives-syntax): a module,
+// methods, a getter, a generator, call-backs through built-in functions, evaluated text, and inlined functions.
 'use strict';
 Error.stackTraceLimit = 100;
 const word = new Int32Array(new SharedArrayBuffer(4));
 let calls = 0;
 
 function waits(deep) {
-  // V8 makes the positions in the byte code of what is on the stack.
+  // Reading the stack makes V8 compute the source positions of the byte code of the functions on it.
   calls += new Error().stack.length > 0;
   if (deep) Atomics.wait(word, 0, 0, 600000);
   return calls;

@@ -1,5 +1,5 @@
-# Stands still in a stack of known functions: methods, blocks, call-backs through C, a method defined by a block, evaluated
-# text and a fiber. Prints what Ruby itself says of the stack (path, line, label of each frame), and waits.
+# Waits in a stack of known functions: methods, blocks, call-backs through C, a method defined by a block, evaluated
+# text and a fiber. First it prints the stack as Ruby itself reports it (path, line, label of each frame).
 module Outer
   class Späte
     def methode(depth)

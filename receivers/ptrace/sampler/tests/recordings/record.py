@@ -1,15 +1,15 @@
-"""Records what the sampler reads of program.py or program.php, for each Python or PHP that is named.
+"""Records what the sampler reads of program.py or program.php, for each Python or PHP in the arguments.
 
     cargo build -p profbridge-sampler --features recordings --example runtime
     python3 record.py ../../../../../target/debug/examples/runtime 3.8=/path/to/python3.8 php-8.2=/usr/bin/php8.2 ...
 
-Each recording is NAME.bin in this folder; those of PHP have names that begin with `php`. What the frames have to be is
+Each recording is NAME.bin in this folder; those of PHP have names that begin with `php`. The expected frames are
 in `src/runtime/python/tests.rs` and `src/runtime/php/tests.rs`.
 
 An interpreter may have arguments. `3.14t-thread=/path/to/python3.14t thread.py` records the program in a thread that
 is not the first one: without the global lock only the first one executes the instructions of code objects themselves.
 `3.12-named="/path/to/python3.12 named.py"` records what the names of all threads are read from, and no frames.
-The two of 3.14t are of the sources of 3.14.0rc1 with the release level of a release.
+The two Pythons 3.14t were built from the sources of 3.14.0rc1, with the release level of a release.
 """
 
 import os
@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-# The path of the program is in the recordings, so it is the same for all.
+# The path of the program is part of the recordings, so it is the same in all of them.
 RECORDED = "/tmp/recorded"
 os.makedirs(RECORDED, exist_ok=True)
 
@@ -33,9 +33,9 @@ for argument in sys.argv[2:]:
     try:
         process.stdout.readline()
         pid = str(process.pid)
-        # Where thread.py or named.py started the program, in its last thread.
+        # thread.py and named.py start the program in their last thread.
         tid = max(os.listdir(f"/proc/{pid}/task"), key=int)
-        # Until it is blocked in its sleep.
+        # Waits until the thread is blocked in its sleep.
         while open(f"/proc/{pid}/task/{tid}/syscall").read().startswith("running"):
             pass
         out = os.path.join(FOLDER, f"{name}.bin")

@@ -1,9 +1,9 @@
-"""Records what the sampler reads of program.js, for each Node that is named.
+"""Records what the sampler reads of program.js, for each Node in the arguments.
 
     cargo build -p profbridge-sampler --features recordings --example runtime
     python3 record_node.py ../../../../../target/debug/examples/runtime node-20=/usr/bin/node ...
 
-Each recording is NAME.bin in this folder. What the frames have to be is in `src/runtime/v8/tests/recordings.rs`.
+Each recording is NAME.bin in this folder. The expected frames are in `src/runtime/v8/tests/recordings.rs`.
 """
 
 import os
@@ -13,22 +13,22 @@ import subprocess
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-# The path of the program is in the recordings, so it is the same for all.
+# The path of the program is part of the recordings, so it is the same in all of them.
 PROGRAM = "/tmp/recorded/program.js"
 os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
 shutil.copy(os.path.join(FOLDER, "program.js"), PROGRAM)
-# Code is compiled when the program asks for it.
+# Code is compiled exactly when the program requests it.
 FLAGS = ["--allow-natives-syntax", "--no-concurrent-recompilation"]
 
 for argument in sys.argv[2:]:
     name, node = argument.split("=", 1)
     program = subprocess.Popen([*shlex.split(node), *FLAGS, PROGRAM], stdout=subprocess.PIPE, text=True)
     try:
-        # In which tiers the functions are.
+        # The program prints the tiers of its functions.
         while not (tiers := program.stdout.readline().strip()).startswith("tiers"):
             pass
         pid = str(program.pid)
-        # Until it is blocked in its wait.
+        # Waits until the program is blocked.
         while open(f"/proc/{pid}/syscall").read().startswith("running"):
             pass
         out = os.path.join(FOLDER, f"{name}.bin")

@@ -1,10 +1,10 @@
-"""Records what the sampler reads of program.rb, for each Ruby that is named.
+"""Records what the sampler reads of program.rb, for each Ruby in the arguments.
 
     cargo build -p profbridge-sampler --features recordings --example runtime
     python3 record_ruby.py ../../../../../target/debug/examples/runtime ruby-3.1="/usr/bin/ruby3.1 --disable-gems" ...
 
-Each recording is NAME.bin in this folder, and NAME.txt what Ruby itself says of the stack: path, line and label of each
-frame, the innermost first. The two are compared in `src/runtime/ruby/tests.rs`.
+Each recording is NAME.bin in this folder, and NAME.txt the stack as Ruby itself reports it: path, line and label of
+each frame, the innermost first. The two are compared in `src/runtime/ruby/tests.rs`.
 """
 
 import os
@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-# The path of the program is in the recordings, so it is the same for all.
+# The path of the program is part of the recordings, so it is the same in all of them.
 PROGRAM = "/tmp/recorded/program.rb"
 os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
 shutil.copy(os.path.join(FOLDER, "program.rb"), PROGRAM)
@@ -28,7 +28,7 @@ for argument in sys.argv[2:]:
         with open(os.path.join(FOLDER, f"{name}.txt"), "w") as own:
             own.writelines(said)
         pid = str(program.pid)
-        # Until it is blocked in its read.
+        # Waits until the program is blocked reading its input.
         while open(f"/proc/{pid}/syscall").read().startswith("running"):
             pass
         out = os.path.join(FOLDER, f"{name}.bin")

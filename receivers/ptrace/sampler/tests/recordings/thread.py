@@ -1,4 +1,4 @@
-"""Runs a program in a thread of its own, whose stack is that of the program alone."""
+"""Runs a program in a separate thread, whose stack has only the program's functions."""
 
 import _thread
 import sys

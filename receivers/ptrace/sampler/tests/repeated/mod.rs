@@ -1,8 +1,7 @@
-//! Measurements that a busy machine disturbs.
+//! Repeats measurements that a busy machine disturbs.
 
-/// Runs what measures until it is right, three times at most: a machine that gives its processors to others for a while
-/// shifts times at random, and what is wrong in the sampler is wrong each time. What is never right to be wrong a run
-/// asserts by itself.
+/// Runs a measurement until it succeeds, at most three times: other load on the machine shifts times at random, whereas
+/// an error of the sampler occurs in each run. A result that must never occur is asserted by `run` itself.
 pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..3 {

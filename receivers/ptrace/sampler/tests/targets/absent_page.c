@@ -1,7 +1,7 @@
-/* `absent_page unmapped|written-back`: a thread spins in `below`, fifty calls beneath `above`, and of its stack
- * between them one page is not there when the kernel copies it: with `unmapped` it is gone for good, and with
- * `written-back` it is written to the file in which the stack is and taken out of memory, again and again. Says
- * `resident` instead of `ready` where the kernel does not take it out of memory. */
+/* `absent_page unmapped|written-back`: a thread spins in `below`, fifty calls beneath `above`. One page of its stack
+ * between them is missing when the kernel copies the stack: with `unmapped` it is missing for good; with `written-back`
+ * it is written to the file that is mapped as the stack, and evicted from memory, again and again. Prints `resident`
+ * instead of `ready` if the kernel does not evict it. */
 #include "common.h"
 #include <sys/mman.h>
 

@@ -1,7 +1,7 @@
-/* `busy BUSY IDLE [unlink]`: BUSY threads that spin in outer > middle > leaf, IDLE threads that wait forever, and a main thread that
- * answers lines of its input: `gaps` with all gaps since the last time, `gaps NANOSECONDS...`, and anything else with `work ITERATIONS`.
- * A gap is time for which a busy thread did not run although it wanted to: more than 2 us between two readings of the time stamp
- * counter. With `unlink` it removes its own executable first. */
+/* `busy BUSY IDLE [unlink]`: BUSY threads spin in outer > middle > leaf, and IDLE threads wait forever. The main thread
+ * answers lines of its input: `gaps` with all gaps since the last time, as `gaps NANOSECONDS...`, and any other line
+ * with `work ITERATIONS`. A gap is a time in which a busy thread did not run: more than 2 us between two readings of
+ * the time stamp counter. With `unlink` the program removes its own executable first. */
 #include "common.h"
 #include <x86intrin.h>
 
@@ -57,7 +57,7 @@ static void *busy(void *me) {
 }
 
 NOINLINE static void wait_forever(void) {
-    /* A mutex that nobody unlocks: what idle threads of pools do, with the frames of a real one. */
+    /* Waits like an idle thread of a pool, with the same frames: the condition is never signalled. */
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
     pthread_mutex_lock(&mutex);

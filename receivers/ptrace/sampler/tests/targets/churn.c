@@ -1,5 +1,5 @@
-/* `churn`: one thread spins in `steady`; four others create threads as fast as they can, each of which works a little in `brief` and
- * ends. Each line of input is answered with `created COUNT failed COUNT`. */
+/* `churn`: one thread spins in `steady`; four others create threads as fast as they can, each of which computes briefly
+ * in `brief` and ends. Answers each line of input with `created COUNT failed COUNT`. */
 #include "common.h"
 
 static volatile uint64_t created[4], failed[4];

@@ -1,4 +1,5 @@
-/* `clone_at PID PROGRAM ARGUMENTS...`: runs the program with that process id (clone3 with set_tid, Linux 5.5), and ends with it. */
+/* `clone_at PID PROGRAM ARGUMENTS...`: runs the program with this process id (clone3 with set_tid, Linux 5.5), and ends
+ * when the program ends. */
 #include "common.h"
 #include <linux/sched.h>
 

@@ -1,5 +1,5 @@
-/* What all targets share. A target says "ready" on its standard output once it is what its first comment says, and ends when its
- * standard input does, so that none outlives its test. */
+/* Shared by all targets. A target prints "ready" once it does what its first comment describes, and ends at the end of
+ * its standard input, so that no target outlives its test. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A function that stays a frame of its own: neither merged into its caller or with a twin, nor left by a tail call, where `KEEP_FRAME` ends it. */
+/* Marks a function that must keep its own frame: it is neither inlined nor merged with an identical function, and ends
+ * in no tail call if `KEEP_FRAME` is its last statement. */
 #if defined(__clang__)
 #define NOINLINE __attribute__((noinline))
 #else
@@ -44,7 +45,7 @@ static inline int64_t now_nano(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Burns processor time of the calling thread. */
+/* Uses CPU time of the calling thread. */
 NOINLINE __attribute__((unused)) static uint64_t burn(uint64_t rounds) {
     volatile uint64_t x = 88172645463325252ull;
     for (uint64_t i = 0; i < rounds; i++) {
@@ -55,7 +56,7 @@ NOINLINE __attribute__((unused)) static uint64_t burn(uint64_t rounds) {
     return x;
 }
 
-/* Reads one line of the standard input; ends the process where there is none. */
+/* Reads a line of the standard input; ends the process at its end. */
 static inline void await_line(char *line, int size) {
     int length = 0;
     for (;;) {

@@ -1,5 +1,6 @@
-/* A library that shows what threads work on. How its code finds the variable depends on the compiler's options; with `-DLARGE` it has more
- * thread-local data than glibc keeps room for beside the thread pointer. */
+/* A library that publishes its threads' contexts. How its code accesses the thread-local variable depends on the
+ * compiler's options. With `-DLARGE` it has more thread-local data than fits into the static TLS block that glibc
+ * reserves. */
 #include "contexts.h"
 
 #ifdef LARGE

@@ -1,7 +1,9 @@
-/* `contexts [LIBRARY]`: shows what it is and what its threads work on, by a variable of its own or, compiled with `-DLIBRARY`, by that of a
- * library. Each thread says `thread ID TRACE SPAN NAME POINTER`: one sleeps, one sleeps and runs in turns, one runs. A fourth, which shows
- * nothing, says `none ID`. A line `show NAME` has the process shown (again) under that name; `fork` a child that sleeps, which says `child ID`;
- * `exec` has it execute itself. With `quiet` as the last argument it shows the process only when it is told to. */
+/* `contexts [LIBRARY]`: publishes its process context and its threads' contexts, in its own variable or, compiled with
+ * `-DLIBRARY`, in the variable of a library. Three threads print `thread ID TRACE SPAN NAME POINTER`: one sleeps, one
+ * sleeps and runs by turns, one runs. A fourth publishes nothing and prints `none ID`. On a line `show NAME` the
+ * process publishes its context (again) under that name; on `fork` it starts a child that sleeps most of the time, and
+ * prints `child ID`; on `exec` it executes itself. With `quiet` as the last argument it publishes the process context
+ * only on request. */
 #include "contexts.h"
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
-/* Shows what a program is and what its threads work on, as OpenTelemetry's OTEPs 4719 (process context) and 4947 (thread context) want it
- * written. */
+/* Publishes a process context and thread contexts in the formats of OpenTelemetry's OTEPs 4719 (process context) and
+ * 4947 (thread context). */
 #include "common.h"
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -15,7 +15,8 @@ struct record {
 
 #define SHOWN __attribute__((visibility("default")))
 
-/* Writes a record of the calling thread, so that a reader who interrupts it sees the old one, none or the new one. */
+/* Writes the calling thread's record in such an order that a reader that interrupts the thread finds the old record,
+ * none or the new one. */
 static inline void write_record(struct record *record, const uint8_t ids[24], const char *attribute) {
     record->valid = 0;
     atomic_signal_fence(memory_order_seq_cst);
@@ -60,7 +61,7 @@ static inline int put_text(uint8_t *to, int number, const char *key, const char 
     return put(to, number, attribute, length);
 }
 
-/* Shows the process; again if it is shown already. */
+/* Publishes the process context, or replaces the published one. */
 __attribute__((unused)) static void show_process(const char *service) {
     static struct shown *shown;
     static uint8_t payloads[2][1024];

@@ -1,5 +1,5 @@
-/* `coroutines`: a thread switches between eight coroutines on stacks of their own (from malloc, unlike any thread's), each of which works
- * in `in_coroutine` below `coroutine_body`. */
+/* `coroutines`: a thread switches between eight coroutines with their own stacks (from malloc, unlike the stack of any
+ * thread), each of which computes in `in_coroutine` below `coroutine_body`. */
 #include "common.h"
 #include <ucontext.h>
 

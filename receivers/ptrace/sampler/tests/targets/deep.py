@@ -12,7 +12,7 @@ def eighth(n):
 
 
 def seventh(n):
-    # Calls end and begin again, as they do in programs.
+    # The calls end and begin again, as in ordinary programs.
     return sum(eighth(n) for _ in range(20))
 
 

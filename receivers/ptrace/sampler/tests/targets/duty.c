@@ -1,6 +1,7 @@
-/* `duty WORK_MICROSECONDS WAIT_MICROSECONDS [woken]`: one thread works in `work` for so long and then waits in `epoll_wait`, over and over. With `woken`
- * it waits for an event that another process raises each WAIT_MICROSECONDS, as a server does that answers small requests. How much work is so long
- * is found out at the start, on the thread's own clock. */
+/* `duty WORK_MICROSECONDS WAIT_MICROSECONDS [woken]`: one thread alternately computes in `work` and waits in
+ * `epoll_wait`, for these times. With `woken` it waits for an event that another process raises every
+ * WAIT_MICROSECONDS, as a server that answers small requests does. The amount of work for that time is measured at the
+ * start with the thread's CPU clock. */
 #include "common.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -35,7 +36,7 @@ static void *serve(void *unused) {
     return unused;
 }
 
-/* Raises the event, as a process of its own, so that its processor time is not the server's. */
+/* Raises the event in a separate process, whose CPU time is not counted as the server's. */
 static void wake_up(int64_t each_nano) {
     must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "PR_SET_PDEATHSIG");
     uint64_t one = 1;
@@ -45,7 +46,7 @@ static void wake_up(int64_t each_nano) {
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) != 0) {
         }
         if (now_nano() > next + 100 * each_nano)
-            next = now_nano(); /* It had no processor for a while: what it missed is not made up for in one burst. */
+            next = now_nano(); /* After a time without a CPU the missed events are not raised in a burst. */
         if (write(event, &one, sizeof one) != sizeof one)
             _exit(0);
     }

@@ -1,6 +1,6 @@
-/* `exec_chain N [PROGRAM]`: spins in `link_of_chain` on several threads, more than processors have time for; on a line of input a thread
- * that is not the leader executes the same program (or PROGRAM, for the last link) with N - 1. Each link says "link N". The last one spins
- * until the input ends. */
+/* `exec_chain N [PROGRAM]`: spins in `link_of_chain` on more threads than there are CPUs. On a line of input a thread
+ * that is not the leader executes the same program (or PROGRAM, as the last link) with N - 1. Each link prints "link
+ * N". The last one spins until the end of its input. */
 #include "common.h"
 
 enum { SPINNERS = 16 };

@@ -1,6 +1,6 @@
-/* `fork_storm`: two threads fork children that end at once, and wait for them; a third spins in `parent_work`. Each line of input is
- * answered with `forks COUNT wrong COUNT`: how many children there were, and how many forks or waits failed or ended otherwise than by
- * the child's own exit code. */
+/* `fork_storm`: two threads fork children that end at once, and wait for them; a third spins in `parent_work`. Answers
+ * each line of input with `forks COUNT wrong COUNT`: the number of children, and the number of forks or waits that
+ * failed or returned another exit code than the child's. */
 #include "common.h"
 
 static volatile uint64_t forks[2], wrong[2];

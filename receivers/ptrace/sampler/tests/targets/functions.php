@@ -1,6 +1,6 @@
 <?php
-// Three functions of 70, 20 and 10 % of the time, called by methods, closures and native functions. A line of input is
-// answered by how long each of them ran.
+// Three functions with 70, 20 and 10 % of the CPU time, called by methods, closures and native functions. Answers a
+// line of input with the CPU time of each function.
 function used()
 {
     $used = getrusage();

@@ -1,12 +1,12 @@
-"""Python functions whose names the sampler has to tell, by the first argument:
+"""Python functions whose names the sampler has to find. The first argument selects them:
 
 * `mixed`: six functions of 15 to 40 us each in turn, with loops, methods, comprehensions, generators and call-backs.
-* `pairs BYTES`: two functions in turn that each call a native function of their own three times on so many bytes, and one
-  function that two others call in turn with one of these native functions each: what is native tells what is right.
-* `thrown`: functions that are compiled, called and thrown away, each with its number in its name, its file and its line.
-* `thrown-native BYTES`: such functions called from C, which call the one native function on so many bytes where the number
-  is odd, and the other one where it is even.
-* `shares`: three functions of 70, 20 and 10 % of the time. A line of input is answered by how long each of them ran.
+* `pairs BYTES`: two functions, which each call their own native function three times on this many bytes, and a
+  third one, which two others call with one of these native functions each: the native function shows the right caller.
+* `thrown`: functions that are compiled, called and deleted; the name, file and line of each contain its number.
+* `thrown-native BYTES`: such functions, called from C; those with odd numbers call one native function on this
+  many bytes, those with even numbers the other one.
+* `shares`: three functions with 70, 20 and 10 % of the CPU time. Answers a line of input with the time of each.
 """
 import select
 import sys
@@ -110,7 +110,7 @@ def pairs(size):
 
 
 def compiled(number, source):
-    # Many instructions before the number comes again as the line of the last one.
+    # A wrong line shows a mistaken function: the first line depends on the number, and repeats after 1000 numbers.
     source = "\n" * (number % 1000) + f"def thrown_{number}{source}"
     space = {}
     exec(compile(source, f"/thrown/{number}.py", "exec"), space)
@@ -122,7 +122,7 @@ def thrown():
     while True:
         number += 1
         function = compiled(number, "(n):\n t = 0\n while n:\n  n -= 1; t += n * 3\n return t")
-        # Some end before anything could be read of them, others stay for a while.
+        # Some functions end before they can be read, others run for a while.
         function(300 + number % 8 * 300)
 
 
@@ -131,7 +131,7 @@ def thrown_native(size):
     while True:
         number += 1
         function = compiled(number, "(call, data):\n for _ in range(3):\n  call(data)\n return 0")
-        # Called from C, so that it shares its native frame with no caller.
+        # The function is called from C, so that its native frame is not shared with a caller.
         list(map(function, (crc32 if number % 2 else adler32,), (data,)))
 
 

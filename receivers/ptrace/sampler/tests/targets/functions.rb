@@ -1,5 +1,5 @@
-# Three functions of 70, 20 and 10 % of the time, called by methods and blocks. A line of input is answered by how long
-# each of them ran.
+# Three functions with 70, 20 and 10 % of the CPU time, called by methods and blocks. Answers a line of input with the
+# CPU time of each function.
 $stdout.sync = true
 $spent = { "seventy" => 0.0, "twenty" => 0.0, "ten" => 0.0 }
 

@@ -1,4 +1,4 @@
-// A Go program: goroutines on stacks of their own, moved when they grow, switched by the runtime's assembly.
+// A Go program: goroutines with their own stacks, moved when they grow, switched by the runtime's assembly code.
 package main
 
 import (

@@ -1,6 +1,7 @@
-/* `greenlets`: two threads in a function that has the name of the one on whose stack Python's greenlets begin. One runs a greenlet, with
- * what lies above its stack overwritten, as by another greenlet: it works in `in_greenlet`, called by the C library. The other is for ever
- * starting one: it works in `still_starting`, called by that function, whose caller `starter` stands. */
+/* `greenlets`: two threads in a function with the name of the one at which the stacks of Python's greenlets begin. One
+ * thread runs a greenlet: the stack above that function was overwritten, as by another greenlet, and `in_greenlet` is
+ * called by the C library. The other thread is always starting a greenlet: that function calls `still_starting`, and
+ * the frame of its caller `starter` is intact. */
 #include "common.h"
 
 enum { CALLER_WORDS = 64 };
@@ -36,7 +37,7 @@ NOINLINE void begin_greenlet(int runs) {
 }
 
 NOINLINE static void *starter(void *runs) {
-    /* Room for what is overwritten. */
+    /* Reserves the stack space that is overwritten. */
     volatile uint64_t room[2 * CALLER_WORDS];
     room[0] = 0;
     for (;;) {

@@ -1,5 +1,5 @@
-/* `handlers plain|alternate`: a thread spins in `interrupted_work`; SIGALRM comes every 4 ms, and its handler spins for 3 ms in
- * `inside_handler`, on the thread's own stack or on an alternate one. */
+/* `handlers plain|alternate`: a thread spins in `interrupted_work`. SIGALRM arrives every 4 ms, and its handler spins
+ * for 3 ms in `inside_handler`, on the thread's own stack or on an alternate one. */
 #include "common.h"
 #include <stdatomic.h>
 #include <sys/time.h>
@@ -17,7 +17,8 @@ NOINLINE static void handler(int number) {
     errno = saved;
 }
 
-/* Signals come from here on: one that is pending before would interrupt what unblocks it, again and again on a busy machine. */
+/* The signals start when this is set: an earlier one would interrupt the code that unblocks it, again and again on a
+ * busy machine. */
 static atomic_int at_work;
 
 NOINLINE static void interrupted_work(void) {

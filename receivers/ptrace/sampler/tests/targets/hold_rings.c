@@ -1,5 +1,5 @@
-/* `hold_rings`: maps rings of perf events until the kernel allows no more locked memory for them, and keeps them.
- * Says `refused` instead of `ready` where there are no events, and `unlimited` where there is no end. */
+/* `hold_rings`: maps ring buffers of perf events until the kernel allows no more locked memory for them, and keeps
+ * them. Prints `refused` instead of `ready` if events are not permitted, and `unlimited` if there is no limit. */
 #include "common.h"
 #include <linux/perf_event.h>
 #include <sys/mman.h>

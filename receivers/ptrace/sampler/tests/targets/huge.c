@@ -1,5 +1,5 @@
-/* `huge FRAME_KILOBYTES DEPTH`: a thread spins in `at_the_bottom`, below DEPTH calls of `one_level`, below `huge_frame`, whose frame has
- * the size given; the frame is written, so its pages exist. */
+/* `huge FRAME_KILOBYTES DEPTH`: a thread spins in `at_the_bottom`, called through DEPTH calls of `one_level` by
+ * `huge_frame`, whose frame has the given size and is written completely, so that its pages exist. */
 #include "common.h"
 #include <alloca.h>
 

@@ -1,5 +1,5 @@
-/* `late_libraries LIBRARY...`: at a line of the input, a thread for each library loads it and waits in it for good, each some
- * milliseconds after the other. Then it says "waiting". */
+/* `late_libraries LIBRARY...`: on a line of input, starts a thread for each library, some milliseconds apart, which
+ * loads the library and waits in it forever. Then prints "waiting". */
 #include "common.h"
 #include <dlfcn.h>
 

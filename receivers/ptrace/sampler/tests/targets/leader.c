@@ -1,5 +1,5 @@
-/* `leader`: the first thread ends by itself while another one spins in `survivor` and a third waits for the end of the input: the
- * process lives on behind a zombie leader. Says "ready" once the leader is gone. */
+/* `leader`: the first thread ends while another one spins in `survivor` and a third waits for the end of the input, so
+ * the process continues with a zombie leader. Prints "ready" once the leader has ended. */
 #include "common.h"
 
 NOINLINE static void survivor(void) {

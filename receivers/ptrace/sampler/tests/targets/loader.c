@@ -1,5 +1,6 @@
-/* `loader LIBRARY_A LIBRARY_B`: a thread loads one library and works in it below `call_a` or `call_b`. At each line of the input it unloads that one
- * and loads the other. Says where each library's function is ("at ADDRESS"). */
+/* `loader LIBRARY_A LIBRARY_B`: a thread loads one library and computes in it below `call_a` or `call_b`. On each line
+ * of input it unloads that library and loads the other one. Prints the address of each library's function ("at
+ * ADDRESS"). */
 #include "common.h"
 #include <dlfcn.h>
 

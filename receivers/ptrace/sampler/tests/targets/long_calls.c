@@ -1,9 +1,11 @@
-/* `long_calls [gated]`: six threads that do nothing but move tens of MiB with each system call: `read` and `pread64` of /dev/zero, `write` to a pipe, `send` to a
- * socket, `sendfile` from a file to a socket, and `getrandom`. What the others send is taken by threads of their own.
- * With `gated` one thread works in `own_code` until its input has a line, and reads /dev/zero from then on.
+/* `long_calls [gated]`: six threads that only move tens of MiB with each system call: `read` and `pread64` of
+ * /dev/zero, `write` to a pipe, `send` to a socket, `sendfile` from a file to a socket, and `getrandom`. Other threads
+ * receive what these send.
+ * With `gated` one thread computes in `own_code` until a line of input arrives, and reads /dev/zero from then on.
  * Each line of input is answered with
  *     least COUNT calls COUNT short COUNT
- * where `least` is how many calls the slowest thread has made, and a short call moved less than it was asked to. */
+ * where `least` is the number of calls of the slowest thread, and a short call is one that moved fewer bytes than
+ * requested. */
 #include "common.h"
 #include <sys/mman.h>
 #include <sys/random.h>

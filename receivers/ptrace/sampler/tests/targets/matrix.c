@@ -1,8 +1,7 @@
-/* `matrix MILLISECONDS [ROUNDS]`: 54 system calls that block (all kinds of signal(7), "Interruption of system calls
- * and library functions by signal handlers"), each on a thread of its own and all at once, after a line on the
- * standard input. With ROUNDS each thread computes so much first, so that it is one that runs when it begins its
- * call. Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent
- * ERRNO 0`. */
+/* `matrix MILLISECONDS [ROUNDS]`: makes 54 blocking system calls (all kinds of signal(7), "Interruption of system calls
+ * and library functions by signal handlers") at once, each in its own thread, after a line of input. With ROUNDS each
+ * thread first computes for that many rounds, so that it is running when it begins its call. Each call is printed as
+ * `NAME RESULT ERRNO MILLISECONDS`; a call that this machine does not have as `NAME absent ERRNO 0`. */
 #include "common.h"
 #include <linux/aio_abi.h>
 #include <linux/futex.h>
@@ -28,7 +27,7 @@ static uint64_t rounds;
 static struct timespec length;
 static struct timeval length_micro;
 
-/* What the waker ends, after the time. */
+/* What the waker uses to end calls, after the time. */
 static int pipe_ends[2], sockets[2], event, epoll_event, notify, queue;
 static sem_t semaphore;
 static pid_t child, holder;
@@ -36,7 +35,7 @@ static int lock_file;
 static char folder[] = "/tmp/profbridge-matrix-XXXXXX";
 static char lock_path[64], watched_path[64];
 
-/* What a call returns that the machine does not offer, with the reason in errno. */
+/* The result of a call that this machine does not have; errno has the reason. */
 enum { ABSENT = -2 };
 
 struct call {
@@ -45,7 +44,7 @@ struct call {
     long result;
     int error;
     int64_t nano;
-    /* Its thread, and whether it has returned. */
+    /* The thread that makes the call, and whether the call has returned. */
     pthread_t thread;
     atomic_int returned;
 };
@@ -57,7 +56,7 @@ static struct timespec later(clockid_t clock) {
     return (struct timespec){nano / 1000000000, nano % 1000000000};
 }
 
-/* The calls that threads run have what they wait for made before the clock starts. */
+/* Creates an epoll instance, before the time of the call that waits for it is measured. */
 static int new_epoll(int watched) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     must(epoll >= 0, "epoll_create1");
@@ -218,7 +217,8 @@ static struct call calls[] = {
 enum { CALLS = sizeof calls / sizeof calls[0] };
 _Static_assert(CALLS == 54, "the matrix has 54 calls");
 static pthread_barrier_t together;
-/* How many calls have begun, by their own clocks: what the waker ends lasts as long as the others, however late a thread came. */
+/* The number of calls that have begun: the waker's time starts when all have begun, so that the calls which it ends
+ * last long enough even if their thread started late. */
 static atomic_int begun;
 
 static void *run(void *argument) {
@@ -235,7 +235,8 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* Children must not keep what ends the parent's waits, nor outlive it. */
+/* Starts a child that sleeps. It must neither hold the descriptors that end the parent's waits, nor outlive the
+ * parent. */
 static pid_t sleep_in_child(int holds_lock) {
     int told[2];
     must(pipe(told) == 0, "pipe");
@@ -247,7 +248,7 @@ static pid_t sleep_in_child(int holds_lock) {
             must(fcntl(lock_file, F_SETLK, &lock) == 0, "F_SETLK");
         }
         must(write(told[1], "x", 1) == 1, "write");
-        /* Ended by a signal of the waker; by itself if the parent is gone. */
+        /* The waker kills the child; it ends by itself if the parent has ended. */
         while (getppid() == parent)
             usleep(50000);
         _exit(0);
@@ -281,7 +282,7 @@ static void prepare(void) {
     snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", folder);
     must(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, 1) == 0, "bind");
     prepare_more();
-    /* After the sockets, which are files of this folder too. */
+    /* Called after the sockets were created, since these are files of this folder, too. */
     must(inotify_add_watch(notify, folder, IN_CREATE) >= 0, "inotify_add_watch");
     must(setsockopt(receiving, SOL_SOCKET, SO_RCVTIMEO, &length_micro, sizeof length_micro) == 0, "SO_RCVTIMEO");
     must(setsockopt(listening, SOL_SOCKET, SO_RCVTIMEO, &length_micro, sizeof length_micro) == 0, "SO_RCVTIMEO");
@@ -302,8 +303,8 @@ static void prepare(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
-    /* The end of a child interrupts no call: it is ignored, unless it comes while `pthread_kill` of the waker, which
-     * blocks all signals for a moment, makes the kernel look for another thread that takes it. */
+    /* SIGCHLD would interrupt no call, since it is ignored, except while `pthread_kill` of the waker blocks all signals
+     * for a moment: then the kernel looks for another thread to receive it. */
     sigaddset(&set, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     holder = sleep_in_child(1);
@@ -324,7 +325,7 @@ static void wake(void) {
     kill(holder, SIGKILL);
 }
 
-/* Waits until all calls have taken their time, and ends those that do not end by themselves. */
+/* Waits for the duration of the calls, and ends those that do not end by themselves. */
 static void await_and_wake(void) {
     while (atomic_load(&begun) < CALLS)
         usleep(1000);
@@ -335,7 +336,7 @@ static void await_and_wake(void) {
     wake_more(calls, CALLS);
 }
 
-/* When all have returned: removes what they waited for, and says what came of them. */
+/* Called when all calls have returned: removes the objects on which they waited, and prints their results. */
 static void clean_up_and_say(void) {
     waitpid(holder, NULL, 0);
     semctl(semaphores, 0, IPC_RMID);

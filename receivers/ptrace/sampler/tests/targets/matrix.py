@@ -1,4 +1,4 @@
-"""`matrix.py LIBRARY MILLISECONDS`: the calls of `matrix.c`, each by a Python thread, and what came of them."""
+"""`matrix.py LIBRARY MILLISECONDS`: makes the calls of `matrix.c` in Python threads, and prints their results."""
 import ctypes
 import sys
 import threading

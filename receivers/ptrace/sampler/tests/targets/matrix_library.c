@@ -1,10 +1,10 @@
-/* The calls of `matrix.c` one by one, for threads of a program that loads this: `matrix_begin`, `matrix_call` on a thread for
- * each, `matrix_wake`, and `matrix_say` when all have come back. */
+/* Makes the calls of `matrix.c` one by one, for the threads of a program that loads this library: `matrix_begin`,
+ * `matrix_call` in one thread for each call, `matrix_wake`, and `matrix_say` when all calls have returned. */
 #define main matrix_main
 #include "matrix.c"
 #undef main
 
-/* Returns how many calls there are, each of so many milliseconds. */
+/* Prepares calls of this duration, and returns their number. */
 int matrix_begin(long milliseconds) {
     length_nano = milliseconds * 1000000;
     length = (struct timespec){length_nano / 1000000000, length_nano % 1000000000};
@@ -14,13 +14,13 @@ int matrix_begin(long milliseconds) {
     return CALLS;
 }
 
-/* Makes one call, when all threads are there. */
+/* Makes one call, as soon as all threads have reached this function. */
 void matrix_call(int index) {
     calls[index].thread = pthread_self();
     run(&calls[index]);
 }
 
-/* Lets all begin, and ends what does not end by itself. */
+/* Starts all calls, and ends those that do not end by themselves. */
 void matrix_wake(void) {
     pthread_barrier_wait(&together);
     await_and_wake();

@@ -1,12 +1,12 @@
-/* The calls of the matrix for which there is more to be prepared than a descriptor: full pipes and queues, locks
- * that others hold, calls that only a signal ends. Included by `matrix.c`, behind what its own calls need. */
+/* The calls of the matrix that need more preparation than a descriptor: full pipes and queues, locks that others hold,
+ * calls that only a signal ends. `matrix.c` includes this file after the declarations that it needs. */
 #include <sys/fanotify.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-/* `struct futex_waitv` and its call (linux/futex.h since 5.16), which the headers may not have. */
+/* `struct futex_waitv` and the number of its system call (linux/futex.h since 5.16), which the headers may lack. */
 struct waiter {
     uint64_t value, address;
     uint32_t flags, reserved;
@@ -24,15 +24,15 @@ static pthread_mutex_t held;
 static char more_paths[6][64];
 enum { LOCKED, OPEN_LOCKED, SMALL, FIFO, PENDING, CROWDED };
 
-/* A result that stays in the call's own function: without this that would be left by a jump, and not be on the
- * stack. */
+/* Stores the result, so that the function that makes the call keeps its frame: otherwise the call would be a tail
+ * call. */
 #define KEPT(call)            \
     ({                        \
         long kept_ = (call);  \
         KEEP_FRAME();         \
         kept_;                \
     })
-/* One for whatever it moved or opened, since how much or which number is no matter. */
+/* 1 for any success: how much was moved, or which number was returned, does not matter. */
 #define SOME(call) (KEPT(call) >= 0 ? 1 : -1)
 
 static long call_io_pgetevents(void) {
@@ -106,7 +106,7 @@ static long call_waitid(void) {
     siginfo_t info;
     return waitid(P_PID, (id_t)other_child, &info, WEXITED);
 }
-/* These end by a signal, and by nothing else. */
+/* Only a signal ends these calls. */
 static long call_pause(void) { return pause(); }
 static long call_sigsuspend(void) {
     sigset_t all_others;
@@ -151,7 +151,7 @@ static long call_sendfile(void) {
 
 static void nothing(int number) { (void)number; }
 
-/* Fills a pipe, or a socket. */
+/* Fills a pipe or a socket. */
 static void fill(int descriptor) {
     static const char page[4096];
     int flags = fcntl(descriptor, F_GETFL);
@@ -188,7 +188,7 @@ static void prepare_descriptors(void) {
     fill(full_for_file[1]);
     fill(full_for_memory[1]);
     fill(full_socket);
-    /* One connection finds room although none may wait. */
+    /* One connection fits, although the backlog is 0. */
     pending = listen_at(more_paths[PENDING], 1);
     crowded = listen_at(more_paths[CROWDED], 0);
     connect_to(more_paths[CROWDED]);
@@ -265,7 +265,7 @@ static void take_page(int from) {
     must(read(from, page, sizeof page) > 0, "read");
 }
 
-/* Wakes the calls of this file that do not end by themselves. */
+/* Ends the calls of this file that do not end by themselves. */
 static void wake_more(struct call *calls, int count) {
     struct {
         long type;
@@ -286,7 +286,8 @@ static void wake_more(struct call *calls, int count) {
     connect_to(more_paths[PENDING]);
     if (!priority_error)
         pthread_mutex_unlock(&held);
-    /* What was counted as begun may not wait yet: these are told until they have heard. */
+    /* A call that was counted as begun may not wait yet, so these calls are woken again and again until they have
+     * returned. */
     int writer = -1;
     for (int left = 1; left;) {
         left = 0;

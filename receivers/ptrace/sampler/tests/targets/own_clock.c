@@ -1,7 +1,8 @@
-/* `own_clock`: four threads on one processor that say themselves how long each of their functions took. A line of input starts them for
- * so many seconds; then each function of each thread has a line
+/* `own_clock`: four threads on one CPU, which measure how long each of their functions takes. A line of input with a
+ * number starts them for that many seconds; then a line
  *     THREAD FUNCTION NANOSECONDS
- * and "done" follows. Three functions compute a fixed amount, so where a thread is preempted does not change what it does next. */
+ * is printed for each function of each thread, and "done" follows. Three functions compute a fixed amount, so a
+ * preemption does not change what a thread does next. */
 #include "common.h"
 
 #define THREADS 4

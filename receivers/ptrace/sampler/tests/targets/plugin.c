@@ -1,5 +1,5 @@
-/* A library that `loader` loads and unloads. Built twice, with SPIN as `spin_a` and `spin_b`: both have the same layout and so come to
- * lie at the same addresses. `late_libraries` waits in others of its kind. */
+/* A library that `loader` loads and unloads. It is built twice, with SPIN as `spin_a` and `spin_b`: both have the same
+ * layout and are therefore loaded at the same addresses. `late_libraries` waits in libraries of the same kind. */
 #include <stdint.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,18 +1,18 @@
-/* `registers`: a thread keeps a value of its own in every general register but the stack pointer and in every vector
- * register, computes for millions of rounds in `marked` while nothing touches them, and compares them then, again
- * and again. Each line of input is answered with
+/* `registers`: a thread keeps a different value in every general register but the stack pointer and in every vector
+ * register while it computes for millions of rounds in `marked`, which changes none of them, and then compares them,
+ * again and again. Each line of input is answered with
  *     rounds COUNT changed COUNT
- * where a changed one had another value at the end than at the beginning. */
+ * where `changed` counts registers whose value at the end was not the one at the beginning. */
 #include "common.h"
 
 enum { GENERAL = 15, VECTOR = 16, ALL = GENERAL + VECTOR };
 
-/* In the order of the code below. */
+/* In the order of the registers in the code below. */
 __attribute__((used)) static volatile uint64_t before[ALL], after[ALL], left;
 static volatile uint64_t rounds, changed;
 
-/* Fills the registers from `before`, counts `left` down to 0, and writes them to `after`. What a caller wants to
- * have again is on the stack meanwhile: the code has unwind tables, so that it can be sampled with its callers. */
+/* Loads the registers from `before`, counts `left` down to 0, and stores them in `after`. The registers that a function
+ * must preserve are on the stack meanwhile. The code has unwind tables, so that it can be sampled with its callers. */
 void marked(void);
 __asm__(".text\n"
         ".type marked, @function\n"

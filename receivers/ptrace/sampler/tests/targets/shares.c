@@ -1,6 +1,7 @@
-/* Known answers: one thread spends 70 %, 20 % and 10 % of its processor time in `seventy`, `twenty` and `ten` (each measures its own
- * share on the thread's clock, so that other programs on the machine change nothing), one each only in `alone_a` and `alone_b`, one
- * sleeps in `sleeper`, and one recurses fifty deep in `recursion`. */
+/* Known shares of CPU time: one thread spends 70 %, 20 % and 10 % of its CPU time in `seventy`, `twenty` and `ten`
+ * (each measures its share with the thread's CPU clock, so that other programs on the machine change nothing), two
+ * threads run only in `alone_a` and `alone_b`, one sleeps in `sleeper`, and one recurses fifty calls deep in
+ * `recursion`. */
 #include "common.h"
 
 static int64_t thread_nano(void) {
@@ -11,7 +12,7 @@ static int64_t thread_nano(void) {
 
 #define SPENDER(name)                                                                                                                 \
     NOINLINE static uint64_t name(int64_t until) {                                                                                    \
-        volatile uint64_t x = __COUNTER__ + 1; /* No two are the same code. */                                                         \
+        volatile uint64_t x = __COUNTER__ + 1; /* Makes all functions differ. */                                                        \
         do {                                                                                                                          \
             for (int i = 0; i < 2000; i++)                                                                                            \
                 x = x * 6364136223846793005ull + 1442695040888963407ull;                                                              \
@@ -27,7 +28,7 @@ SPENDER(bottom)
 
 static void *shares(void *unused) {
     (void)unused;
-    /* Ends are carried over, so that what one spends too much is taken from its own next turn. */
+    /* Time is summed over turns: a function that runs too long in one turn runs shorter in its next one. */
     int64_t spent[3] = {0}, wanted[3] = {0};
     static const int64_t share[3] = {7, 2, 1};
     static uint64_t (*const spenders[3])(int64_t) = {seventy, twenty, ten};
@@ -78,7 +79,7 @@ static void *recursive(void *unused) {
 }
 
 int main(int count, char **arguments) {
-    /* `shares all` adds the threads beside the one with the shares. */
+    /* `shares all` also starts the threads besides the one with the shares. */
     start_thread(shares, NULL, 0);
     if (count > 1 && strcmp(arguments[1], "all") == 0) {
         start_thread(thread_a, NULL, 0);

@@ -1,5 +1,5 @@
-/* `short_waits`: three threads that compute a little and wait a little, over and over, by system calls that are not restarted after a
- * stop: epoll_wait, recv with a timeout, sigtimedwait. Each line of input is answered with
+/* `short_waits`: three threads that alternately compute and wait for short times, by system calls that are not
+ * restarted after a stop: epoll_wait, recv with a timeout, sigtimedwait. Each line of input is answered with
  *     calls COUNT interrupted COUNT
  * where an interrupted call is one that failed with EINTR. */
 #include "common.h"

@@ -1,5 +1,5 @@
-/* `signals`: a thread that spins in `worked_on` gets a queued real-time signal a thousand times a second, each with a number. Each line
- * of input stops the sending for as long as it takes to answer with `sent COUNT handled COUNT disordered COUNT`. */
+/* `signals`: a thread that spins in `worked_on` gets a thousand queued real-time signals a second, each with a number.
+ * Each line of input pauses the sending until it is answered with `sent COUNT handled COUNT disordered COUNT`. */
 #include "common.h"
 
 static pthread_t target;

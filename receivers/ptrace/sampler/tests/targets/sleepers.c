@@ -1,5 +1,5 @@
-/* `sleepers`: three threads and the first one, all of which wait from before "ready" on and never run. Each says `thread ID POINTER`: its
- * id and its `pthread_t`. */
+/* `sleepers`: three threads and the first one, all of which wait since before "ready" and never run. Each prints
+ * `thread ID POINTER`: its id and its `pthread_t`. */
 #include "common.h"
 
 static pthread_barrier_t said;

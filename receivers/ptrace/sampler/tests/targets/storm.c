@@ -1,8 +1,10 @@
-/* `storm`: one thread computes a little and waits a little, by `epoll_pwait`, and gets a signal every 0.2 to 0.8 ms whose handler was installed without SA_RESTART.
- * The signal is blocked but in the call, so that each call ends with EINTR after exactly one run of the handler, or in another way after none. Each line of input
- * is answered with
+/* `storm`: one thread alternately computes and waits in `epoll_pwait` for short times, and gets a signal every 0.2 to
+ * 0.8 ms whose handler was installed without SA_RESTART. The signal is blocked except in the call, so each call either
+ * fails with EINTR after exactly one run of the handler, or ends in another way after none. Each line of input is
+ * answered with
  *     waits COUNT handled COUNT interrupted COUNT false COUNT swallowed COUNT
- * where a false failure is one with EINTR without the handler, and a swallowed signal one whose handler ran in a call that went on. */
+ * where a false failure is EINTR without a run of the handler, and a swallowed signal is a run of the handler in a call
+ * that did not fail. */
 #include "common.h"
 #include <sys/epoll.h>
 

@@ -1,10 +1,9 @@
-/* `stream [signals]`: one thread writes numbers in order to a pipe, a MiB with each call and the rest of it where a
- * call was short; another reads them and compares. A third computes. With `signals` it is the writer that computes,
+/* `stream [signals]`: one thread writes consecutive numbers to a pipe, a MiB with each call, and the rest of it after a
+ * short write; another thread reads and compares them; a third computes. With `signals` the writer computes instead,
  * for so long before each MiB that it is hardly ever in the kernel, and both threads get a signal each millisecond,
  * whose handler was installed without SA_RESTART. Each line of input is answered with
  *     mebibytes COUNT breaks COUNT failed COUNT work COUNT signals COUNT
- * where a break is a number out of order, and a failed call one with an error other than EINTR where there are
- * signals. */
+ * where a break is a number out of order, and a failed call is one with an error (with `signals`: other than EINTR). */
 #include "common.h"
 
 enum { SIZE = 1 << 20, COMPUTED = 60000000 };
@@ -17,7 +16,7 @@ static void on_signal(int number) {
     __atomic_fetch_add(&signals, 1, __ATOMIC_RELAXED);
 }
 
-/* Has the calling thread get a signal each millisecond. */
+/* Sends the calling thread a signal each millisecond. */
 static void get_signals(void) {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1, ._sigev_un._tid = gettid()};
     struct itimerspec each = {.it_interval.tv_nsec = 1000000, .it_value.tv_nsec = 1000000};

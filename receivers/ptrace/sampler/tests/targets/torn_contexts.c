@@ -1,6 +1,7 @@
-/* `torn_contexts`: two threads that change what they work on. One does nothing else, the other is blocked in the middle of each change and
- * after it. All ids of a change follow from one number: the trace is the number and its complement, the span is 2654435761 times the number
- * (all little-endian). Answers each line of its input with `changes N`. */
+/* `torn_contexts`: two threads that change their contexts. One does nothing else; the other blocks in the middle of
+ * each change and after it. All ids of a change are computed from one number: the trace is the number and its
+ * complement, the span is 2654435761 times the number (all little-endian). Answers each line of input with
+ * `changes N`. */
 #include "contexts.h"
 
 SHOWN __thread struct record *otel_thread_ctx_v1;

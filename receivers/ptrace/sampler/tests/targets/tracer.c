@@ -1,5 +1,5 @@
-/* `tracer PID`: another tracer. Seizes every thread of the process and holds them traced, running, until the input ends. Waits for threads
- * that somebody else has for a moment. */
+/* `tracer PID`: another tracer. Seizes every thread of the process and traces it, running, until the end of the input.
+ * If another tracer has a thread, waits until that detaches. */
 #include "common.h"
 #include <dirent.h>
 #include <errno.h>

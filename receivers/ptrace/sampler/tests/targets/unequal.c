@@ -1,5 +1,5 @@
-/* `unequal SELDOM ALWAYS`: SELDOM threads that compute for about a millisecond in each hundred, in `seldom`, and
- * behind them ALWAYS threads that do nothing else, in `always`. */
+/* `unequal SELDOM ALWAYS`: SELDOM threads that compute in `seldom` for about 1 ms of every 100 ms, and, started after
+ * them, ALWAYS threads that only compute, in `always`. */
 #include "common.h"
 
 NOINLINE static void seldom(void) {

@@ -1,5 +1,5 @@
-/* `vfork`: one thread spins in `unaffected`; another starts a child by vfork, which ends when the standard input has a line, so that
- * the thread is in state D until then, and then the next. Says "ready" when there is a child, and again at each next one. */
+/* `vfork`: one thread spins in `unaffected`; another starts one child after the other by vfork, and is in state D until
+ * the child ends, which it does on a line of input. Prints "ready" in each child. */
 #include "common.h"
 
 static int to_child[2];
@@ -19,7 +19,7 @@ NOINLINE static void wait_in_vfork(void) {
     if (child == 0) {
         char c;
         say("ready");
-        /* Ends with its parent, too: it has none of the writing ends. */
+        /* The child must have no writing end of the pipe, so that it ends with its parent, too. */
         close(to_child[1]);
         while (read(to_child[0], &c, 1) < 0 && errno == EINTR) {
         }

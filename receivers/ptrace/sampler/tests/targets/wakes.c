@@ -1,7 +1,7 @@
-/* `wakes THREADS`: so many threads that are woken five times a second each, and that say together how long they were in each of two
- * functions. A line of input has them begin, for so many seconds; then each function has a line
+/* `wakes THREADS`: this many threads are woken five times a second each, and sum up how long they were in each of two
+ * functions. A line of input with a number starts them for that many seconds; then a line
  *     FUNCTION NANOSECONDS
- * and "done" follows. */
+ * is printed for each function, and "done" follows. */
 #include "common.h"
 
 struct own {
@@ -13,7 +13,7 @@ struct own {
 static volatile int64_t end;
 static pthread_barrier_t begin;
 
-/* Half as long to half as long again. */
+/* Waits for 50 to 150 % of the given time. */
 #define WAITS(name, milliseconds)                                                                                                     \
     NOINLINE static void name(unsigned *seed) {                                                                                       \
         usleep(milliseconds * 500 + rand_r(seed) % (milliseconds * 1000));                                                            \

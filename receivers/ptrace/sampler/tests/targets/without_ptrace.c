@@ -1,5 +1,5 @@
-/* `without_ptrace PROGRAM ARGUMENTS...`: runs the program in a seccomp filter that refuses ptrace and process_vm_readv with EPERM, as
- * container runtimes do. */
+/* `without_ptrace PROGRAM ARGUMENTS...`: runs the program with a seccomp filter that refuses ptrace and
+ * process_vm_readv with EPERM, as container runtimes do. */
 #include "common.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

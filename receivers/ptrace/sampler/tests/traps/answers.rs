@@ -1,4 +1,4 @@
-//! Programs whose profiles are known beforehand.
+//! Programs whose profiles are known in advance.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,16 @@ tests![shares_within_two_points, threads_recursion_and_sleep];
 
 fn weight_at_leaf(life: &ObservedLife, function: &str) -> f64 {
     let found = life.samples.iter().filter(|observed| {
-        // The clock is read through the vDSO below the function: its time is the function's.
+        // The function reads the clock through the vDSO; that time belongs to the function.
         let own = |name: &String| ["seventy", "twenty", "ten"].contains(&name.as_str());
         life.names(observed).into_iter().find(own).as_deref() == Some(function)
     });
     found.map(|observed| observed.sample.weight_nano as f64).sum()
 }
 
-/// Guarantees: a thread that spends 70 %, 20 % and 10 % of its processor time in three functions is measured within two
-/// points; in mode cpu its samples stand for the time that the process used, and for nothing else.
+/// Guarantees: a thread that spends 70 %, 20 % and 10 % of its processor time in three functions is measured with an
+/// error of at most two percentage points; in cpu mode its samples cover exactly the processor time that the process
+/// used.
 fn shares_within_two_points() {
     let target = RunningTarget::start(&compile::c("shares"), &[]);
     repeated::by_some_run(|| {
@@ -42,9 +43,11 @@ fn shares_within_two_points() {
     });
 }
 
-/// Some seconds of a program's life, and the processor time that it used in them at least and at most, in nanoseconds.
+/// Samples a program for some seconds. Returns its samples, and the minimum and maximum of the processor time that it
+/// used meanwhile, in nanoseconds.
 fn measure_shares(target: &RunningTarget) -> (ObservedLife, [u64; 2]) {
-    // 2500 samples: three standard deviations of the largest share are 2.7 points at random, but ticks are not random.
+    // 2500 samples: with random ticks, three standard deviations of the largest share would be 2.7 points, but ticks
+    // are not random.
     let settings = Settings { rate_hertz: 500.0, mode: Mode::Cpu, max_cpu: 1.0, max_stopped: 1.0, ..usual() };
     let used = || process::cpu_ticks(target.pid()) * 10_000_000;
     let start = used();
@@ -59,8 +62,8 @@ fn measure_shares(target: &RunningTarget) -> (ObservedLife, [u64; 2]) {
     (life, [at_least, used() - start])
 }
 
-/// Guarantees: each thread's samples show its own function and no other's; a recursion has all of its levels; a thread
-/// that sleeps is seen asleep for all of the time.
+/// Guarantees: each thread's samples show its own function and no other's; a recursion has all of its levels; a
+/// sleeping thread has samples of its sleep for the whole time.
 fn threads_recursion_and_sleep() {
     let target = RunningTarget::start(&compile::c("shares"), &["all"]);
     let mut session = TrapSession::of(target.pid());
@@ -77,7 +80,8 @@ fn threads_recursion_and_sleep() {
         let levels = life.names(observed).iter().filter(|name| *name == "recursion").count();
         assert_eq!(levels, 50, "{}", life.top());
     }
-    // From its first sample on; the thread that spins may wait for a processor, and how long depends on the machine.
+    // From the thread's first sample on. The other thread may wait for a processor; for how long depends on the
+    // machine.
     let begins = life.with("sleeper").map(|observed| observed.sample.time_unix_nano);
     let ends = life.with("sleeper").map(|observed| observed.sample.time_unix_nano + observed.sample.weight_nano);
     let span = ends.max().unwrap() - begins.min().unwrap();

@@ -23,7 +23,7 @@ fn shell(script: &str) -> Select {
     Select::Command(["/bin/sh", "-c", script].map(OsString::from).to_vec())
 }
 
-/// A file that a command can wait for: it spins until the file is there.
+/// A file that a command waits for: the command spins until the file exists.
 struct Gate(tempfile::TempDir);
 
 impl Gate {
@@ -31,7 +31,7 @@ impl Gate {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Commands of a shell that end when the gate is open.
+    /// A shell command that waits until the gate is open.
     fn wait(&self) -> String {
         format!("until [ -e {} ]; do :; done", self.path().display())
     }
@@ -45,9 +45,9 @@ impl Gate {
     }
 }
 
-/// Guarantees: a command that ends as soon as it was observed, once or some times, has been sampled in one life, by its
-/// own mappings: none of its code is unknown, although its libraries are mapped after the first look at its maps. It is
-/// let go as ended before its exit code is told.
+/// Guarantees: a command that ends after one or a few observations is one sampled process with its own mappings: none
+/// of its code is unknown, although its libraries are mapped after the first read of its maps. Its end is reported
+/// before its exit code.
 fn a_command_is_sampled_from_its_start() {
     for samples in [1, 4] {
         let (mut session, gate) = (TrapSession::start_with(true), Gate::new());
@@ -64,13 +64,13 @@ fn a_command_is_sampled_from_its_start() {
         let unknown: Vec<_> = life.samples.iter().filter(unknown).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
         let first = life.samples.iter().map(|observed| observed.sample.time_unix_nano).min().unwrap();
-        // The start is known to a second only, see `ps`.
+        // The start time is rounded to seconds, see `ps`.
         assert!(first + 1_000_000_000 > life.process.start_unix_nano, "{first} {}", life.process.start_unix_nano);
         session.finish();
     }
 }
 
-/// Guarantees: the exit code is the command's, or 128 and the signal that ended it, also when it ends while its threads
+/// Guarantees: the exit code is the command's, or 128 plus the signal that ended it, even if it ends while its threads
 /// are being stopped for sampling.
 fn exit_codes_come_back() {
     let mut session = TrapSession::start_with(true);
@@ -85,7 +85,7 @@ fn exit_codes_come_back() {
     session.finish();
 }
 
-/// What a program sees of what it was given: signals, capabilities, limit, priority, descriptors.
+/// The process attributes that a program has inherited: signals, capabilities, limits, priority, descriptors.
 struct InheritedState {
     rest: Vec<String>,
     ignored: u64,
@@ -101,15 +101,15 @@ impl InheritedState {
         let ignored = u64::from_str_radix(ignored[0].trim_start_matches("SigIgn:").trim(), 16).unwrap();
         Self {
             rest: rest.into_iter().map(str::to_owned).collect(),
-            // The C library keeps two of the others for itself.
+            // The C library reserves two of the other signals for itself.
             ignored: ignored & 0x7fff_ffff,
             descriptors: descriptors.split_whitespace().map(|number| number.parse().unwrap()).collect(),
         }
     }
 }
 
-/// Guarantees: a command has the signals, limits and priority of the one who asked for it, not the sampler's, and no
-/// descriptor that the owner does not hand on to its children.
+/// Guarantees: a command has the signals, limits and priority of the owner, not the sampler's, and only descriptors
+/// that the owner passes on to its children.
 fn a_command_gets_what_the_owner_has() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("given");
@@ -131,8 +131,8 @@ fn a_command_gets_what_the_owner_has() {
     session.finish();
 }
 
-/// Guarantees: a command that does not exist or may not be executed is a problem with a reason and a shell's exit code,
-/// and the sampler goes on.
+/// Guarantees: a command that does not exist or may not be executed is reported as a problem with a reason and a
+/// shell's exit code, and the sampler continues.
 fn a_command_that_cannot_be_started() {
     let mut session = TrapSession::start_with(true);
     session.watch(Select::Command(vec!["/no/such/program".into()]), Settings::default());
@@ -149,8 +149,8 @@ fn a_command_that_cannot_be_started() {
     session.finish();
 }
 
-/// Guarantees: a command that executes another program is attached to anew, under another number, and its exit code
-/// still comes.
+/// Guarantees: a command that executes another program is attached again, under another number, and its exit code is
+/// still reported.
 fn a_command_that_executes_another_program() {
     let (mut session, gate) = (TrapSession::start_with(true), Gate::new());
     session.watch(shell(&format!("exec /bin/bash -c '{}; exit 5'", gate.wait())), Settings::default());
@@ -167,7 +167,7 @@ fn a_command_that_executes_another_program() {
     assert_eq!([first.detached, second.detached], [Some(Detached::Executed), Some(Detached::Exited)]);
 }
 
-/// Guarantees: a sampler that is stopped leaves the command it started running, neither stopped nor traced.
+/// Guarantees: when the sampler is stopped, the command that it started keeps running, neither stopped nor traced.
 fn a_command_runs_on_after_stop() {
     let mut session = TrapSession::start_with(true);
     session.watch(shell("while :; do :; done"), Settings::default());

@@ -1,4 +1,4 @@
-//! Compiles targets, each once a run, into a folder that goes with the run.
+//! Compiles targets, each once per run, into a folder that is removed at the end.
 
 use std::{
     collections::HashMap,
@@ -13,23 +13,23 @@ use crate::runner::Untested;
 
 static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::Builder::new().prefix(&format!("profbridge-traps-{}-", id())).tempdir().unwrap();
-    // Other users run some of the targets.
+    // Some targets run as other users.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder
 });
 static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
 
-/// The folder of what was built; tests may put files of their own beside it.
+/// The folder of the compiled programs; tests may put their own files there.
 pub(crate) fn folder() -> &'static Path {
     FOLDER.path()
 }
 
-/// Removes what was built: a static is never dropped.
+/// Removes the folder: a static is never dropped.
 pub(crate) fn remove() {
     fs::remove_dir_all(folder()).ok();
 }
 
-/// Where the sources are.
+/// The path of a source file.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/targets").join(name)
 }
@@ -47,12 +47,12 @@ fn built(name: &str, build: impl FnOnce(&Path) -> Command) -> PathBuf {
     path
 }
 
-/// A C program, optimized, without frame pointers, with symbols.
+/// Compiles a C program: optimized, without frame pointers, with symbols.
 pub(crate) fn c(name: &str) -> PathBuf {
     c_with(name, name, &[])
 }
 
-/// A C program under a name of its own, with further arguments for the compiler.
+/// Compiles a C program under this name, with more arguments for the compiler.
 pub(crate) fn c_with(source_name: &str, name: &str, arguments: &[&str]) -> PathBuf {
     built(name, |out| {
         let mut command = Command::new("cc");
@@ -62,7 +62,7 @@ pub(crate) fn c_with(source_name: &str, name: &str, arguments: &[&str]) -> PathB
     })
 }
 
-/// A library of `plugin.c` with one function of that name.
+/// Compiles `plugin.c` as a library with one function of this name.
 pub(crate) fn library(function: &str) -> PathBuf {
     built(&format!("lib{function}.so"), |out| {
         let mut command = Command::new("cc");
@@ -72,7 +72,7 @@ pub(crate) fn library(function: &str) -> PathBuf {
     })
 }
 
-/// The library of `context_library.c`, with further arguments for the compiler.
+/// Compiles `context_library.c` as a library, with more arguments for the compiler.
 pub(crate) fn context_library(name: &str, arguments: &[&str]) -> PathBuf {
     built(&format!("lib{name}.so"), |out| {
         let mut command = Command::new("cc");
@@ -82,7 +82,7 @@ pub(crate) fn context_library(name: &str, arguments: &[&str]) -> PathBuf {
     })
 }
 
-/// A Go program, where there is a compiler.
+/// Compiles a Go program, if there is a compiler.
 pub(crate) fn go(name: &str) -> Result<PathBuf, Untested> {
     has("go", "version")?;
     Ok(built(&format!("{name}-go"), |out| {
@@ -92,7 +92,7 @@ pub(crate) fn go(name: &str) -> Result<PathBuf, Untested> {
     }))
 }
 
-/// Whether a program is on this machine, by its answer to an argument.
+/// Checks that a program exists on this machine, by running it with this argument.
 pub(crate) fn has(program: &str, argument: &str) -> Result<(), Untested> {
     match Command::new(program).arg(argument).output() {
         Ok(output) if output.status.success() => Ok(()),

@@ -1,4 +1,4 @@
-//! What programs show of themselves and of what their threads work on.
+//! The contexts that programs publish: of the process, and of its threads.
 
 use std::{
     collections::BTreeMap,
@@ -28,14 +28,14 @@ tests![
     ends_while_it_is_read,
 ];
 
-/// What a thread said of itself.
+/// The context that a thread has published.
 #[derive(Debug)]
 struct PublishedContext {
     link: SpanLink,
     name: String,
 }
 
-/// The threads of a program that were said, by their ids, and the one that shows nothing.
+/// Parses the lines of a target: the contexts of its threads by thread id, and the thread without a context.
 fn threads(lines: &[String]) -> (BTreeMap<u32, PublishedContext>, u32) {
     let bytes = |hex: &str| -> Vec<u8> {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -63,15 +63,15 @@ fn start(program: &Path, library: Option<&Path>) -> (RunningTarget, BTreeMap<u32
     (target, threads, none)
 }
 
-/// How often a thread was sampled, blocked and running, and how many of these samples name its span.
+/// How often a thread was sampled while blocked and while running, and how many of these samples have its span.
 #[derive(Debug, Default)]
 struct SampleCounts {
     blocked: [u32; 2],
     running: [u32; 2],
 }
 
-/// Asserts that no sample names anything but what its thread said, and that blocked ones do: all of a thread that is
-/// looked at in its wait, and of one with many short waits those between two looks.
+/// Asserts that samples have no other context than their thread has published, and that samples of blocked threads have
+/// it: all of a thread that is examined during its wait, and nine tenths of a thread with many short waits.
 fn check(life: &ObservedLife, threads: &BTreeMap<u32, PublishedContext>, none: u32) -> BTreeMap<String, SampleCounts> {
     let mut counts: BTreeMap<String, SampleCounts> = BTreeMap::new();
     for observed in life.samples.iter().filter(|observed| !observed.is_explained) {
@@ -95,8 +95,7 @@ fn check(life: &ObservedLife, threads: &BTreeMap<u32, PublishedContext>, none: u
     counts
 }
 
-/// Samples a program until there are enough samples of all its threads, and checks them. Returns the counts and the
-/// level.
+/// Samples a program until all of its threads have enough samples, and checks them. Returns the counts and the level.
 fn sample(
     target: &RunningTarget,
     threads: &BTreeMap<u32, PublishedContext>,
@@ -142,9 +141,9 @@ fn with_library() -> PathBuf {
     compile::c_with("contexts", "contexts-library", &["-DLIBRARY"])
 }
 
-/// Guarantees: each sample of a thread names the span that the thread said, no other, and of a thread that shows
-/// nothing none; running ones, too, where the record lies within what the kernel copies of the stack. No thread is
-/// stopped.
+/// Guarantees: each sample has the span that its thread has published and no other; samples of a thread without a
+/// context have none. This includes samples of running threads, if the kernel copies the record with the stack. No
+/// thread is stopped.
 fn of_a_program() {
     let (target, threads, none) = start(&program(), None);
     let (counts, level) = sample(&target, &threads, none, Settings::default());
@@ -156,12 +155,12 @@ fn of_a_program() {
     }
 }
 
-/// Guarantees: the variable is found in a library that a program loads while it runs: with the place that
-/// `__tls_get_addr` is asked for; by its TLS descriptor, where glibc found room for it beside the thread pointer and
-/// where not; and at a fixed distance from the thread pointer.
+/// Guarantees: the variable is found in a library that a program loads at run time: by the arguments for
+/// `__tls_get_addr`; by its TLS descriptor, whether or not glibc placed it next to the thread pointer; and at a fixed
+/// distance from the thread pointer.
 fn of_libraries() {
-    // Where it is not `fixed` beside the thread pointer, running threads have their records elsewhere than on their
-    // stacks, so they are named only where they are proven to have stood still while they were read.
+    // If the variable is not at a `fixed` distance from the thread pointer, it is not copied with the stack, so samples
+    // of running threads have a context only if the thread is proven not to have run during the read.
     for (name, options, fixed) in [
         ("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"][..], false),
         ("context-descriptor", &["-mtls-dialect=gnu2"], true),
@@ -176,7 +175,8 @@ fn of_libraries() {
     }
 }
 
-/// Guarantees: the variable is found in a library that was loaded at the start, whose descriptor has the distance.
+/// Guarantees: the variable is found in a library that was loaded at the start, whose TLS descriptor has the distance
+/// from the thread pointer.
 fn of_a_library_from_the_start() {
     let library = compile::context_library("context-descriptor", &["-mtls-dialect=gnu2"]);
     let mut command = Program::new(with_library());
@@ -185,7 +185,7 @@ fn of_a_library_from_the_start() {
     sample(&target, &threads, none, Settings::default());
 }
 
-/// Guarantees: samples of threads that are stopped name their spans, wherever the record is.
+/// Guarantees: samples of stopped threads have their spans, wherever the record is.
 fn of_stopped_threads() {
     let library = compile::context_library("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"]);
     let (target, threads, none) = start(&with_library(), Some(&library));
@@ -195,7 +195,7 @@ fn of_stopped_threads() {
     assert!(all > 0 && all == named, "{counts:?}");
 }
 
-/// Samples the program that changes its records all the time until it has had so many changes and records.
+/// Samples a program that changes its records all the time, until there are enough changes and samples.
 fn torn(settings: Settings) -> ObservedLife {
     let mut target = RunningTarget::start(&compile::c_with("torn_contexts", "torn_contexts", &["-rdynamic"]), &[]);
     let before = target.ask("changes");
@@ -220,8 +220,8 @@ fn torn(settings: Settings) -> ObservedLife {
     life
 }
 
-/// Guarantees: however often a record is changed, no sample has ids of two changes; a record that is being written
-/// while its thread is blocked is counted and not believed.
+/// Guarantees: however often a record is changed, no sample has ids from two different changes; a record whose thread
+/// is blocked while it writes the record is counted as torn and not used.
 fn torn_records() {
     let life = torn(Settings::default());
     if life.status.level != Level::None {
@@ -229,14 +229,14 @@ fn torn_records() {
     }
 }
 
-/// Guarantees: the same of threads that are stopped in the middle of a change.
+/// Guarantees: the same holds for threads that are stopped in the middle of a change.
 fn torn_records_of_stopped_threads() {
     let life = torn(Settings { stops: Stops::Always, ..Settings::default() });
     assert!(life.status.stops > 0);
 }
 
-/// Guarantees: a process that shows itself only after it was attached is found, its blocked threads name their spans
-/// from then on although they have not run, and what it shows anew is told.
+/// Guarantees: if a process publishes its context only after it was attached, the context is found, samples of its
+/// blocked threads have their spans from then on although the threads have not run, and a changed context is reported.
 fn shown_late_and_again() {
     let mut target = RunningTarget::launch(Program::new(program()).arg("quiet"));
     let (threads, none) = threads(&target.lines_until("ready"));
@@ -265,8 +265,8 @@ fn shown_late_and_again() {
     }
 }
 
-/// Guarantees: a forked child has the memory of its parent but shows no process context, so nothing of it names a span;
-/// a program that is executed has nothing of what the one before showed.
+/// Guarantees: a forked child has its parent's memory but publishes no process context, so its samples have no spans;
+/// after an exec, samples have no contexts of the previous program.
 fn forked_and_executed() {
     let (mut target, before, none) = start(&program(), None);
     target.say("fork");
@@ -293,7 +293,8 @@ fn forked_and_executed() {
     assert_ne!(none, other_none);
 }
 
-/// Asserts that a life has no other spans than these threads said; its first one may work on the span of the fork.
+/// Asserts that samples have no other spans than these threads have published. The first thread is left out: it may
+/// have the span of the fork.
 fn check_links(life: &ObservedLife, threads: &BTreeMap<u32, PublishedContext>) {
     let main = life.process.pid;
     for observed in life.samples.iter().filter(|observed| observed.thread.id != main) {
@@ -302,7 +303,7 @@ fn check_links(life: &ObservedLife, threads: &BTreeMap<u32, PublishedContext>) {
     }
 }
 
-/// Guarantees: a process that ends while its contexts are read is let go like any other.
+/// Guarantees: a process that ends while its contexts are read is detached like any other.
 fn ends_while_it_is_read() {
     for _ in 0..5 {
         let (mut target, threads, none) = start(&program(), None);

@@ -1,4 +1,4 @@
-//! Runs this program with other rights: a session that prints what it saw.
+//! Runs this program with other rights, as a session that prints what it received.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -6,7 +6,7 @@ use profbridge_sampler::message::Select;
 
 use crate::session::TrapSession;
 
-/// `drive PID PID...`: watches the processes until its input has a line, then prints what was seen and ends.
+/// `drive PID PID...`: samples the processes until a line is on standard input, then prints what it received and ends.
 ///
 /// ```text
 /// saw PID KIND                  (at once, for each problem)
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let (sender, line) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut text = String::new();
-        // Where there is no input, there is nothing to wait for either.
+        // If there is no standard input, there is nothing to wait for.
         std::io::stdin().read_line(&mut text).ok();
         sender.send(()).ok();
     });

@@ -1,4 +1,4 @@
-//! What happens to whom when one of them ends.
+//! The effects on targets, sampler and owner when one of them ends.
 
 use std::fs::read_to_string;
 use std::io::{BufRead, BufReader, Read};
@@ -24,7 +24,7 @@ tests![
     commands_that_are_too_long,
 ];
 
-/// Guarantees: a process is attached, sampled only while that is wished, and let go with nothing left behind.
+/// Guarantees: a process is attached, sampled only while that is requested, and detached without traces.
 fn samples_and_lets_go() {
     let target = RunningTarget::shell("echo ready; while :; do :; done");
     let mut session = TrapSession::start_with(true);
@@ -43,7 +43,7 @@ fn samples_and_lets_go() {
     assert!(process::is_left_alone(target.pid()));
 }
 
-/// An owner of its own, for [`the_sampler_ends_with_its_owner`]: says its sampler's id, and then nothing until it is
+/// A separate owner for [`the_sampler_ends_with_its_owner`]: prints its sampler's id, and then waits until it is
 /// killed.
 pub(crate) fn be_an_owner(arguments: &[String]) -> ExitCode {
     let (sampler, mut events) = SamplerProcess::start(StartOptions::default()).unwrap();
@@ -51,12 +51,12 @@ pub(crate) fn be_an_owner(arguments: &[String]) -> ExitCode {
     sampler.send(Command::Watch(target)).unwrap();
     events.find(|notice| matches!(notice, Notice::Event(Event::Batch(_)))).unwrap();
     println!("{}", sampler.pid());
-    // Nothing is received any more: the sampler must not depend on that either.
+    // No more events are received: the sampler's end must not depend on that.
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     ExitCode::SUCCESS
 }
 
-/// Guarantees: an owner that is killed takes its sampler with it, and the target runs on.
+/// Guarantees: when an owner is killed, its sampler ends too, and the target continues to run.
 fn the_sampler_ends_with_its_owner() {
     let target = RunningTarget::shell("echo ready; while :; do :; done");
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -73,17 +73,17 @@ fn the_sampler_ends_with_its_owner() {
     assert!(read_to_string(format!("/proc/{sampler}/status")).is_ok());
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // The pipe ends when the last one who holds it ends, which is the sampler.
+    // The pipe ends when the last process that has it open ends: the sampler.
     let mut said = String::new();
     reader.read_to_string(&mut said).unwrap();
     assert_eq!(said, "");
-    // The kernel closes what a process that ends has open before it lets go of what the process traces.
+    // The kernel closes a process's files before it releases the threads that the process traces.
     while !process::is_left_alone(target.pid()) {
         std::thread::yield_now();
     }
 }
 
-/// Guarantees: what a terminal or a service manager sends to the whole group does not end or stop the sampler.
+/// Guarantees: signals that a terminal or a service manager sends to the whole group do not end or stop the sampler.
 fn signals_for_the_owner_leave_the_sampler_alone() {
     let target = RunningTarget::shell("echo ready; while :; do :; done");
     let mut session = TrapSession::start_with(true);
@@ -114,8 +114,8 @@ fn a_dropped_sampler_ends() {
     assert!(matches!(last, Some(Notice::Ended(Ending::Stopped))), "{last:?}");
 }
 
-/// Guarantees: the sampler is called what it is, cannot be dumped, and holds no descriptor of its owner but the streams
-/// and its socket: no network socket above all, even one that was opened to be inherited.
+/// Guarantees: the sampler has its own name, cannot be dumped, and has no descriptors of its owner except the standard
+/// streams and its socket: above all no network socket, even if it was opened to be inherited.
 fn the_sampler_has_no_more_than_it_needs() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty());
@@ -140,7 +140,7 @@ fn the_sampler_has_no_more_than_it_needs() {
     session.finish();
 }
 
-/// Guarantees: somebody who starts the sampler by hand gets a message and an error.
+/// Guarantees: starting the sampler by hand gives a message and an error.
 fn starting_by_hand_is_refused() {
     let output = Program::new(std::env::current_exe().unwrap())
         .args(["--profbridge-ptrace-sampler", "3", "1", "nice"])
@@ -151,8 +151,8 @@ fn starting_by_hand_is_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("profbridge-sampler: "));
 }
 
-/// Guarantees: an owner that gave up what it does not need still has a sampler that has the right to trace, if it had
-/// it; the thread that receives its events has it in no case.
+/// Guarantees: if an owner had the right to trace and gave it up, its sampler still has that right; the thread that
+/// receives its events never has it.
 fn the_right_to_trace_can_be_given_up() {
     let target = RunningTarget::shell("echo ready; while :; do :; done");
     let mut session = TrapSession::start_with(true);
@@ -176,14 +176,14 @@ fn the_right_to_trace_can_be_given_up() {
     session.finish();
 }
 
-/// Whether the thread with this folder has `CAP_SYS_PTRACE`.
+/// Whether the thread with this folder in `/proc` has `CAP_SYS_PTRACE`.
 fn may_trace(task: &std::path::Path) -> bool {
     let status = read_to_string(task.join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
     u64::from_str_radix(line, 16).unwrap() >> 19 & 1 == 1
 }
 
-/// Guarantees: a command that does not fit into a packet is refused, and nothing is broken by it.
+/// Guarantees: a command that does not fit into a packet is refused without further effects.
 fn commands_that_are_too_long() {
     let mut session = TrapSession::start_with(true);
     let long = Select::Command(vec!["x".repeat(70_000).into()]);

@@ -1,4 +1,4 @@
-//! Perf events of threads: which of their time is sampled, and what is said of the rest.
+//! Perf events of threads: which part of their time is sampled, and how the rest is reported.
 
 use std::{collections::BTreeSet, process::Command, thread};
 
@@ -19,16 +19,17 @@ tests![
     busy_threads_first
 ];
 
-/// The explanation of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
+/// The explanation of time in the kernel where the kernel may not be sampled (`Location::KERNEL_NOT_VISIBLE`).
 const NOT_VISIBLE: &str = "[kernel, not visible]";
 
 const CPU: fn() -> Settings = || Settings { mode: Mode::Cpu, ..Settings::default() };
 
-/// Runs a function in a thread without the rights to see the kernel; processes that it starts do not have them either.
+/// Runs a function in a thread without the rights to sample the kernel; processes that the thread starts do not have
+/// them either.
 ///
 /// # Errors
 ///
-/// They cannot be given up, and nothing was done.
+/// If the rights cannot be given up. The function is not run then.
 #[allow(unsafe_code, reason = "nix has no call for the bounding set")]
 fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Untested> {
     /// `CAP_SYS_ADMIN` and `CAP_PERFMON` (linux/capability.h).
@@ -37,10 +38,10 @@ fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Unt
     let own = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
     let own = u64::from_str_radix(own.trim(), 16).unwrap();
     let bounded = move || {
-        // A user who has none of them, as most, gets none by executing this program again.
+        // An ordinary user has none of these rights, and does not get them by executing this program again.
         let given = |right: &libc::c_ulong| nix::unistd::geteuid().is_root() || own >> right & 1 == 1;
         for right in RIGHTS.into_iter().filter(given) {
-            // SAFETY: the call has numbers only. A program that is executed has no right that is not in this set
+            // SAFETY: the call has numbers only. An executed program has no capability outside of this set
             // (capabilities(7)).
             if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) } != 0 {
                 let error = std::io::Error::last_os_error();
@@ -52,7 +53,7 @@ fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Unt
     thread::scope(|scope| scope.spawn(bounded).join().unwrap())
 }
 
-/// A sampler process that may not see the kernel, and samples this process.
+/// Starts a sampler process that may not sample the kernel, and samples this target.
 fn beneath_the_kernel(target: &RunningTarget) -> Result<TrapSession, Untested> {
     let mut session = without_the_kernel(TrapSession::start)?;
     session.watch(Select::Pid(target.pid()), CPU());
@@ -63,15 +64,15 @@ fn beneath_the_kernel(target: &RunningTarget) -> Result<TrapSession, Untested> {
     }
 }
 
-/// The time of a process that ran, as it was sampled in its own code and said to be in the kernel, in nanoseconds.
+/// The running time of a process, in nanoseconds: sampled in its own code, and reported as spent in the kernel.
 fn program_and_kernel(life: &ObservedLife) -> (u64, u64) {
     let sampled = life.samples.iter().filter(|observed| !observed.sample.blocked);
     let kernel = life.explained.get(NOT_VISIBLE).copied().unwrap_or(0);
     (sampled.map(|observed| observed.sample.weight_nano).sum(), kernel)
 }
 
-/// Guarantees: a thread that runs for a third of a millisecond each twenty, far less than a period between any two
-/// looks, is sampled as often as its time is worth.
+/// Guarantees: a thread that runs for 0.3 of every 20 milliseconds, far less than a period between two examinations,
+/// has samples in proportion to its running time.
 fn threads_that_seldom_run() -> Outcome {
     let target = RunningTarget::start(&compile::c("duty"), &["300", "20000"]);
     let mut session = TrapSession::with(target.pid(), CPU());
@@ -87,8 +88,8 @@ fn threads_that_seldom_run() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel may not be seen, the time of a thread that is mostly in its own code, in short turns,
-/// is never taken for time in the kernel.
+/// Guarantees: if the kernel may not be sampled, the time of a thread that is mostly in its own code, in short turns,
+/// is not reported as time in the kernel.
 fn own_code_is_not_the_kernel() -> Outcome {
     let target = RunningTarget::start(&compile::c("duty"), &["1000", "20000"]);
     let mut session = beneath_the_kernel(&target)?;
@@ -99,8 +100,8 @@ fn own_code_is_not_the_kernel() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel may not be seen, the time of a program that moves tens of MiB with each call is said to
-/// be in the kernel, and no call comes back short.
+/// Guarantees: if the kernel may not be sampled, the time of a program that transfers tens of MiB with each call is
+/// reported as time in the kernel, and no call returns early.
 fn calls_are_the_kernel() -> Outcome {
     let mut target = RunningTarget::start(&compile::c("long_calls"), &[]);
     let mut session = beneath_the_kernel(&target)?;
@@ -114,8 +115,8 @@ fn calls_are_the_kernel() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel may be seen, a thread in long system calls gets all of each, is never stopped, and is
-/// sampled inside of them, with the kernel's frames in front of its own.
+/// Guarantees: if the kernel may be sampled, the long system calls of a thread transfer all data, the thread is never
+/// stopped, and it is sampled inside of the calls, with the kernel's frames before its own.
 fn calls_are_sampled_in_the_kernel() -> Outcome {
     let mut target = RunningTarget::start(&compile::c("long_calls"), &[]);
     let mut session =
@@ -140,19 +141,18 @@ fn calls_are_sampled_in_the_kernel() -> Outcome {
         assert!(program.len() > 1, "{stack:x?}");
         within += usize::from(kernel.len() > 1);
     }
-    // At the start of a call only its entry is on the kernel's stack.
+    // At the start of a system call, only its entry is on the kernel's stack.
     assert!(within * 10 > stacks.len() * 9, "{within} of {}", stacks.len());
     Ok(())
 }
 
-/// Guarantees: where there are fewer file descriptors than threads that run, those that ran most have the events,
-/// although the others came first; that there are too few is said, what they lack is said for how long it was, and
-/// nobody is stopped for it.
+/// Guarantees: if there are fewer file descriptors than running threads, the threads that ran most have the events,
+/// even if others had them first; the lack is reported, the time without samples is counted, and no thread is stopped.
 fn busy_threads_first() -> Outcome {
     compile::has("prlimit", "--version")?;
     let target = RunningTarget::start(&compile::c("unequal"), &["60", "2"]);
     let mut session = without_the_kernel(TrapSession::start)?;
-    // It reads its limit when it samples its first process.
+    // The sampler reads its limit when it samples its first process.
     let limited = Command::new("prlimit").arg(format!("--pid={}", session.sampler())).arg("--nofile=64:64").status();
     assert!(limited.unwrap().success());
     session.watch(Select::Pid(target.pid()), CPU());

@@ -1,4 +1,4 @@
-//! Which processes are found, and what is told about them.
+//! Which processes are found, and what is reported about them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command as Program;
@@ -24,7 +24,7 @@ tests![
     ends_are_noticed_without_sampling,
 ];
 
-/// A copy of the shell under another name.
+/// Copies the shell to a file with another name.
 fn shell_called(folder: &std::path::Path, name: &str) -> std::path::PathBuf {
     let path = folder.join(name);
     std::fs::copy("/bin/sh", &path).unwrap();
@@ -34,8 +34,8 @@ fn shell_called(folder: &std::path::Path, name: &str) -> std::path::PathBuf {
 
 const IDLE: &str = "echo ready; read line";
 
-/// Guarantees: every process of an executable is found, one that is started later too, and its successor after a
-/// restart under another number.
+/// Guarantees: every process of an executable is found, also one that is started later, and after a restart its
+/// successor under another number.
 fn finds_by_executable_and_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let shell = shell_called(folder.path(), "pb-found-by-name");
@@ -56,8 +56,8 @@ fn finds_by_executable_and_again_after_a_restart() {
     session.finish();
 }
 
-/// Guarantees: a part of the arguments is enough, and the sampler, whose owner's arguments contain it as well, is not
-/// taken for it.
+/// Guarantees: a part of the arguments is enough to find a process; the sampler and its owner, whose arguments contain
+/// that part too, are not selected.
 fn finds_by_command_line() {
     let target = RunningTarget::ready(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4711"]));
     let mut session = TrapSession::start_with(true);
@@ -70,24 +70,24 @@ fn finds_by_command_line() {
     session.watch(Select::Pid(session.sampler().as_raw().cast_unsigned()), Settings::default());
     let message = session.problem(ProblemKind::Permission);
     assert!(message.contains("profbridge itself"), "{message}");
-    // When a process that appears now is found, the sampler was looked at as well.
+    // The sampler was examined before this new process, which is found later.
     let _second = RunningTarget::ready(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4811"]));
     session.until("the second", |seen| seen.lives.len() > 1);
     assert!(session.finish().processes().all(|process| process.target == TargetId(1)));
 }
 
-/// Guarantees: a process that carries the arguments of the one it started is not taken for that one, however it is
-/// written there; one that was attached to before it started the other is let go.
+/// Guarantees: a wrapper whose arguments contain those of the process that it started is not selected, in whatever form
+/// they are written; a wrapper that was attached before it started the process is detached.
 fn a_wrapper_is_not_what_it_started() {
     let folder = tempfile::tempdir().unwrap();
-    // The whole machine is searched: somebody else may run this test, too.
+    // The whole machine is searched, and another user may run this test too.
     let name = format!("pb-wrapped-{}", std::process::id());
     let script = folder.path().join(&name);
     std::fs::write(&script, "#!/bin/sh\necho ready\nread line\n").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let script = script.to_str().unwrap();
     let select = || Select::CommandLine(format!("{name} --port 8??"));
-    // The first one waits before it starts the other.
+    // The first wrapper waits before it starts its process.
     let late = format!("echo ready; read line; {script} --port 801; true");
     let mut late = RunningTarget::shell(&late);
     let mut session = TrapSession::start_with(true);
@@ -103,7 +103,7 @@ fn a_wrapper_is_not_what_it_started() {
     let shell = RunningTarget::shell(&format!("exec 2>&1; {script} --port 802; true"));
     let timeout = RunningTarget::ready(Program::new("timeout").args(["600", script, "--port", "803"]));
     let last = RunningTarget::ready(Program::new(script).args(["--port", "804"]));
-    // One that was looked at between fork and exec is let go again.
+    // A process that was examined between fork and exec is detached again.
     session.until("the four, and nobody else", |seen| {
         let sampled = sampled(seen);
         let wrappers = [late.pid(), shell.pid(), timeout.pid()];
@@ -112,13 +112,13 @@ fn a_wrapper_is_not_what_it_started() {
     session.finish();
 }
 
-/// The processes that are attached now.
+/// The ids of the processes that are attached now.
 fn sampled(seen: &SeenEvents) -> Vec<u32> {
     seen.lives.iter().filter(|life| life.detached.is_none()).map(|life| life.process.pid).collect()
 }
 
-/// Guarantees: a process that was started by a link goes by its name, and so does its executable among its files; it is
-/// found by the name of the file that the kernel knows.
+/// Guarantees: a process that was started by a link has the link's name, and so has its executable among its mapped
+/// files; it is found by the file name that the kernel reports.
 fn the_name_it_was_started_by() {
     let folder = tempfile::tempdir().unwrap();
     shell_called(folder.path(), "pb-check-rdb");
@@ -138,7 +138,7 @@ fn the_name_it_was_started_by() {
     assert!(main.iter().all(|(mapping, _)| mapping.path == life.process.executable && !mapping.go), "{main:?}");
 }
 
-/// Guarantees: no more processes are attached than a target allows, and the owner is told.
+/// Guarantees: no more processes are attached than a target allows, and the rest is reported.
 fn no_more_than_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let shell = shell_called(folder.path(), "pb-too-many");
@@ -153,7 +153,7 @@ fn no_more_than_asked_for() {
     session.finish();
 }
 
-/// Guarantees: of the environment only what was asked for arrives.
+/// Guarantees: only the requested environment variables are received.
 fn secrets_of_the_environment_stay() {
     let mut program = Program::new("/bin/sh");
     program.args(["-c", IDLE]).env("OTEL_SERVICE_NAME", "shop").env("PASSWORD", "hunter2");
@@ -169,7 +169,7 @@ fn secrets_of_the_environment_stay() {
     session.finish();
 }
 
-/// Guarantees: a process that does not exist, and one that is dead, are told apart, each once.
+/// Guarantees: a process that does not exist and a dead process are reported differently, each once.
 fn what_cannot_be_sampled_says_why() {
     let mut session = TrapSession::start_with(true);
     session.watch(Select::Pid(0x7fff_fff0), Settings::default());
@@ -191,7 +191,7 @@ fn what_cannot_be_sampled_says_why() {
     session.finish();
 }
 
-/// Guarantees: a pipe in the place of the perf map keeps nobody waiting and is told; a proper one arrives, and again
+/// Guarantees: a pipe in place of the perf map blocks nothing and is reported; a real perf map is received, and again
 /// when it is replaced.
 fn perf_maps_that_are_traps() {
     let target = RunningTarget::shell(IDLE);
@@ -212,7 +212,7 @@ fn perf_maps_that_are_traps() {
     session.finish();
 }
 
-/// Guarantees: the map of a process that ends right after it wrote it arrives, before its end does.
+/// Guarantees: the perf map of a process that ends right after it wrote the map is received before the process's end.
 fn a_perf_map_of_a_short_life() {
     let target = RunningTarget::shell(IDLE);
     let path = std::path::PathBuf::from(format!("/tmp/perf-{}.map", target.pid()));
@@ -228,7 +228,7 @@ fn a_perf_map_of_a_short_life() {
     session.finish();
 }
 
-/// Guarantees: an attached process that is not being sampled is missed when it ends.
+/// Guarantees: the end of an attached process is noticed even if it is not being sampled.
 fn ends_are_noticed_without_sampling() {
     let target = RunningTarget::shell(IDLE);
     let mut session = TrapSession::start_with(true);

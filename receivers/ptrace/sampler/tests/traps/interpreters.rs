@@ -1,4 +1,4 @@
-//! When the frames of interpreters are read, and when not.
+//! When the frames of interpreters are read, and when they are not.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use crate::{
 
 tests![frames_are_read_right_behind_samples, frames_are_read_in_stops, reading_can_be_switched_off];
 
-/// A Python program with one thread that computes, ten functions deep, and three that wait.
+/// Starts a Python program with one thread that computes, in ten nested functions, and three threads that wait.
 fn deep() -> RunningTarget {
     let mut target = RunningTarget::launch(Command::new("python3").arg(compile::source("deep.py")));
     target.wait_for("ready");
@@ -24,8 +24,8 @@ fn count(of: impl Fn(&SeenEvents) -> u64, least: u64) -> impl Fn(&SeenEvents) ->
     move |seen| !seen.lives.is_empty() && of(seen) >= least
 }
 
-/// Guarantees: of samples that the kernel takes it is counted how long afterwards frames were read, each at most once,
-/// and no thread is stopped for them.
+/// Guarantees: for samples that the kernel takes, the time until the frames were read is counted, at most once per
+/// sample, and no thread is stopped.
 fn frames_are_read_right_behind_samples() -> Outcome {
     compile::has("python3", "--version")?;
     let target = deep();
@@ -40,7 +40,7 @@ fn frames_are_read_right_behind_samples() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where stops are chosen, it is counted how much longer they are for reading frames, each at most once.
+/// Guarantees: if threads are stopped, the time that reading frames adds to a stop is counted, at most once per stop.
 fn frames_are_read_in_stops() -> Outcome {
     compile::has("python3", "--version")?;
     let target = deep();
@@ -52,7 +52,7 @@ fn frames_are_read_in_stops() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: without the setting an interpreter's memory is not read, and its stacks are native ones.
+/// Guarantees: without the setting `interpreters`, an interpreter's memory is not read, and stacks are native.
 fn reading_can_be_switched_off() -> Outcome {
     compile::has("python3", "--version")?;
     let target = deep();

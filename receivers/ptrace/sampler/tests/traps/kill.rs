@@ -1,4 +1,4 @@
-//! The sampler process dies.
+//! The sampler process is killed.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::{
 
 tests![sampler_is_killed_a_hundred_times];
 
-/// Guarantees: a sampler process that is killed at any moment, a hundred times over, leaves the target alive and
-/// running, with no thread stopped or traced; and the owner is told that it is gone.
+/// Guarantees: a sampler process that is killed at any moment, a hundred times in all, leaves the target alive and
+/// running, with no thread stopped or traced; and the owner learns of its end.
 fn sampler_is_killed_a_hundred_times() {
     let mut target = RunningTarget::start(&compile::c("busy"), &["3", "2"]);
     for round in 0..100_u64 {
         // As many stops as possible, so that many kills happen during one.
         let mut session = TrapSession::with(target.pid(), often());
         session.until("an attached process", |seen| !seen.lives.is_empty());
-        // Moments that differ: some in the middle of the first tick, some later.
+        // These moments differ: some are in the middle of the first tick, some later.
         session.listen(Duration::from_micros(round * 7919 % 20_000));
         if round == 0 {
             session.observe("leaf", 10);

@@ -1,4 +1,4 @@
-//! The lives of processes: exec, exit, zombies, reused ids.
+//! Exec, exit, zombies, and reused ids of processes.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -23,8 +23,8 @@ tests![
     thirty_two_bits,
 ];
 
-/// Guarantees: processes that are killed at any moment while they are sampled are reported as ended, each, and harm
-/// neither the sampler nor those that are sampled beside them.
+/// Guarantees: each process that is killed at any moment while it is sampled is reported as ended, without harm to the
+/// sampler or to other sampled processes.
 fn exits_while_sampled() {
     let steady = RunningTarget::start(&compile::c("busy"), &["1", "0"]);
     let mut session = TrapSession::of(steady.pid());
@@ -48,7 +48,8 @@ fn exits_while_sampled() {
     assert!(seen.lives[1..].iter().any(|life| life.count("leaf") > 0), "none of the brief ones was sampled");
 }
 
-/// Follows `exec_chain` over its links, each of which a thread executes that is not the leader.
+/// Samples `exec_chain` until the last program of its chain, each of which is executed by a thread other than the
+/// leader.
 fn follow_chain(program: &Path, last: Option<&Path>, settings: Settings) -> crate::session::SeenEvents {
     let mut arguments = vec!["5".to_owned()];
     arguments.extend(last.map(|path| path.display().to_string()));
@@ -70,10 +71,10 @@ fn follow_chain(program: &Path, last: Option<&Path>, settings: Settings) -> crat
     session.finish()
 }
 
-/// Guarantees: a process in which a thread other than the first executes a program, five times over, lives on and gets
-/// there, although more of its threads run than there are processors, so that stops of some are pending when they have
-/// to end; each program is reported as a life of its own, with its own mappings, and its stacks are complete. Nothing
-/// of one program is taken for another's.
+/// Guarantees: a process in which a thread other than the first calls exec, five times in succession, reaches its last
+/// program, although it has more running threads than there are processors, so that stops are pending when threads have
+/// to end. Each program is reported as a separate process, with its own mappings and complete stacks. No data of one
+/// program is attributed to another.
 fn exec_by_another_thread() {
     for stops in [usual().stops, Stops::Always] {
         let settings = Settings { stops, ..Settings::default() };
@@ -84,7 +85,8 @@ fn exec_by_another_thread() {
             let share = life.complete_samples(life.with("link_of_chain"));
             assert!(share >= 0.95, "{share}\n{}", life.top());
             let unknown = |location: &Location| location.mapping().is_none() && !location.is_kernel();
-            // Blocked threads are read where they are, and some of them before the program's mappings are known.
+            // Blocked threads may be read before the mappings of the program are known, so only running ones are
+            // checked.
             let ran = life.samples.iter().filter(|observed| !observed.sample.blocked);
             let of_others: Vec<_> = ran.filter(|observed| observed.locations.iter().any(unknown)).collect();
             assert!(of_others.is_empty(), "{:?} of {}\n{}", of_others, life.samples.len(), life.top());
@@ -92,8 +94,8 @@ fn exec_by_another_thread() {
     }
 }
 
-/// Guarantees: a target that executes a set-user-id program lives on, and a sampler that may trace other users samples
-/// it as the user that it has become.
+/// Guarantees: a target that executes a set-user-ID program continues to run, and a sampler that may trace other users
+/// samples it with its new user.
 fn exec_of_a_setuid_program() -> Outcome {
     if !nix::unistd::geteuid().is_root() {
         return Err(Untested("only root can give a program to another user".to_owned()));
@@ -109,8 +111,8 @@ fn exec_of_a_setuid_program() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that forks as fast as it can is sampled at the usual rate, and no fork, child or wait of it
-/// fails.
+/// Guarantees: a process that forks as fast as it can is sampled at the usual rate, and none of its forks, children and
+/// waits fails.
 fn fork_storm() {
     let mut target = RunningTarget::start(&compile::c("fork_storm"), &[]);
     let mut session = TrapSession::of(target.pid());
@@ -121,7 +123,7 @@ fn fork_storm() {
     assert_eq!(seen.lives.len(), 1, "children are not the target");
 }
 
-/// Guarantees: the parent of a process that ends while its threads are stopped for sampling gets its exit code.
+/// Guarantees: the parent of a process that ends while its threads are stopped for sampling gets the correct exit code.
 fn exit_code_is_the_parents() {
     for _ in 0..20 {
         let spin = "trap 'exit 7' TERM; echo ready; while :; do :; done";
@@ -136,8 +138,8 @@ fn exit_code_is_the_parents() {
     }
 }
 
-/// Guarantees: a process that gets the id of one that was sampled, while the sampler could not look, is never taken for
-/// it: the old one is reported as ended, and nothing of the new one appears.
+/// Guarantees: if a new process gets the id of a sampled one while the sampler is stopped, the two are never confused:
+/// the old process is reported as ended, and nothing is reported of the new one.
 fn same_id_again() -> Outcome {
     let clone_at = compile::c("clone_at");
     let other = compile::c("shares");
@@ -146,7 +148,7 @@ fn same_id_again() -> Outcome {
     let mut session = TrapSession::of(pid);
     session.observe("leaf", 20);
     let sampler = session.sampler();
-    // Not while it holds a thread: the end of a traced thread waits for its tracer.
+    // The sampler is not stopped while it traces a thread: the end of a traced thread waits for its tracer.
     loop {
         kill(sampler, Signal::SIGSTOP).unwrap();
         while !process::states(session.sampler().as_raw().unsigned_abs()).chars().all(|state| state == 'T') {
@@ -168,7 +170,7 @@ fn same_id_again() -> Outcome {
     }
     assert_eq!(process::children(second.pid()), [pid]);
     session.until("the end of the first", |seen| seen.lives[0].detached == Some(Detached::Exited));
-    // A process id stands for one process and not for later ones with the same id.
+    // A target that gives a process id does not include later processes with the same id.
     session.listen(std::time::Duration::from_millis(500));
     let seen = session.finish();
     assert_eq!(seen.lives.len(), 1);
@@ -177,7 +179,7 @@ fn same_id_again() -> Outcome {
         assert_eq!(life.count(function), 0, "{}", life.top());
     }
     let known = ["leaf", "wait_forever", "main"];
-    // A process that ends may be met in the kernel when it has no memory any more.
+    // An ending process may be sampled in the kernel when it has no memory any more.
     let programs =
         life.samples.iter().filter(|observed| !observed.locations.iter().all(|location| location.is_kernel()));
     let foreign = programs.filter(|o| !life.names(o).iter().any(|name| known.contains(&name.as_str())));
@@ -186,7 +188,7 @@ fn same_id_again() -> Outcome {
     Ok(())
 }
 
-/// A 32-bit program for x86, byte by byte, since few machines have the libraries to build one: it says "ready" and
+/// The bytes of a 32-bit program for x86, since few machines have the libraries to build one: it prints "ready" and
 /// spins.
 fn i386_program() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
@@ -221,7 +223,7 @@ fn i386_program() -> Vec<u8> {
     file
 }
 
-/// Guarantees: a 32-bit process is refused with a message of its own, and not a thread of it is touched.
+/// Guarantees: a 32-bit process is refused with a specific message, and none of its threads is traced.
 fn thirty_two_bits() -> Outcome {
     let program = compile::folder().join("i386");
     fs::write(&program, i386_program()).unwrap();

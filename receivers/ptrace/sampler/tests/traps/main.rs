@@ -1,14 +1,14 @@
-//! The traps that a sampler steps into, one test each, with real processes.
+//! Situations in which samplers typically fail, one test each, with real processes.
 //!
-//! Targets are programs in `tests/targets`, compiled once a run. Each announces by a line that it is in the state that
-//! its test wants, and ends when its input does; tests wait for what the sampler says and never for time to pass. One
-//! test runs at a time, since each measures what it does to a process. What a machine does not allow is reported as
-//! untested, with the reason.
+//! Targets are programs in `tests/targets`, compiled once per run. Each prints a line when it is in the state that its
+//! test needs, and ends with its standard input; tests wait for events of the sampler and never for time to pass. One
+//! test runs at a time, since each measures its effect on a process. Tests that a machine does not allow are reported
+//! as untested, with the reason.
 //!
-//! This program is its own test runner, since the sampler process is the same program started again: that must be
-//! looked at first.
+//! This program is its own test runner, since the sampler process is the same program executed again, which has to be
+//! checked first.
 //!
-//! Not here: Yama's scopes and jumps of the wall clock, which would change the whole machine
+//! Not tested here: Yama's scopes and jumps of the wall clock, which would change the whole machine
 //! (`tests/interop/other_kernel.py` boots another); kernels without schedstat (`CONFIG_SCHED_INFO`), with HZ of 100 or
 //! `nohz_full`; suspend; other architectures than x86-64.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -1,4 +1,4 @@
-//! What `/proc` says of a target, read independently of the sampler.
+//! Reads the state of a target from `/proc`, independently of the sampler.
 
 use std::{fs, path::Path};
 
@@ -18,18 +18,18 @@ pub(crate) fn states(pid: u32) -> String {
     threads(pid).iter().filter_map(|thread| status_field(thread, "State")?.chars().next()).collect()
 }
 
-/// The tracers of a process's threads, other than none.
+/// The tracers of a process's threads.
 pub(crate) fn tracers(pid: u32) -> Vec<String> {
     threads(pid).iter().filter_map(|thread| status_field(thread, "TracerPid")).filter(|tracer| tracer != "0").collect()
 }
 
-/// Whether a process runs, with no thread stopped or traced.
+/// Whether a process has no stopped or traced thread.
 pub(crate) fn is_left_alone(pid: u32) -> bool {
     let states = states(pid);
     !states.is_empty() && !states.contains(['t', 'T']) && tracers(pid).is_empty()
 }
 
-/// The system call that a thread waits in.
+/// The system call in which a thread waits.
 pub(crate) fn system_call(pid: u32, thread: u32) -> Option<u32> {
     let line = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
     line.split(' ').next()?.parse().ok()

@@ -1,9 +1,9 @@
-//! A kernel that refuses perf events, as the default seccomp profiles of containers do.
+//! Simulates a kernel that refuses perf events, as the default seccomp profiles of containers do.
 
 use std::thread;
 
-/// Runs a function in a thread whose `perf_event_open` fails with this error, as it does for all processes that it
-/// starts.
+/// Runs a function in a thread in which `perf_event_open` fails with this error, as it also does in all processes that
+/// the thread starts.
 #[allow(unsafe_code, reason = "no crate here installs filters")]
 pub(crate) fn without_events<T: Send>(error: i32, work: impl FnOnce() -> T + Send) -> T {
     let filtered = move || {
@@ -24,7 +24,7 @@ pub(crate) fn without_events<T: Send>(error: i32, work: impl FnOnce() -> T + Sen
         ];
         let program = libc::sock_fprog { len: u16::try_from(rules.len()).unwrap(), filter: rules.as_mut_ptr() };
         nix::sys::prctl::set_no_new_privs().unwrap();
-        // SAFETY: the kernel copies the program and its rules, which live until it has.
+        // SAFETY: the kernel copies the program and its rules, which live for the call.
         let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
         work()

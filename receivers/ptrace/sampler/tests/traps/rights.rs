@@ -1,4 +1,4 @@
-//! What the kernel refuses, and what is sampled all the same.
+//! Rights that the kernel refuses, and what is sampled without them.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -22,8 +22,8 @@ tests![
     locked_memory_is_used_up,
 ];
 
-/// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as
-/// such; its blocked threads are sampled, its running ones are not, and the other tracer keeps it.
+/// Guarantees: if running threads are sampled by stopping them, a process with another tracer is reported; its blocked
+/// threads are sampled, its running ones are not, and the other tracer stays attached.
 fn beside_another_tracer() {
     let mut target = RunningTarget::start(&compile::c("busy"), &["1", "3"]);
     let tracer = RunningTarget::start(&compile::c("tracer"), &[&target.pid().to_string()]);
@@ -41,9 +41,9 @@ fn beside_another_tracer() {
     assert!(life.samples.iter().all(|observed| observed.sample.blocked));
 }
 
-/// Guarantees: a tracer that comes while threads of a process are stopped gets it, sooner or later (a stop lasts
-/// microseconds), the sampler says so and leaves the process alone, and once the tracer is gone running threads are
-/// sampled again.
+/// Guarantees: a tracer that attaches to a process whose threads are being stopped succeeds sooner or later (a stop
+/// lasts microseconds); the sampler reports it and stops no more threads, and once the tracer is gone running threads
+/// are sampled again.
 fn another_tracer_comes_later() {
     let target = RunningTarget::start(&compile::c("busy"), &["1", "3"]);
     let settings = Settings { stops: Stops::Always, ..Settings::default() };
@@ -57,7 +57,7 @@ fn another_tracer_comes_later() {
     session.finish();
 }
 
-/// Needs to be root, to give rights away.
+/// Checks that the user is root, which is needed to give rights away.
 fn as_root() -> Result<(), Untested> {
     if nix::unistd::geteuid().is_root() {
         return compile::has("setpriv", "--version");
@@ -65,9 +65,9 @@ fn as_root() -> Result<(), Untested> {
     Err(Untested("only root can give up rights".to_owned()))
 }
 
-/// This program under another program that changes what it may do.
+/// Starts this program under another program that changes its rights.
 fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> RunningTarget {
-    // A copy, since the build's folder may be closed to other users.
+    // A copy is used, since the build folder may be closed to other users.
     let copy = compile::folder().join("traps-of-others");
     if !copy.exists() {
         fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
@@ -80,18 +80,18 @@ fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> RunningTar
     driver
 }
 
-/// The stops, the samples of blocked threads and all samples of a driver's only life.
+/// The number of stops, of samples of blocked threads and of all samples, for the only process of a driver.
 fn counts(lines: &[String]) -> [u64; 3] {
     let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
     let mut numbers = life.rsplit(' ').map(|number| number.parse().unwrap());
     std::array::from_fn(|_| numbers.next().unwrap())
 }
 
-/// As a user without any rights.
+/// Arguments for a user without any rights.
 const NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
 
-/// Guarantees: without the right to trace a process, the sampler says which right is missing, touches nothing, and ends
-/// in good order.
+/// Guarantees: without the right to trace a process, the sampler reports which right is missing, traces nothing, and
+/// ends normally.
 fn without_the_right_to_trace() -> Outcome {
     as_root()?;
     let mut target = RunningTarget::start(&compile::c("busy"), &["1", "1"]);
@@ -107,8 +107,8 @@ fn without_the_right_to_trace() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are
-/// sampled through `/proc/PID/mem` all the same, and nobody is stopped.
+/// Guarantees: if a filter refuses `ptrace` and `process_vm_readv`, as in containers, blocked threads are still sampled
+/// through `/proc/PID/mem`, and no thread is stopped.
 fn in_a_filter_without_ptrace() {
     let target = RunningTarget::start(&compile::c("busy"), &["1", "3"]);
     let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
@@ -116,12 +116,12 @@ fn in_a_filter_without_ptrace() {
     driver.say("");
     let lines = driver.lines_until("done");
     let [stops, blocked, samples] = counts(&lines);
-    // Running ones are, too, where the filter permits perf events.
+    // Running threads are sampled too, if the filter permits perf events.
     assert!(samples >= blocked && blocked > 0 && stops == 0, "{lines:#?}");
 }
 
-/// Guarantees: a process in PID and mount namespaces of its own, whose program has been deleted and never was visible
-/// from here, is sampled: with its own ids, the right file, and complete stacks with names.
+/// Guarantees: a process in its own PID and mount namespaces, whose program was deleted and never visible from here, is
+/// sampled with its own ids, the right file, and complete stacks with names.
 fn other_namespaces_and_a_deleted_program() -> Outcome {
     let program = compile::c("busy");
     let script =
@@ -146,7 +146,7 @@ fn other_namespaces_and_a_deleted_program() -> Outcome {
     for observed in &life.samples {
         let main = observed.thread.id == pid;
         assert_eq!(observed.thread.namespace_id == 1, main, "{:?}", observed.thread);
-        // The shell and its tools had the ids before.
+        // The shell and its tools had the lower ids.
         assert!(observed.thread.namespace_id < 20, "{:?}", observed.thread);
         assert_eq!(observed.trust, Trust::Complete);
     }
@@ -155,8 +155,8 @@ fn other_namespaces_and_a_deleted_program() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that executes a set-user-id program leaves a sampler without rights behind: the sampler says
-/// so, and the process is none the worse for it.
+/// Guarantees: if a process executes a set-user-ID program that the sampler may not trace, the sampler reports this,
+/// and the process is not affected.
 fn setuid_program_without_rights() -> Outcome {
     as_root()?;
     let program = compile::c("exec_chain");
@@ -190,7 +190,7 @@ fn setuid_program_without_rights() -> Outcome {
     Ok(())
 }
 
-/// As a user with the right to see the kernel, and no other.
+/// Arguments for a user with the right to sample the kernel, and no other.
 const WITH_PERFMON: [&str; 6] = [
     "--reuid=65534",
     "--regid=65534",
@@ -200,8 +200,8 @@ const WITH_PERFMON: [&str; 6] = [
     "--bounding-set=-all,+perfmon",
 ];
 
-/// The lines with which somebody else's session ends that samples a process until it has a sample, and the level that
-/// it was on.
+/// Samples a process by a driver with other rights until it has a sample. Returns the last lines of the driver, and the
+/// level.
 fn driven(arguments: &[&str], target: &RunningTarget) -> (Vec<String>, String) {
     let mut driver = drive(Path::new("setpriv"), arguments, &[target.pid()]);
     driver.wait_for(&format!("saw {} sample", target.pid()));
@@ -212,9 +212,9 @@ fn driven(arguments: &[&str], target: &RunningTarget) -> (Vec<String>, String) {
     (lines, level)
 }
 
-/// Guarantees: with each setting of `kernel.perf_event_paranoid` that a machine may have, root and a user with
-/// CAP_PERFMON and nothing else see the kernel; a user without any right sees what the setting leaves, is told of the
-/// right that shows more, and nobody is stopped while events are permitted.
+/// Guarantees: with each setting of `kernel.perf_event_paranoid` that a machine may have, root and a user with only
+/// CAP_PERFMON can sample the kernel; a user without any right has the level that the setting permits, the message
+/// names the right for a better level, and no thread is stopped while events are permitted.
 fn levels_of_rights() -> Outcome {
     as_root()?;
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
@@ -242,7 +242,7 @@ fn levels_of_rights() -> Outcome {
         ..=0 => &["Kernel", "Processors"],
         1 => &["Kernel"],
         2 => &["User"],
-        // Some distributions' kernels refuse everything there.
+        // Kernels of some distributions refuse everything at this setting.
         _ => &["User", "None"],
     };
     assert!(permitted.contains(&level.as_str()), "{paranoid}: {lines:#?}");
@@ -253,11 +253,11 @@ fn levels_of_rights() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where a user has locked all the memory that the kernel allows for events, nobody is stopped instead: it
-/// is said that memory is lacking, and what helps, and blocked threads are sampled.
+/// Guarantees: if a user has locked all the memory that the kernel allows for events, no thread is stopped instead: the
+/// lack of memory is reported with a remedy, and blocked threads are sampled.
 fn locked_memory_is_used_up() -> Outcome {
     as_root()?;
-    // A user of whom nobody else has events.
+    // A user who has no events otherwise.
     const SOMEBODY: [&str; 5] = ["--memlock=0:0", "setpriv", "--reuid=64321", "--regid=64321", "--clear-groups"];
     compile::has("prlimit", "--version")?;
     let launch = |program: &str, arguments: &[&str]| {

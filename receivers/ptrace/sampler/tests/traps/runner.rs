@@ -1,4 +1,4 @@
-//! Runs tests one after another, with the arguments that `cargo test` users know.
+//! Runs tests one after another, with the usual arguments of `cargo test`.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -10,13 +10,13 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Untested(pub(crate) String);
 
-/// A test passes by returning, fails by a panic, and may find that the machine does not allow it.
+/// The result of a test: it passes by returning, fails by a panic, or finds that the machine does not allow it.
 pub(crate) type Outcome = Result<(), Untested>;
 
 /// A test and its name.
 pub(crate) type Test = (&'static str, fn() -> Outcome);
 
-/// What a test returns: nothing, if every machine allows it.
+/// The return type of a test: nothing, if every machine allows the test.
 pub(crate) trait Returned {
     fn outcome(self) -> Outcome;
 }
@@ -33,7 +33,7 @@ impl Returned for Outcome {
     }
 }
 
-/// A list of tests, each under its own name.
+/// A list of tests, each with the name of its function.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         pub(crate) const TESTS: &[$crate::runner::Test] = &[$(
@@ -43,8 +43,8 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Runs the tests that the arguments name: all, or those with a part of one of the words in their name (`--exact`: with
-/// one of them as their name). `--list` names them.
+/// Runs the tests that the arguments select: all, or those whose name contains one of the words (with `--exact`: is one
+/// of the words). `--list` lists them.
 pub(crate) fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
@@ -52,7 +52,7 @@ pub(crate) fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
         words.is_empty()
             || words.iter().any(|word| if flag("--exact") { name == *word } else { name.contains(word.as_str()) })
     };
-    // None is left out by default, so there is nothing to add where the left-out ones are asked for.
+    // No test is ignored by default, so there is none to run if ignored tests are requested.
     let chosen: Vec<&Test> = tests.iter().filter(|(name, _)| wanted(name) && !flag("--ignored")).collect();
     if flag("--list") {
         for (name, _) in chosen {

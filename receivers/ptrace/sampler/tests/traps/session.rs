@@ -19,23 +19,23 @@ use profbridge_sampler::{
 
 use crate::symbols::Symbols;
 
-/// How long anything may take to happen. Only failing tests wait for so long.
+/// How long an event may take to happen. Only failing tests wait this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One sample with what it refers to.
+/// A sample with the data to which it refers.
 #[derive(Debug, Clone)]
 pub(crate) struct ObservedSample {
     pub(crate) thread: Thread,
     pub(crate) trust: Trust,
     pub(crate) locations: Vec<Location>,
     pub(crate) sample: Sample,
-    /// What the thread worked on.
+    /// The trace context of the thread.
     pub(crate) context: Option<Context>,
-    /// Whether a frame of it is an explanation and no place in code.
+    /// Whether one of the sample's frames is an explanation and not a place in code.
     pub(crate) is_explained: bool,
 }
 
-/// Everything that was received about one life of a process.
+/// Everything that was received about one attached process, from attaching to detaching.
 #[derive(Debug)]
 pub(crate) struct ObservedLife {
     pub(crate) process: Process,
@@ -45,18 +45,18 @@ pub(crate) struct ObservedLife {
     pub(crate) status: Status,
     pub(crate) detached: Option<Detached>,
     pub(crate) period_nano: u64,
-    /// The time of frames that are no place in code, by their explanations.
+    /// The time of frames that are explanations and not places in code, by explanation.
     pub(crate) explained: BTreeMap<&'static str, u64>,
-    /// The resources that it showed, in their order.
+    /// The resources that the process published, in order.
     pub(crate) resources: Vec<Vec<(String, AttributeValue)>>,
-    /// How many perf maps of it were passed on.
+    /// The number of perf maps that were received for the process.
     pub(crate) perf_maps: usize,
-    /// The samples of each thread: when the first begins, when the last ends, and what all stand for together.
+    /// The samples of each thread: when the first begins, when the last ends, and the total time that they cover.
     times: BTreeMap<u32, [u64; 3]>,
 }
 
 impl ObservedLife {
-    /// The function at a location: its name, `?` where no symbol covers it, `jit` where no file does.
+    /// The name of the function at a location: `?` if no symbol covers it, `jit` for code without a file.
     pub(crate) fn name(&self, location: &Location) -> String {
         let Some(index) = location.mapping() else { return "jit".to_owned() };
         let (mapping, symbols) = &self.mappings[index as usize];
@@ -71,7 +71,7 @@ impl ObservedLife {
         observed.locations.iter().map(|location| self.name(location)).collect()
     }
 
-    /// Samples that have this function somewhere.
+    /// The samples with this function anywhere on the stack.
     pub(crate) fn with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a ObservedSample> {
         self.samples
             .iter()
@@ -83,18 +83,18 @@ impl ObservedLife {
         self.with(function).map(|observed| observed.sample.observations).sum()
     }
 
-    /// For how much of the time a function was on one thread's stack, by the weights. A thread that could not be looked
-    /// at for some ticks counts with its next sample for all of them.
+    /// The share of time during which a function was on one thread's stack, by weight. If a thread could not be
+    /// examined for some ticks, its next sample covers these too.
     pub(crate) fn presence(&self, function: &str) -> f64 {
         let weight: u64 = self.with(function).map(|observed| observed.sample.weight_nano).sum();
         weight as f64 / (self.status.ticks * self.period_nano) as f64
     }
 
-    /// Asserts that the samples of each thread stand for all the time that passed. A sample is where it was taken, so
-    /// that neighbours may overlap or leave a gap; that adds up to nothing.
+    /// Asserts that the samples of each thread cover all the time that passed. Samples are near the time at which they
+    /// were taken, so that neighbours may overlap or leave a gap, but their total is exact.
     pub(crate) fn assert_accounted(&self) {
-        // The first sample may begin late and the last end late, by their weights and the jitter of ticks; and for as
-        // long as the sampler itself had no processor, which it counts.
+        // The first sample may begin late and the last one end late, by their weights, by the jitter of ticks, and by
+        // the time in which the sampler had no processor, which it counts.
         let slack = (8 + self.status.missed_ticks) * self.period_nano;
         assert!(!self.times.is_empty(), "nothing was sampled");
         for (thread, [begins, ends, weight]) in &self.times {
@@ -109,7 +109,7 @@ impl ObservedLife {
         root.map_or("", |index| &self.mappings[index as usize].0.path)
     }
 
-    /// Whether a stack ends where threads start: in the program's `_start`, or in the C library.
+    /// Whether a stack ends at the start of a thread: in the program's `_start`, or in the C library.
     pub(crate) fn rooted(&self, observed: &ObservedSample) -> bool {
         let Some(root) = observed.locations.last() else { return false };
         let file = self.root_file(observed).rsplit('/').next().unwrap_or_default();
@@ -119,7 +119,7 @@ impl ObservedLife {
             || file.starts_with("ld-linux")
     }
 
-    /// Of the observations of these samples, the share that is complete and ends where threads start.
+    /// The share of the observations of these samples that is complete and ends at the start of a thread.
     pub(crate) fn complete_share<'a>(&self, samples: impl Iterator<Item = &'a ObservedSample>) -> f64 {
         let (mut all, mut complete) = (0, 0);
         for observed in samples {
@@ -132,8 +132,8 @@ impl ObservedLife {
         complete as f64 / all as f64
     }
 
-    /// Of these samples, however many observations each stands for, the share that is complete and ends where threads
-    /// start: on a busy machine one that came late stands for many ticks.
+    /// The share of these samples, whatever their observations, that is complete and ends at the start of a thread: on
+    /// a busy machine a late sample covers many ticks.
     pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a ObservedSample>) -> f64 {
         let good = |observed: &ObservedSample| {
             matches!(observed.trust, Trust::Complete | Trust::MissingCallers) && self.rooted(observed)
@@ -143,7 +143,7 @@ impl ObservedLife {
         good.iter().filter(|good| **good).count() as f64 / good.len() as f64
     }
 
-    /// The most frequent stacks, for the messages of failing tests.
+    /// The most frequent stacks, for messages of failing tests.
     pub(crate) fn top(&self) -> String {
         let mut stacks: BTreeMap<String, u32> = BTreeMap::new();
         for observed in &self.samples {
@@ -156,14 +156,14 @@ impl ObservedLife {
     }
 }
 
-/// What was said so far.
+/// The events received so far.
 #[derive(Debug, Default)]
 pub(crate) struct SeenEvents {
     pub(crate) rights: Option<Rights>,
     pub(crate) lives: Vec<ObservedLife>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) ended: Vec<(TargetId, i32)>,
-    /// The processes that were let go, in their order.
+    /// The processes that were detached, in order.
     pub(crate) detached: Vec<(ProcessId, Detached)>,
     /// How the sampler process ended.
     pub(crate) ending: Option<Ending>,
@@ -175,18 +175,18 @@ impl SeenEvents {
         found.unwrap_or_else(|| panic!("something was said of {id:?}, which was never attached"))
     }
 
-    /// The processes that were attached, in their order.
+    /// The processes that were attached, in order.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
         self.lives.iter().map(|life| &life.process)
     }
 
-    /// The observations of all processes.
+    /// The number of observations of all processes.
     pub(crate) fn observations(&self) -> u64 {
         let samples = self.lives.iter().flat_map(|life| &life.samples);
         samples.map(|observed| u64::from(observed.sample.observations)).sum()
     }
 
-    /// The last life of the process.
+    /// The process that was attached last.
     pub(crate) fn last(&self) -> &ObservedLife {
         self.lives.last().expect("no process was attached")
     }
@@ -227,7 +227,7 @@ impl SeenEvents {
                 life.batches += 1;
                 assert!(batch.samples.is_sorted_by_key(|sample| sample.time_unix_nano), "{:?}", batch.samples);
                 for sample in batch.samples {
-                    // What nobody saw of all threads is no time of one.
+                    // The time of threads that were never examined belongs to no thread of the process.
                     let thread = batch.threads[sample.thread as usize].id;
                     if thread != 0 {
                         let times = life.times.entry(thread).or_insert([sample.time_unix_nano, 0, 0]);
@@ -240,7 +240,7 @@ impl SeenEvents {
                     for explanation in locations.iter().filter_map(|location| location.explanation()) {
                         *life.explained.entry(explanation).or_default() += sample.weight_nano;
                     }
-                    // Explanations are no part of a stack.
+                    // Explanations are not part of the stack.
                     let all = locations.len();
                     locations.retain(|location| location.explanation().is_none());
                     if locations.is_empty() {
@@ -276,27 +276,27 @@ impl SeenEvents {
     }
 }
 
-/// Settings with which running threads are sampled whatever the kernel permits: without perf events all are stopped,
-/// not only those that stay in their own code.
+/// Settings that sample running threads whatever the kernel permits: without perf events all threads are stopped, not
+/// only those that stay in their own code.
 pub(crate) fn usual() -> Settings {
     static PERMITTED: LazyLock<bool> =
         LazyLock::new(|| open(&KernelOpener, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok());
     Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
 }
 
-/// Settings with which threads are stopped as often as possible.
+/// Settings that stop threads as often as possible.
 pub(crate) fn often() -> Settings {
     Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, stops: Stops::Always, ..Settings::default() }
 }
 
-/// What to sample at once, with nothing else asked for.
+/// A target that is sampled at once, without further requests.
 pub(crate) fn wanted(select: Select, settings: Settings) -> Target {
     Target {
         id: TargetId(1),
         select,
         settings,
         environment: Vec::new(),
-        // The first one is in no program: what is asked for and what is there have other numbers.
+        // No program publishes the first attribute, so that indices of requested and published attributes differ.
         thread_attributes: vec!["absent.key".to_owned(), "test.key".to_owned()],
         sample_at_once: true,
     }
@@ -311,14 +311,14 @@ pub(crate) struct TrapSession {
 }
 
 impl TrapSession {
-    /// Starts a sampler process and waits until it is ready.
+    /// Starts a sampler process, and waits until it is ready.
     pub(crate) fn start() -> Self {
         Self::start_with(false)
     }
 
-    /// The same; with `commands`, one that may be told to start some.
+    /// The same; with `commands`, the sampler process can start commands.
     pub(crate) fn start_with(commands: bool) -> Self {
-        // What it says last is part of what tests look at, and a busy machine must not cut it off.
+        // Tests examine the last events too, so the sampler's shutdown must not be cut short on a busy machine.
         let options = StartOptions { commands, stop_timeout: PATIENCE, ..StartOptions::default() };
         let (process, events) = SamplerProcess::start(options).expect("the sampler process starts");
         let mut session = Self { process, events, targets: 0, seen: SeenEvents::default() };
@@ -326,24 +326,24 @@ impl TrapSession {
         session
     }
 
-    /// A session that samples one process with the usual settings.
+    /// Starts a session that samples one process with the usual settings.
     pub(crate) fn of(pid: u32) -> Self {
         Self::with(pid, usual())
     }
 
-    /// A session that samples one process.
+    /// Starts a session that samples one process with these settings.
     pub(crate) fn with(pid: u32, settings: Settings) -> Self {
         let mut session = Self::start();
         session.watch(Select::Pid(pid), settings);
         session
     }
 
-    /// Watches a target; what matches is sampled at once.
+    /// Watches a target; processes that match are sampled at once.
     pub(crate) fn watch(&mut self, select: Select, settings: Settings) -> TargetId {
         self.watch_target(wanted(select, settings))
     }
 
-    /// Watches a target under the next number, which are counted from 1.
+    /// Watches a target under the next number, counted from 1.
     pub(crate) fn watch_target(&mut self, target: Target) -> TargetId {
         self.targets += 1;
         let id = TargetId(self.targets);
@@ -380,7 +380,7 @@ impl TrapSession {
         }
     }
 
-    /// Takes events for so long.
+    /// Receives events for this long.
     pub(crate) fn listen(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -390,7 +390,7 @@ impl TrapSession {
         }
     }
 
-    /// Takes one event, if one comes in time.
+    /// Receives one event, if it arrives in time.
     fn next(&mut self, wait: Duration) -> bool {
         match self.events.next_within(wait) {
             Ok(Notice::Event(event)) => {
@@ -406,7 +406,7 @@ impl TrapSession {
         }
     }
 
-    /// Receives events until the process had this many more ticks.
+    /// Receives events until the process has had this many more ticks.
     pub(crate) fn ticks(&mut self, count: u64) {
         let before = self.seen.lives.last().map_or(0, |life| life.status.ticks);
         self.until("ticks", |seen| seen.lives.last().is_some_and(|life| life.status.ticks >= before + count));
@@ -419,13 +419,13 @@ impl TrapSession {
         });
     }
 
-    /// Receives events until there is a problem of a kind, and returns its message.
+    /// Receives events until there is a problem of this kind, and returns its message.
     pub(crate) fn problem(&mut self, kind: ProblemKind) -> String {
         self.until("a problem", |seen| seen.has(kind));
         self.seen.problems.iter().find(|problem| problem.kind == kind).unwrap().message.clone()
     }
 
-    /// Has the sampler process end, and returns all that it said.
+    /// Stops the sampler process, and returns everything that it sent.
     pub(crate) fn finish(mut self) -> SeenEvents {
         self.send(Command::Stop);
         self.until("the end of the sampler process", |seen| seen.ending.is_some());

@@ -1,4 +1,4 @@
-//! Signals: those that stop a process, and those that come while its threads are looked at.
+//! Signals: those that stop a process, and those that arrive while its threads are examined.
 
 use nix::sys::{
     signal::Signal,
@@ -15,37 +15,38 @@ use crate::{
 
 tests![stopped_before, stopped_meanwhile, a_thousand_signals_a_second];
 
-/// Running threads are stopped.
+/// Settings with which running threads are stopped.
 const ALWAYS: fn() -> Settings = || Settings { stops: Stops::Always, ..Settings::default() };
 
-/// Stops a target and waits until its parent is told so.
+/// Stops a target, and waits until its parent is notified.
 fn stop(target: &RunningTarget, signal: Signal) {
     target.signal(signal);
     let status = waitpid(target.nix_pid(), Some(WaitPidFlag::WUNTRACED)).unwrap();
     assert!(matches!(status, WaitStatus::Stopped(_, with) if with == signal), "{status:?}");
 }
 
-/// Asserts that a stopped target stays so while it is sampled: each thread, and without any processor time.
+/// Asserts that a stopped target stays stopped while it is sampled: each thread, and without using processor time.
 fn stays_stopped(session: &mut TrapSession, target: &RunningTarget) {
-    // A thread that was being looked at when the signal came stops as soon as it has a processor, with the kernel's
-    // code alone.
+    // A thread that was being examined when the signal arrived stops as soon as it has a processor, and executes only
+    // kernel code before.
     let settled = |_: &SeenEvents| process::states(target.pid()).chars().all(|state| matches!(state, 'T' | 't'));
     session.until("all threads are stopped", settled);
     let before = process::cpu_ticks(target.pid());
     session.ticks(70);
     let states = process::states(target.pid());
-    // `t` is a thread that a tracer stopped: the sampler may look at one, and must let go of it stopped as before.
+    // `t` is a thread that a tracer has stopped: the sampler may be examining it, and must release it in the stopped
+    // state.
     assert!(states.chars().all(|state| matches!(state, 'T' | 't')), "{states}");
     assert_eq!(process::cpu_ticks(target.pid()), before, "a stopped process ran");
     session.until("time that says that it was stopped", |seen| stopped_nano(seen) > 0);
 }
 
-/// For how long threads were said to be stopped and not to wait, in nanoseconds.
+/// The time that was reported as stopped and not as waiting, in nanoseconds.
 fn stopped_nano(seen: &SeenEvents) -> u64 {
     seen.lives.last().and_then(|life| life.explained.get("[stopped]").copied()).unwrap_or(0)
 }
 
-/// Asserts that a continued target runs and is sampled.
+/// Continues a stopped target, and asserts that it runs and is sampled.
 fn runs_again(session: &mut TrapSession, target: &mut RunningTarget) {
     target.signal(Signal::SIGCONT);
     let count = session.seen.lives.last().map_or(0, |life| life.count("leaf"));
@@ -54,8 +55,8 @@ fn runs_again(session: &mut TrapSession, target: &mut RunningTarget) {
     target.works();
 }
 
-/// Guarantees: a process that is stopped when the sampler comes is reported as such, stays stopped, uses no processor
-/// time, and is sampled as soon as it is continued; whether running threads are sampled by events or by stopping them.
+/// Guarantees: a process that is stopped before it is attached is reported, stays stopped, uses no processor time, and
+/// is sampled as soon as it is continued, whether running threads are sampled by events or by stopping them.
 fn stopped_before() {
     for settings in [usual(), ALWAYS()] {
         let mut target = RunningTarget::start(&compile::c("busy"), &["2", "2"]);
@@ -69,15 +70,15 @@ fn stopped_before() {
     }
 }
 
-/// Guarantees: a process that is stopped while it is sampled, by whatever signal, stays stopped and uses no processor
-/// time, each of several times, which is no waiting of its own; when it is continued, its samples go on.
+/// Guarantees: a process that any signal stops repeatedly while it is sampled stays stopped each time and uses no
+/// processor time; the time is reported as stopped, not as waiting; when the process is continued, it is sampled again.
 fn stopped_meanwhile() {
     for settings in [usual(), ALWAYS()] {
         let mut target = RunningTarget::start(&compile::c("busy"), &["2", "2"]);
         let mut session = TrapSession::with(target.pid(), settings);
         session.observe("leaf", 20);
         assert_eq!(stopped_nano(&session.seen), 0, "waiting threads were not stopped");
-        // The second is that of a terminal's suspend key.
+        // The second one is the signal of a terminal's suspend key.
         for signal in [Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGSTOP] {
             stop(&target, signal);
             stays_stopped(&mut session, &target);
@@ -87,8 +88,8 @@ fn stopped_meanwhile() {
     }
 }
 
-/// Guarantees: of a thousand queued signals a second none is lost, repeated or put out of order by sampling, and the
-/// thread that gets them is sampled all the same, by events or by stopping it.
+/// Guarantees: if a thread gets a thousand queued signals a second, sampling loses, repeats or reorders none of them,
+/// and the thread is still sampled, by events or by stopping it.
 fn a_thousand_signals_a_second() {
     for settings in [usual(), ALWAYS()] {
         let mut target = RunningTarget::start(&compile::c("signals"), &[]);

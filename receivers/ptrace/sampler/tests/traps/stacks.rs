@@ -1,4 +1,4 @@
-//! Stacks that are hard to read.
+//! Stacks that are difficult to read.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -26,14 +26,14 @@ tests![
     waiting_in_late_libraries,
 ];
 
-/// Samples a target until a function was observed so often, and a little of everything else.
+/// Samples a target until a function was observed this often.
 fn sample(target: &RunningTarget, function: &str, count: u32, settings: Settings) -> crate::session::SeenEvents {
     let mut session = TrapSession::with(target.pid(), settings);
     session.observe(function, count);
     session.finish()
 }
 
-/// Asserts that all stacks with a function have these callers, in this order, from it on, and are complete.
+/// Asserts that at least this share of the stacks with a function have these callers, in this order, and are complete.
 fn assert_chain(life: &ObservedLife, chain: &[&str], least: f64) {
     let (mut all, mut good) = (0, 0);
     for observed in life.with(chain[0]) {
@@ -50,8 +50,8 @@ fn assert_chain(life: &ObservedLife, chain: &[&str], least: f64) {
     assert!(share >= least, "{share} of {all} stacks are {chain:?} down to the root\n{}", life.top());
 }
 
-/// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller, and the samples of
-/// each thread stand for all the time that passed.
+/// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller, and the samples
+/// of each thread cover all the time that passed.
 fn without_frame_pointers() {
     let target = RunningTarget::start(&compile::c("busy"), &["1", "1"]);
     let seen = sample(&target, "leaf", 200, usual());
@@ -60,9 +60,9 @@ fn without_frame_pointers() {
     seen.last().assert_accounted();
 }
 
-/// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to
-/// the root; also where the handler runs on an alternate stack, so that what was interrupted lies on another one, and
-/// the thread is held while both are read.
+/// Guarantees: the stack of a signal handler leads through the signal frame to the interrupted function and on to the
+/// root. This also holds if the handler runs on an alternate stack, and the thread is stopped while both stacks are
+/// read.
 fn in_signal_handlers() {
     let always = Settings { stops: Stops::Always, ..Settings::default() };
     for (kind, settings) in [("plain", usual()), ("alternate", always)] {
@@ -84,11 +84,11 @@ fn in_signal_handlers() {
     }
 }
 
-/// How many samples of a stack may come before it is known to go on beyond its copy, and is followed from then on.
+/// After at most this many samples, a stack is known to be longer than its copy, and its rest is read from memory.
 const BEFORE_FOLLOWED: usize = 20;
 
-/// Guarantees: where the kernel copies a handler's alternate stack, the stack leads to what was interrupted, which lies
-/// on another one, and from there to the root if the thread stood still until that was read; else it ends there.
+/// Guarantees: if the kernel copies a handler's alternate stack, the stack leads to the interrupted function, which is
+/// on another stack, and on to the root if the thread did not run until that stack was read; otherwise it ends there.
 fn events_on_alternate_signal_stacks() -> Outcome {
     let target = RunningTarget::start(&compile::c("handlers"), &["alternate"]);
     let seen = sample(&target, "inside_handler", 200, usual());
@@ -115,8 +115,8 @@ fn events_on_alternate_signal_stacks() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a coroutine's stack, which is no thread's, is unwound to the coroutine's first function and ends there,
-/// without anything of the memory beyond.
+/// Guarantees: the stack of a coroutine, which belongs to no thread, is unwound to the coroutine's first function and
+/// ends there, without data from the memory beyond it.
 fn on_coroutine_stacks() {
     let target = RunningTarget::start(&compile::c("coroutines"), &[]);
     let seen = sample(&target, "in_coroutine", 200, usual());
@@ -126,13 +126,13 @@ fn on_coroutine_stacks() {
         let body = names.iter().position(|name| name == "coroutine_body");
         assert!(body.is_some_and(|body| names.len() <= body + 2), "{names:?}\n{}", life.top());
     }
-    // Its last frame is the C library's start of a context.
+    // The last frame is the C library's function that starts a context.
     let share = life.complete_share(life.with("in_coroutine"));
     assert!(share >= 0.99, "{share}\n{}", life.top());
 }
 
-/// Guarantees: the stack of a greenlet of Python is complete and ends at the function that began it, also where another
-/// greenlet has overwritten what is above; while a greenlet is only being started, the callers are there.
+/// Guarantees: the stack of a Python greenlet is complete and ends at the function that started the greenlet, also if
+/// another greenlet has overwritten the stack above it; while a greenlet is being started, its callers are shown.
 fn in_greenlets() {
     const BEGIN: &str = "_ZN8greenlet12UserGreenlet13g_initialstubEPv";
     let target = RunningTarget::start(&compile::c_with("greenlets", "greenlets", &["-rdynamic"]), &[]);
@@ -151,8 +151,8 @@ fn in_greenlets() {
     assert_chain(life, &["still_starting", BEGIN, "starter"], 0.99);
 }
 
-/// Guarantees: a Go program is known to be one, its goroutines are sampled, and nothing of its own handling of signals is
-/// upset.
+/// Guarantees: a Go program is recognized, its goroutines are sampled, and its own handling of signals is not
+/// disturbed.
 fn go_programs() -> Outcome {
     let mut target = RunningTarget::start(&compile::go("go")?, &[]);
     let seen = sample(&target, "main.goLeaf", 150, usual());
@@ -162,8 +162,8 @@ fn go_programs() -> Outcome {
 }
 
 /// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root. A frame that is larger
-/// than what is copied is stepped over, since only what unwinding needs of it is read; where that cannot be, the stack
-/// is said to be truncated, and never guessed.
+/// than the copy is skipped, since only the words that unwinding needs are read; if that is impossible, the stack is
+/// marked as truncated, and never guessed.
 fn huge_frames() {
     let small_copy = Settings { max_stack: 64 << 10, ..usual() };
     for (frame, depth, settings, least) in
@@ -186,8 +186,8 @@ fn huge_frames() {
     }
 }
 
-/// Guarantees: a recursion that is deeper than what is copied of its stack gives stacks that are right as far as they
-/// go, are said to be truncated, and are not longer than a limit.
+/// Guarantees: if a recursion is deeper than the copy of its stack, the frames of its stacks are right, the stacks are
+/// marked as truncated, and they are not longer than the limit.
 fn deeper_than_the_copy() {
     let target = RunningTarget::start(&compile::c("huge"), &["1", "200000"]);
     let settings = Settings { max_stack: 64 << 10, ..usual() };
@@ -203,11 +203,11 @@ fn deeper_than_the_copy() {
     }
 }
 
-/// How many calls `absent_page` makes between its two functions that are not on the absent page.
+/// How many calls `absent_page` makes between its two functions outside of the absent page.
 const LEVELS: usize = 50;
 
-/// The calls between the two functions of `absent_page` in a stack, and whether it leads to the outer one. There is
-/// nothing else in it.
+/// The number of calls between the two functions of `absent_page` in a stack, and whether the stack leads to the outer
+/// one. Asserts that the stack has no other frames.
 fn levels(life: &ObservedLife, observed: &ObservedSample) -> (usize, bool) {
     let names = life.names(observed);
     let from = names.iter().position(|name| name == "below").unwrap() + 1;
@@ -217,7 +217,8 @@ fn levels(life: &ObservedLife, observed: &ObservedSample) -> (usize, bool) {
     (levels, !beyond.is_empty())
 }
 
-/// Guarantees: a stack of which a page is gone is right up to there, ends there, and is said to be truncated.
+/// Guarantees: if a page of a stack is unmapped, the stack is right up to that page, ends there, and is marked as
+/// truncated.
 fn pages_that_are_gone() {
     let target = RunningTarget::start(&compile::c("absent_page"), &["unmapped"]);
     for settings in [usual(), Settings { stops: Stops::Always, ..Settings::default() }] {
@@ -225,15 +226,16 @@ fn pages_that_are_gone() {
         let life = seen.last();
         for observed in life.with("below") {
             let (levels, whole) = levels(life, observed);
-            // A page has less than eight frames, and the absent one is the second above the stack pointer or the third.
+            // A page has fewer than eight frames, and the absent one is the second or third above the stack pointer.
             assert!((4..LEVELS - 8).contains(&levels) && !whole, "{levels}\n{}", life.top());
             assert_eq!(observed.trust, Trust::Truncated, "{}", life.top());
         }
     }
 }
 
-/// Guarantees: a stack of which a page is not in memory when the kernel copies it is either whole, since it was read
-/// from where it is, or right up to there and said to be truncated; and nobody waits for it for ever.
+/// Guarantees: if a page of a stack is not in memory when the kernel copies the stack, the stack is either complete,
+/// since the page was read later, or right up to that page and marked as truncated; and nothing waits for the page
+/// forever.
 fn pages_out_of_memory() -> Outcome {
     let mut target = RunningTarget::launch(Command::new(compile::c("absent_page")).arg("written-back"));
     if target.line() == "resident" {
@@ -251,8 +253,8 @@ fn pages_out_of_memory() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed
-/// within so many ticks as are five seconds, and from then on no stack shows the one's code under the other's caller.
+/// Guarantees: if a library replaces another one at the same addresses, that is noticed within as many ticks as there
+/// are in five seconds, and from then on no stack has the old library's code with the new library's caller.
 fn libraries_that_come_and_go() {
     const MOMENTS: u32 = 500;
     let libraries = ["spin_a", "spin_b"].map(|function| compile::library(function).display().to_string());
@@ -272,17 +274,17 @@ fn libraries_that_come_and_go() {
     let first = |function| life.with(function).map(|observed| observed.sample.time_unix_nano).min().unwrap();
     assert_eq!(wrong("call_a", "spin_b"), None, "{}", life.top());
     let noticed = first("spin_b");
-    // By what was looked at and not by the time: on a busy machine the sampler has its turn as late as everybody.
+    // Ticks are counted, not time: on a busy machine the sampler may have to wait for a processor.
     let before = life.with("call_b").filter(|observed| observed.sample.time_unix_nano < noticed);
     let before: u32 = before.map(|observed| observed.sample.observations).sum();
     assert!(before < MOMENTS, "noticed after {before} observations\n{}", life.top());
-    // Times of samples are right within a period, so two neighbours may seem to have changed places.
+    // Times of samples are exact to one period, so two neighbours may be in the wrong order.
     const PERIOD_NANO: u64 = 10_000_000;
     assert!(wrong("call_b", "spin_a") < Some(noticed + PERIOD_NANO), "{}", life.top());
 }
 
-/// Guarantees: threads that wait for good in libraries that were loaded moments ago have complete stacks as soon as the
-/// libraries are known, although they do not run any more.
+/// Guarantees: threads that wait forever in libraries that were just loaded have complete stacks as soon as the
+/// libraries are known, although the threads do not run any more.
 fn waiting_in_late_libraries() {
     let libraries = ["late_a", "late_b", "late_c", "late_d", "late_e", "late_f"];
     let paths = libraries.map(|function| compile::library(function).display().to_string());
@@ -301,7 +303,7 @@ fn waiting_in_late_libraries() {
         let last = newest(life, main);
         last.len() == libraries.len() && last.values().all(|observed| waits_completely(life, observed))
     });
-    // And stays so.
+    // The stacks stay complete.
     session.ticks(100);
     let seen = session.finish();
     let life = seen.last();
@@ -310,7 +312,7 @@ fn waiting_in_late_libraries() {
     }
 }
 
-/// The newest sample of each thread but one.
+/// The newest sample of each thread except one.
 fn newest(life: &ObservedLife, other_than: u32) -> BTreeMap<u32, &ObservedSample> {
     let mut last = BTreeMap::new();
     for observed in life.samples.iter().filter(|observed| observed.thread.id != other_than) {

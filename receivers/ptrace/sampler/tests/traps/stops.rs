@@ -1,4 +1,4 @@
-//! Without perf events: which threads are stopped, and what that does to their system calls.
+//! Sampling without perf events: which threads are stopped, and how that affects their system calls.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -36,14 +36,13 @@ const OFTEN: Settings = Settings {
     interpreters: true,
 };
 
-/// A sampler process whose kernel refuses events.
+/// Starts a sampler process whose kernel refuses perf events with this error.
 fn session(error: i32) -> TrapSession {
     without_events(error, || TrapSession::start_with(true))
 }
 
-/// Guarantees: where events are refused, threads that do nothing but move tens of MiB with each call (read, pread,
-/// write, send, sendfile, getrandom) are never stopped: no call comes back short, and all their time is said not to be
-/// sampled.
+/// Guarantees: if events are refused, threads that only transfer tens of MiB with each call (read, pread, write, send,
+/// sendfile, getrandom) are never stopped: no call returns early, and all their time is reported as not sampled.
 fn long_calls_are_whole() {
     for (error, rate_hertz) in [(libc::EPERM, 101.0), (libc::ENOSYS, 997.0)] {
         let mut target = RunningTarget::start(&compile::c("long_calls"), &[]);
@@ -51,7 +50,7 @@ fn long_calls_are_whole() {
         session.watch(Select::Pid(target.pid()), Settings { rate_hertz, ..OFTEN });
         session.ticks(200);
         target.ask_until("least", 5);
-        // More processor time than another thread would need before it may be stopped.
+        // This is more processor time than another thread needs before it may be stopped.
         session.until("processor time", |seen| seen.last().status.not_sampled_nano > 10_000_000_000);
         assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
         let seen = session.finish();
@@ -61,8 +60,8 @@ fn long_calls_are_whole() {
     }
 }
 
-/// Guarantees: `dd` with blocks of 64 MiB reads and writes all of them where events are refused, started by the sampler
-/// and sampled from its first instruction.
+/// Guarantees: if events are refused, `dd` reads and writes complete blocks of 64 MiB when the sampler starts it and
+/// samples it from its first instruction.
 fn dd_writes_everything() {
     const BLOCKS: u64 = 6;
     for rate_hertz in [101.0, 997.0] {
@@ -87,17 +86,17 @@ fn dd_writes_everything() {
     }
 }
 
-/// Guarantees: where events are refused, a thread that stays in its own code is sampled by stopping it once it has used
-/// two seconds of processor time, with complete stacks; the two seconds are said not to be sampled and never put on
-/// other stacks, and all together is the processor time that it used.
+/// Guarantees: if events are refused, a thread that stays in its own code is stopped for samples, with complete stacks,
+/// once it has used two seconds of processor time; these two seconds are reported as not sampled and never added to
+/// stacks, and the total equals the processor time that the thread used.
 fn own_code_is_sampled_after_two_seconds() {
     let target = RunningTarget::start(&compile::c("busy"), &["1", "1"]);
     let mut session = session(libc::EPERM);
     session.watch(Select::Pid(target.pid()), Settings::default());
     session.until("a first tick", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
     let before = process::cpu_ticks(target.pid());
-    // Few: on a busy machine a stop waits until its thread has a processor, and the next one for a hundred times as
-    // long.
+    // A few observations are enough: on a busy machine a stop waits until its thread has a processor, and the next stop
+    // waits a hundred times as long.
     session.observe("leaf", 3);
     let used = (process::cpu_ticks(target.pid()) - before) * 10_000_000;
     let seen = session.finish();
@@ -110,16 +109,16 @@ fn own_code_is_sampled_after_two_seconds() {
     assert!(running.iter().all(|observed| life.names(observed).contains(&"outer".to_owned())), "{}", life.top());
     let share = life.complete_share(running.iter().copied());
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    // Its history is counted in ticks of 10 ms from its first look on, and the counter of its running time is late by
-    // up to one of the kernel's timer ticks.
+    // The thread's history is counted in ticks of 10 ms from its first examination on, and the counter of its running
+    // time is late by up to one of the kernel's timer ticks.
     assert!(status.not_sampled_nano >= 1_970_000_000, "{status:?}");
-    // Samples may stand for more: they go on after the second reading of the kernel's clock.
+    // Samples may cover more: sampling continues after the second reading of the kernel's clock.
     let said = sampled + status.not_sampled_nano;
     assert!(said + 60_000_000 >= used, "{said} ns said, {used} ns used: {status:?}");
 }
 
-/// Guarantees: a thread that stayed in its own code and begins to make long calls is stopped in one of them at most,
-/// which is counted, and then left alone.
+/// Guarantees: a thread that stayed in its own code and begins to make long calls is stopped in at most one of them,
+/// which is counted, and then no longer stopped.
 fn a_thread_that_begins_long_calls_is_left_alone() {
     let mut target = RunningTarget::start(&compile::c("long_calls"), &["gated"]);
     let mut session = session(libc::ENOSYS);
@@ -128,7 +127,7 @@ fn a_thread_that_begins_long_calls_is_left_alone() {
     target.say("read");
     target.line();
     target.ask_until("calls", 20);
-    // Counters are said once a second: those that count come behind what is waited for.
+    // Counters are sent once a second, so wait for the next ones.
     session.ticks(2500);
     let stops = session.seen.last().status.stops;
     let calls = target.ask("calls");
@@ -142,11 +141,11 @@ fn a_thread_that_begins_long_calls_is_left_alone() {
     assert_eq!(seen.has(ProblemKind::CutCall), short > 0);
 }
 
-/// Guarantees: with `never` no thread is stopped whatever it does and however long; the processor time that it used, no
-/// more and no less, is said not to be sampled.
+/// Guarantees: with `never` no thread is stopped, whatever it does and for however long; exactly the processor time
+/// that it used is reported as not sampled.
 fn never_stops_nobody() {
-    // The process's figure comes in steps of 10 ms of two kinds, and the counters of a running thread are late by up to
-    // one of the kernel's timer ticks.
+    // The process's CPU time has two parts, each counted in steps of 10 ms, and the counters of a running thread are
+    // late by up to one of the kernel's timer ticks.
     const LATE: u64 = 60_000_000;
     let target = RunningTarget::start(&compile::c("busy"), &["1", "1"]);
     let used = || process::cpu_ticks(target.pid()) * 10_000_000;
@@ -155,7 +154,7 @@ fn never_stops_nobody() {
     session.watch(Select::Pid(target.pid()), Settings { stops: Stops::Never, ..Settings::default() });
     session.until("a first tick", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
     let sampled_from = used();
-    // Twice the time after which it would be stopped otherwise.
+    // This is twice the time after which the thread would otherwise be stopped.
     session.until("processor time", |seen| {
         seen.lives.last().is_some_and(|life| life.status.not_sampled_nano > 4_000_000_000)
     });
@@ -174,8 +173,8 @@ fn never_stops_nobody() {
     );
 }
 
-/// Guarantees: with `always` threads are stopped where they are, also where the kernel permits events; calls come back
-/// short, each of which is counted, and that is said.
+/// Guarantees: with `always` threads are stopped wherever they are, even if the kernel permits events; each call that
+/// returns early is counted, and the problem is reported.
 fn always_cuts_calls_and_counts_them() {
     let mut target = RunningTarget::start(&compile::c("long_calls"), &["gated"]);
     target.say("read");
@@ -185,8 +184,8 @@ fn always_cuts_calls_and_counts_them() {
     session.until("cut calls", |seen| seen.lives.last().is_some_and(|life| life.status.cut_calls > 10));
     let seen = session.finish();
     let status = seen.last().status;
-    // A call that was cut by the last stop may still be on its way back; and a stop that was under way at the end is
-    // not told any more.
+    // The call that the last stop ended early may not have returned yet; and a stop in progress at the end is no longer
+    // reported.
     target.ask_until("short", status.cut_calls - 1);
     let short = target.ask("short");
     assert!(short == status.cut_calls || short == status.cut_calls + 1, "{short}: {status:?}");
@@ -194,9 +193,8 @@ fn always_cuts_calls_and_counts_them() {
     assert!(seen.has(ProblemKind::CutCall));
 }
 
-/// Guarantees: a call that a signal interrupts whose handler was installed without SA_RESTART fails with EINTR where a
-/// handler ran, and only there: not for a stop alone, although its thread is stopped hundreds of times just when it
-/// begins to wait.
+/// Guarantees: a call fails with EINTR exactly if a signal handler that was installed without SA_RESTART ran: never
+/// because of a stop alone, although the thread is stopped hundreds of times just when it begins to wait.
 fn signals_in_a_wait_are_neither_made_up_nor_swallowed() {
     let mut target = RunningTarget::start(&compile::c("storm"), &[]);
     let mut session = TrapSession::with(target.pid(), Settings { stops: Stops::Always, rate_hertz: 1000.0, ..OFTEN });
@@ -207,8 +205,8 @@ fn signals_in_a_wait_are_neither_made_up_nor_swallowed() {
     assert_eq!((target.ask("false"), target.ask("swallowed")), (0, 0));
 }
 
-/// Guarantees: a thread that computes with a value of its own in every register finds each as it left it, however often
-/// it is sampled by an event, and however often it is stopped.
+/// Guarantees: a thread that computes with a different value in every register never finds one changed, however often
+/// it is sampled by an event or stopped.
 fn registers_are_left_as_they_are() {
     let mut target = RunningTarget::start(&compile::c("registers"), &[]);
     for stops in [Stops::UserBound, Stops::Always] {
@@ -222,9 +220,9 @@ fn registers_are_left_as_they_are() {
     }
 }
 
-/// Guarantees: a sampler that is killed at any moment, forty times over, while it stops threads wherever they are harms
-/// no data: what a thread writes in blocks of a MiB is what another reads, no call fails, and all threads go on, with
-/// no tracer.
+/// Guarantees: a sampler that is killed at any moment, forty times in all, while it stops threads wherever they are,
+/// damages no data: a thread reads what another one writes in blocks of a MiB, no call fails, and all threads continue,
+/// without a tracer.
 fn data_is_whole_when_the_sampler_is_killed() {
     let mut target = RunningTarget::start(&compile::c("stream"), &[]);
     for round in 0..40_u64 {
@@ -238,9 +236,9 @@ fn data_is_whole_when_the_sampler_is_killed() {
     }
 }
 
-/// Guarantees: the same where only threads are stopped that stay in their own code, while those that write and read get
-/// a signal each millisecond, whose handler was installed without SA_RESTART: the writer is stopped in its computing,
-/// and now and then in a call.
+/// Guarantees: the same holds if only threads that stay in their own code are stopped, while the writer and the reader
+/// get a signal each millisecond, whose handler was installed without SA_RESTART: the writer is stopped while it
+/// computes, and sometimes in a call.
 fn data_is_whole_when_the_sampler_is_killed_among_signals() {
     let mut target = RunningTarget::start(&compile::c("stream"), &["signals"]);
     for round in 0..40_u64 {
@@ -253,7 +251,7 @@ fn data_is_whole_when_the_sampler_is_killed_among_signals() {
     assert!(target.ask("signals") > 10_000);
 }
 
-/// Kills a sampler that samples a `stream`, and asserts that this goes on as if nothing had been.
+/// Kills a sampler that samples a `stream`, and asserts that the target continues unaffected.
 fn kill_beside_a_stream(mut session: TrapSession, target: &mut RunningTarget, round: u64) {
     kill(session.sampler(), Signal::SIGKILL).unwrap();
     session.until("the end of the sampler process", |seen| seen.ending.is_some());

@@ -1,4 +1,4 @@
-//! What the processes of a target start.
+//! The child processes of a target's processes.
 
 use profbridge_sampler::message::{Detached, ProblemKind, Select, Settings, TargetId};
 
@@ -17,8 +17,8 @@ fn subprocesses() -> Settings {
     Settings { subprocesses: true, ..Settings::default() }
 }
 
-/// Guarantees: the children of a process and theirs belong to its target, those too that come later; without being
-/// asked for none does.
+/// Guarantees: all descendants of a process belong to its target, including later ones; without the setting
+/// `subprocesses`, none does.
 fn children_are_found_when_they_come() {
     let mut parent =
         RunningTarget::shell("exec 3<&0; echo ready; read line; sh -c 'cat <&3 & cat <&3 & wait' & cat <&3 & wait");
@@ -48,7 +48,7 @@ fn a_child_that_executes_stays() {
     session.watch(Select::Pid(parent.pid()), subprocesses());
     session.until("the child", |seen| seen.lives.len() == 2);
     let child = (session.seen.lives[1].process.pid, session.seen.lives[1].process.id);
-    // One line for each reader, whichever is first.
+    // Each of the two readers reads one line, in any order.
     parent.say("a\nb\nc");
     session.until("another program", |seen| {
         seen.processes().any(|process| process.pid == child.0 && process.executable.ends_with("cat"))
@@ -57,7 +57,7 @@ fn a_child_that_executes_stays() {
     session.finish();
 }
 
-/// Guarantees: a child that another target means by a property of its own belongs to that one.
+/// Guarantees: a child that another target selects by a property belongs to that target.
 fn children_of_other_targets_are_theirs() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("pb-other-child");
@@ -78,7 +78,7 @@ fn children_of_other_targets_are_theirs() {
     assert_eq!(["cat", "pb-other-child"].map(|name| target_of(&seen, name)), [1, 2].map(|id| Some(TargetId(id))));
 }
 
-/// Guarantees: no more processes are attached than allowed, the parent included, and the owner is told once.
+/// Guarantees: no more processes are attached than allowed, the parent included, and the rest is reported once.
 fn as_many_children_as_allowed() {
     let parent = RunningTarget::shell("exec 3<&0; cat <&3 & cat <&3 & cat <&3 & echo ready; wait");
     let mut session = TrapSession::start_with(true);

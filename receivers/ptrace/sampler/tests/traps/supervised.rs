@@ -20,7 +20,7 @@ tests![
     a_command_ends_with_its_owner,
 ];
 
-/// Only a failing test ever waits this long.
+/// Only failing tests wait this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn start(words: &[&str]) -> Result<Supervised, SuperviseError> {
@@ -36,14 +36,14 @@ fn code(command: &Supervised) -> i32 {
     loop {
         match command.exit_code() {
             Some(code) => return code,
-            // Its status is being taken.
+            // The exit status is just being collected.
             None => std::thread::yield_now(),
         }
     }
 }
 
-/// Guarantees: nothing of a held command runs until it may, and nothing ever does of one that is dropped; the status is
-/// a shell's.
+/// Guarantees: a command that is stopped at its start executes nothing until it may run, and never if it is dropped;
+/// its exit code is that of a shell.
 fn a_held_command_has_not_begun() {
     let folder = tempfile::tempdir().unwrap();
     let marker = folder.path().join("begun");
@@ -69,8 +69,8 @@ fn a_held_command_has_not_begun() {
     assert_eq!(code(&killed), 128 + 9);
 }
 
-/// Guarantees: a signal reaches the command, one that comes while it is held as soon as it runs; one that has ended
-/// gets none.
+/// Guarantees: a signal reaches the command, and one sent while the command is stopped at its start arrives as soon as
+/// it runs; a command that has ended gets no signals.
 fn a_command_of_the_owner_gets_signals() {
     let command = shell("while :; do :; done");
     command.signal(Signal::SIGTERM).unwrap();
@@ -80,8 +80,8 @@ fn a_command_of_the_owner_gets_signals() {
     assert!(command.signal(Signal::SIGTERM).is_err());
 }
 
-/// Guarantees: the sampler finds nothing wrong with a command that is held, samples it, and is replaced by another one
-/// while the command goes on.
+/// Guarantees: the sampler reports no problem for a command that is stopped at its start, samples it later, and can be
+/// replaced by another sampler while the command continues.
 fn a_command_of_the_owner_outlives_samplers() {
     let command = shell("while :; do :; done");
     for _ in 0..2 {
@@ -105,7 +105,7 @@ fn a_command_of_the_owner_outlives_samplers() {
     assert_eq!(code(&command), 128 + 9);
 }
 
-/// Guarantees: what cannot be executed is an error with a shell's status and the name.
+/// Guarantees: a program that cannot be executed gives an error with its name and a shell's exit code.
 fn a_command_of_the_owner_that_cannot_be_started() {
     for (words, status) in [(&["/no/such/program"][..], 127), (&["/etc/passwd"], 126), (&[], 126)] {
         let error = start(words).unwrap_err();
@@ -114,7 +114,7 @@ fn a_command_of_the_owner_that_cannot_be_started() {
     }
 }
 
-/// An owner of its own, for [`a_command_ends_with_its_owner`]: says that its command runs, and then nothing until it is
+/// A separate owner for [`a_command_ends_with_its_owner`]: prints that its command runs, and then waits until it is
 /// killed.
 pub(crate) fn be_a_supervisor() -> ExitCode {
     let command = shell("trap '' TERM HUP INT; echo ready; while :; do :; done");
@@ -137,6 +137,6 @@ fn a_command_ends_with_its_owner() {
     assert_eq!(&ready, b"ready\n");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // It ends when nobody holds it any more.
+    // The pipe ends when no process has it open any more.
     assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
 }

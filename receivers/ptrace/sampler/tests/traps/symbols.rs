@@ -1,4 +1,4 @@
-//! Names of functions by the symbols of the files that the sampler passed on.
+//! Names functions by the symbols of the files that the sampler passed on.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-/// The functions of one file, by their addresses in it.
+/// The functions of one file, by their addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     by_start: BTreeMap<u64, (u64, String)>,
@@ -30,7 +30,7 @@ impl Symbols {
         Self { by_start }
     }
 
-    /// The function at an address; the start-up code has symbols without a size.
+    /// The function at an address; start-up code has symbols without a size.
     pub(crate) fn name(&self, address: u64) -> Option<&str> {
         let (start, (size, name)) = self.by_start.range(..=address).next_back()?;
         (address < start + size || (*size == 0 && address < start + 64)).then_some(name)

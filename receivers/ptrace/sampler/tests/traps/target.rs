@@ -1,4 +1,4 @@
-//! A target that runs.
+//! A target program that runs.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,10 +14,10 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a target may take for an answer.
+/// The time limit for a target's answers.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process that runs until this is dropped.
+/// A process that is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningTarget {
     child: Child,
@@ -27,28 +27,28 @@ pub(crate) struct RunningTarget {
 }
 
 impl RunningTarget {
-    /// Starts a program and waits until it says "ready".
+    /// Starts a program and waits until it prints "ready".
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         Self::ready(Command::new(program).args(arguments))
     }
 
-    /// Starts a script of the shell and waits until it says "ready".
+    /// Starts a shell script and waits until it prints "ready".
     pub(crate) fn shell(script: &str) -> Self {
         Self::start(Path::new("/bin/sh"), &["-c", script])
     }
 
-    /// Starts a command and waits until it says "ready".
+    /// Starts a command and waits until it prints "ready".
     pub(crate) fn ready(command: &mut Command) -> Self {
         let mut target = Self::launch(command);
         target.wait_for("ready");
         target
     }
 
-    /// Starts a command, whatever it says first.
+    /// Starts a command without waiting for its output.
     pub(crate) fn launch(command: &mut Command) -> Self {
         use std::os::unix::process::CommandExt;
-        // In a process group of its own: signals of a terminal's keys are meant for it alone, and those that stop it
-        // do.
+        // In its own process group: signals from a terminal's keys reach only this process, and those that stop
+        // processes do stop it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let described = format!("{command:?}");
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{described}: {error}"));
@@ -64,7 +64,7 @@ impl RunningTarget {
         Self { input: child.stdin.take(), child, lines, described }
     }
 
-    /// Waits for a line that starts so, and returns what follows.
+    /// Waits for a line that begins with `start`, and returns the rest of it.
     pub(crate) fn wait_for(&mut self, start: &str) -> String {
         loop {
             let line = self.line();
@@ -74,12 +74,12 @@ impl RunningTarget {
         }
     }
 
-    /// The next line that it says.
+    /// The next line that the target prints.
     pub(crate) fn line(&mut self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{} says nothing: {error}", self.described))
     }
 
-    /// The lines up to the one that is `last`, without it.
+    /// The lines before the line `last`.
     pub(crate) fn lines_until(&mut self, last: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -90,12 +90,12 @@ impl RunningTarget {
         }
     }
 
-    /// Says a line to it.
+    /// Writes a line to the target's input.
     pub(crate) fn say(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Sends it a line, and reads the numbers of its answer, by their names.
+    /// Sends the target an empty line, and returns the number that follows `name` in its answer.
     pub(crate) fn ask(&mut self, name: &str) -> u64 {
         self.say("");
         let line = self.line();
@@ -104,7 +104,7 @@ impl RunningTarget {
         words[place + 1].parse().unwrap()
     }
 
-    /// Asks until a number of its answer is larger than this: what it does takes as long as the machine lets it.
+    /// Asks until the number is larger than `least`: how long that takes depends on the machine's load.
     pub(crate) fn ask_until(&mut self, name: &str, least: u64) {
         let end = Instant::now() + PATIENCE;
         while self.ask(name) <= least {
@@ -112,7 +112,7 @@ impl RunningTarget {
         }
     }
 
-    /// Asserts that the work which it counts goes on.
+    /// Asserts that the target's counter `work` still grows.
     pub(crate) fn works(&mut self) {
         let (before, end) = (self.ask("work"), Instant::now() + PATIENCE);
         while self.ask("work") == before {
@@ -120,29 +120,29 @@ impl RunningTarget {
         }
     }
 
-    /// Its process id.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the target.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.nix_pid(), signal).unwrap();
     }
 
-    /// Its process id for the kernel's calls.
+    /// The process id as the type of the crate `nix`.
     pub(crate) fn nix_pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.pid()).unwrap())
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(crate) fn lives(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Ends it at once and waits for that.
+    /// Kills the process and waits for its end.
     pub(crate) fn end(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         self.child.kill().ok();
         self.child.wait().unwrap();
     }

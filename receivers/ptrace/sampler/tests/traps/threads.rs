@@ -1,4 +1,4 @@
-//! Threads, many and short-lived.
+//! Processes with many threads, or with short-lived ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ tests![
     thousands_of_threads_a_second,
 ];
 
-/// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their
-/// own ids.
+/// Guarantees: a process whose first thread has ended is still sampled, its other threads with complete stacks under
+/// their own ids.
 fn leader_ends_first() {
     let target = RunningTarget::start(&compile::c("leader"), &[]);
     let mut session = TrapSession::of(target.pid());
@@ -27,7 +27,7 @@ fn leader_ends_first() {
     assert!(share >= 0.99, "{share}\n{}", life.top());
 }
 
-/// Guarantees: a thread that sleeps has its thread pointer from its first sample on, the one that it has itself, and is
+/// Guarantees: a sleeping thread has its thread pointer from its first sample on, the same that it reads itself, and is
 /// not stopped for that.
 fn sleepers_have_their_pointers() {
     let mut target = RunningTarget::launch(&mut std::process::Command::new(compile::c("sleepers")));
@@ -38,7 +38,8 @@ fn sleepers_have_their_pointers() {
     };
     let own: BTreeMap<u32, u64> = lines.iter().map(numbers).collect();
     assert_eq!(own.len(), 4);
-    // They run for a moment after what they said: that is over when each is in its last system call, `pause` or `read`.
+    // The threads still run for a moment after they printed their pointers, until each is in its last system call,
+    // `pause` or `read`.
     let sleeps = |thread: &u32| matches!(process::system_call(target.pid(), *thread), Some(0 | 34));
     while !own.keys().all(sleeps) {
         std::thread::yield_now();
@@ -56,8 +57,8 @@ fn sleepers_have_their_pointers() {
     assert_eq!(life.status.stops, 0, "{}", life.top());
 }
 
-/// Guarantees: of 2000 idle threads and a busy one each is seen, the busy one with all the processor time that it used,
-/// sampled or said not to be, and the sampler keeps within its budget of processor time.
+/// Guarantees: 2000 idle threads and a busy one are all sampled; the busy one's CPU time is either sampled or counted
+/// as not sampled, and the sampler stays within its budget of CPU time.
 fn two_thousand_threads() {
     let target = RunningTarget::start(&compile::c("busy"), &["1", "2000"]);
     let budget = Settings::default().max_cpu;
@@ -70,7 +71,7 @@ fn two_thousand_threads() {
             life.map(|life| life.samples.iter().map(|observed| observed.thread.id).collect::<BTreeSet<u32>>());
         threads.is_some_and(|threads| threads.len() >= 2002)
     });
-    // Meeting 2000 threads for the first time costs more, and lowering the rate takes a while where that is needed.
+    // Examining 2000 threads for the first time costs more, and lowering the rate, if necessary, takes a while.
     let mut before = (session.seen.last().status, std::time::Instant::now());
     session.until("a second within the budget", |seen| {
         let (status, now) = (seen.last().status, std::time::Instant::now());
@@ -95,13 +96,13 @@ fn two_thousand_threads() {
     let busy: u64 = life.with("leaf").map(|observed| observed.sample.weight_nano).sum();
     assert!(busy * 10 >= sampled * 9, "{busy} of {sampled}: {:?}", life.status);
     let all = sampled + life.status.not_sampled_nano;
-    // Samples may stand for more: they go on after the last reading of the kernel's counters.
+    // Samples may have more time than was used: they extend beyond the last reading of the kernel's counters.
     assert!(all + 60_000_000 >= used, "{all} ns said, {used} ns used: {:?}", life.status);
 }
 
-/// Guarantees: of two thousand threads that are woken ten thousand times a second, each function has the part of their
-/// time that they say themselves, and hardly any of it has no place. Where events of processors are permitted, their
-/// records tell that rather than sums.
+/// Guarantees: if two thousand threads are woken ten thousand times a second, each function has the share of their time
+/// that the threads measure themselves, and nearly all of the time has a place. Where per-CPU events are permitted, the
+/// time comes from their records and not from sums.
 fn two_thousand_threads_that_wake() {
     let mut target = RunningTarget::start(&compile::c("wakes"), &["2000"]);
     let mut session = TrapSession::of(target.pid());
@@ -126,14 +127,15 @@ fn two_thousand_threads_that_wake() {
     }
 }
 
-/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from
-/// those that stay. None is stopped where the kernel permits events, and what they used is said not to be sampled.
+/// Guarantees: even if thousands of threads a second start and end, none fails to be created, and lasting threads are
+/// still sampled. No thread is stopped where the kernel permits events, and the time that short-lived threads used is
+/// counted as not sampled.
 fn thousands_of_threads_a_second() {
     let mut target = RunningTarget::start(&compile::c("churn"), &[]);
     let mut session = TrapSession::of(target.pid());
     session.observe("steady", 200);
     target.ask_until("created", 2000);
-    // All of them end before a tick can see them.
+    // All of these threads end before a tick can find them.
     session.until("time of threads that are gone", |seen| seen.last().status.not_sampled_nano > 100_000_000);
     assert_eq!(target.ask("failed"), 0);
     assert!(target.lives());

@@ -1,4 +1,4 @@
-//! Threads that wait: they are never stopped, so none of their system calls knows of the sampler.
+//! Threads that wait: they are never stopped, so the sampler does not disturb any of their system calls.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
@@ -22,16 +22,17 @@ tests![
     frozen_by_the_freezer,
 ];
 
-/// How many system calls the matrix has, each on a thread of its own.
+/// The number of system calls in the matrix; each is made by its own thread.
 const CALLS: usize = 54;
 
-/// How often each of them has to be looked at while it waits.
+/// How many times each waiting thread must be examined.
 const LOOKS: u32 = 8;
 
-/// Starts a program that has the calls of the matrix made, each for so many milliseconds.
+/// Starts a program that makes the system calls of the matrix. The argument is their duration in milliseconds.
 type Start = fn(&str) -> RunningTarget;
 
-/// One line of the matrix, whose calls take so long: the call, its result and error, and how long it took.
+/// Runs the matrix with calls of this duration. Returns the name, the result with the error, and the measured duration
+/// of each call.
 fn matrix(start: Start, milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Option<SeenEvents>) {
     let mut target = start(&milliseconds.to_string());
     let mut session =
@@ -52,14 +53,14 @@ fn matrix(start: Start, milliseconds: f64, sampled: bool) -> (Vec<(String, Strin
     (calls.collect(), session.map(TrapSession::finish))
 }
 
-/// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a
-/// sampler, although each is looked at again and again meanwhile.
+/// Guarantees: none of 54 waiting system calls fails, returns another result, or returns earlier than without a
+/// sampler, although its thread is examined many times meanwhile.
 fn no_system_call_fails_or_is_shortened() {
     none_fails(|milliseconds| RunningTarget::start(&compile::c("matrix"), &[milliseconds]));
 }
 
-/// Guarantees: the same of calls that threads of a Python program make, whose functions are read meanwhile: no thread
-/// is stopped for that.
+/// Guarantees: the same for system calls of a Python program's threads whose Python functions are read meanwhile: no
+/// thread is stopped for that.
 fn no_system_call_of_an_interpreter_fails_or_is_shortened() -> Outcome {
     compile::has("python3", "--version")?;
     let status = none_fails(|milliseconds| {
@@ -75,10 +76,10 @@ fn no_system_call_of_an_interpreter_fails_or_is_shortened() -> Outcome {
     Ok(())
 }
 
-/// Asserts that no call of the matrix fails. Returns the last counters.
+/// Asserts that no system call of the matrix fails. Returns the last counters.
 fn none_fails(start: Start) -> Status {
-    // Calls are repeated with longer times until the sampler had time to examine them: a call that it did not reach
-    // shows nothing.
+    // The calls are repeated with longer durations until the sampler had time to examine each: a call that was not
+    // examined proves nothing.
     let mut milliseconds = 1000.0;
     loop {
         let (enough, status) = no_call_of_the_matrix_fails(start, milliseconds);
@@ -90,8 +91,8 @@ fn none_fails(start: Start) -> Status {
     }
 }
 
-/// Asserts that calls of this length are not touched by being looked at; returns whether enough of them were, and the
-/// last counters.
+/// Asserts that examining threads does not change system calls of this duration. Returns whether each was examined
+/// often enough, and the last counters.
 fn no_call_of_the_matrix_fails(start: Start, milliseconds: f64) -> (bool, Status) {
     let (alone, _) = matrix(start, milliseconds, false);
     let (sampled, seen) = matrix(start, milliseconds, true);
@@ -100,11 +101,11 @@ fn no_call_of_the_matrix_fails(start: Start, milliseconds: f64) -> (bool, Status
     for ((name, result, took), (_, sampled_result, sampled_took)) in alone.iter().zip(&sampled) {
         assert_eq!(result, sampled_result, "{name}: {:?}", seen.as_ref().map(|seen| seen.last().status));
         if !result.starts_with("absent") {
-            // A timeout in whole jiffies may end up to one earlier (4 ms at 250 Hz).
+            // A timeout is measured in whole jiffies and may end up to one jiffy (4 ms at 250 Hz) early.
             assert!(*took > milliseconds - 5.0, "{name} took {took} ms without a sampler");
             assert!(*sampled_took > milliseconds - 5.0, "{name} took only {sampled_took} ms");
-            // It may end later by any time on a busy machine; but a wait that began anew each time that it is examined
-            // would never end.
+            // On a busy machine a wait may last much longer; but a wait that restarted at each examination would never
+            // end.
         }
     }
     let seen = seen.unwrap();
@@ -115,13 +116,13 @@ fn no_call_of_the_matrix_fails(start: Start, milliseconds: f64) -> (bool, Status
             *looks.entry(observed.thread.id).or_default() += observed.sample.observations;
         }
     }
-    // Calls that the machine does not have end at once.
+    // Calls that this kernel does not have end at once.
     let absent = alone.iter().filter(|(_, result, _)| result.starts_with("absent")).count();
     (looks.values().filter(|count| **count >= LOOKS).count() >= CALLS - absent, life.status)
 }
 
-/// Guarantees: threads that wait for milliseconds at a time and compute in between, and so are met running as well as
-/// waiting, have none of their waits interrupted.
+/// Guarantees: the sampler interrupts no wait of threads that wait for a few milliseconds at a time and compute in
+/// between, and are therefore found both running and waiting.
 fn short_waits_are_not_interrupted() {
     let mut target = RunningTarget::start(&compile::c("short_waits"), &[]);
     let mut session = TrapSession::with(target.pid(), Settings::default());
@@ -131,8 +132,7 @@ fn short_waits_are_not_interrupted() {
     session.finish();
 }
 
-/// Guarantees: a process that does nothing is observed in full, with complete stacks, and not one of its threads is
-/// stopped.
+/// Guarantees: all threads of an idle process are sampled with complete stacks, and none is stopped.
 fn idle_threads_are_not_stopped() {
     let target = RunningTarget::start(&compile::c("busy"), &["0", "8"]);
     let mut session = TrapSession::with(target.pid(), Settings::default());
@@ -141,26 +141,27 @@ fn idle_threads_are_not_stopped() {
     let life = seen.last();
     assert_eq!(life.status.stops, 0, "{:?}", life.status);
     let observations: u64 = life.samples.iter().map(|observed| u64::from(observed.sample.observations)).sum();
-    // Threads that have been idle for long are looked at less often, with the weight of the ticks between.
+    // Threads that have been idle for a long time are examined less often; their samples have the weight of the ticks
+    // between.
     let weight: u64 = life.samples.iter().map(|observed| observed.sample.weight_nano).sum();
     let wanted = 9 * life.status.ticks * life.period_nano;
     assert!(weight as f64 > 0.9 * wanted as f64, "{weight} of {wanted} ns, {observations} observations");
     assert!(life.samples.iter().all(|observed| observed.sample.blocked));
     let share = life.complete_share(life.samples.iter());
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    // Unchanged stacks are runs: one sample of each thread in a batch, for all its observations.
+    // An unchanged stack is a run: each thread has one sample in a batch for all its observations.
     let (samples, most) = (life.samples.len(), 9 * life.batches);
     assert!(samples <= most && observations >= life.status.ticks, "{samples} samples of {observations}, {most} runs");
 }
 
-/// Guarantees: each function of threads that are preempted again and again has the time that the threads' own clocks say,
-/// running, waiting for a processor and asleep together, although most of it was spent waiting where the thread was not
-/// sampled last.
+/// Guarantees: each function of threads that are often preempted has the time that the threads' own clocks measure
+/// (running, waiting for a CPU and asleep together), although most of it was spent waiting at a place where the thread
+/// was not sampled last.
 fn waits_are_where_the_threads_say() -> Outcome {
     const SECONDS: u64 = 10;
     let mut worst = f64::NAN;
     let mut text = String::new();
-    // The threads of one run are few, and their samples of running by chance here and there.
+    // The threads of one program run are few, so samples of their running time are subject to chance.
     for _ in 0..3 {
         let mut target = RunningTarget::start(&compile::c("own_clock"), &[]);
         let mut session = TrapSession::of(target.pid());
@@ -192,14 +193,13 @@ fn waits_are_where_the_threads_say() -> Outcome {
     panic!("{worst} of a thread in another function:\n{text}");
 }
 
-/// Guarantees: a thread in state D, which does not stop for as long as it is in it, does not keep the other threads
-/// from being sampled, is not kept from going on, and has its whole stack, although `vfork` keeps its return address in
-/// a register.
+/// Guarantees: a thread in state D, which cannot be stopped in that state, does not keep the other threads from being
+/// sampled, can continue, and has a complete stack, although `vfork` keeps its return address in a register.
 fn vfork_and_uninterruptible_sleep() {
     let mut target = RunningTarget::start(&compile::c("vfork"), &[]);
     let mut session = TrapSession::of(target.pid());
-    // Its child ends when it is told to, which is when the busy thread was observed so often: a sampler that waited for
-    // the thread in state D would not see any other until then.
+    // The child of `vfork` ends on request, after the busy thread was observed many times: a sampler that waited for
+    // the thread in state D would not observe any other thread until then.
     for _ in 0..3 {
         let before = session.seen.lives.last().map_or(0, |life| life.count("unaffected"));
         session.observe("unaffected", before + 80);
@@ -216,7 +216,7 @@ fn vfork_and_uninterruptible_sleep() {
     assert!(share >= 0.99 && found >= 0.9, "{share}, {found}\n{}", life.top());
 }
 
-/// A control group that goes when the test ends, with nothing frozen in it.
+/// A control group that is thawed and removed when this is dropped.
 struct FreezerGroup(std::path::PathBuf);
 
 impl FreezerGroup {
@@ -242,7 +242,8 @@ impl FreezerGroup {
 
 impl Drop for FreezerGroup {
     fn drop(&mut self) {
-        // One of the two is there. A group with processes in it cannot be removed, so they go back to the root first.
+        // Only one of the two files exists. A group with processes cannot be removed, so these are moved to the parent
+        // group first.
         fs::write(self.0.join("cgroup.freeze"), "0").ok();
         fs::write(self.0.join("freezer.state"), "THAWED").ok();
         for pid in fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
@@ -252,7 +253,7 @@ impl Drop for FreezerGroup {
     }
 }
 
-/// A frozen process is reported, the sampler is not caught in it, and it is sampled when it runs again.
+/// Asserts that a frozen process is reported, does not block the sampler, and is sampled after it was thawed.
 fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file, shows]: [&str; 2]) -> Outcome {
     let group = FreezerGroup::make(hierarchy)?;
     if !group.0.join(file).exists() {
@@ -276,8 +277,8 @@ fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file,
     Ok(())
 }
 
-/// Guarantees: a process that the unified hierarchy's freezer holds is reported as frozen, costs other targets nothing,
-/// and is sampled once it is thawed.
+/// Guarantees: a process frozen by the freezer of cgroup v2 is reported as frozen, does not delay the sampling of other
+/// targets, and is sampled once it is thawed.
 fn frozen_by_the_unified_hierarchy() -> Outcome {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let hierarchy = mounts.iter().find(|path| Path::new(path).join("cgroup.controllers").exists());
@@ -285,7 +286,7 @@ fn frozen_by_the_unified_hierarchy() -> Outcome {
     frozen(hierarchy, "cgroup.freeze", ["1", "0"], ["cgroup.events", "frozen 1"])
 }
 
-/// Guarantees: the same for the freezer of the first version, whose processes are in state D.
+/// Guarantees: the same for the freezer of cgroup v1, whose processes are in state D.
 fn frozen_by_the_freezer() -> Outcome {
     frozen("/sys/fs/cgroup/freezer", "freezer.state", ["FROZEN", "THAWED"], ["freezer.state", "FROZEN"])
 }

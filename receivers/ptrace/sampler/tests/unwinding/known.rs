@@ -1,4 +1,4 @@
-//! Known answers: callers are those in the source.
+//! Programs whose callers are known from their source.
 
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::Trust;
@@ -8,20 +8,20 @@ use crate::snapshot::{Snapshot, UnwoundProcess};
 use crate::target::{ComputingTarget, compile};
 
 const FAST: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
-/// No function of the program is longer.
+/// No function of the program is longer than this, in bytes.
 const LONGEST: u64 = 1024;
 
 struct SeenStack {
     snapshot: Snapshot,
     frames: Vec<Frame>,
     outcome: Outcome,
-    /// The addresses of the functions that must be there, the innermost first.
+    /// The addresses of the functions that the stack must have, innermost first.
     expected: Vec<u64>,
     process: UnwoundProcess,
     _target: ComputingTarget,
 }
 
-/// Runs the program until it spins, and unwinds the thread that does.
+/// Runs the program until it spins, and unwinds the spinning thread.
 fn look(flags: &[&str], arguments: &[&str]) -> SeenStack {
     let program = compile("known.c", &arguments.join("-").replace('/', ""), flags);
     let target = ComputingTarget::start(&program, arguments);
@@ -45,15 +45,16 @@ fn within(pc: u64, function: u64) -> bool {
     (function..function + LONGEST).contains(&pc)
 }
 
-/// Asserts that the frames begin with `functions`, each called by the next one.
+/// Asserts that the stack begins with these functions, each called by the next one.
 fn assert_calls(seen: &SeenStack, functions: &[u64]) {
     for (at, function) in functions.iter().enumerate() {
         assert!(within(seen.frames[at].pc, *function), "frame {at} of {:x?}, expected {functions:x?}", seen.frames);
     }
 }
 
-/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and none is
-/// missing between; without tables by what the code proves. The program was deleted before it was looked at.
+/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and none
+/// is missing between; without unwind tables, too, by analysis of the code. The program's file is deleted before its
+/// process is unwound.
 #[test]
 fn without_frame_pointers() {
     let bare = [FAST, &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]].concat();
@@ -61,7 +62,7 @@ fn without_frame_pointers() {
         let seen = look(flags, arguments);
         assert_calls(&seen, &seen.expected);
         assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
-        // main, __libc_start_call_main, __libc_start_main, _start
+        // Besides the expected functions, which end with main: __libc_start_call_main, __libc_start_main, _start.
         assert_eq!(seen.frames.len(), seen.expected.len() + 3);
         let main = seen.frames[3].location.mapping().expect("main is in a file");
         let mapping = &seen.process.space.mappings()[main as usize];
@@ -70,9 +71,9 @@ fn without_frame_pointers() {
     }
 }
 
-/// Guarantees: a program without its C library in a file of its own is unwound as well; a thread's stack ends where the
-/// thread was started, by the rule of the C library's `clone`; a stack that is aligned anew, and grows while the function
-/// runs, is unwound by the expressions that describe it.
+/// Guarantees: a program with a statically linked C library is unwound as well; a thread's stack ends where the thread
+/// was started, by the unwind rule of the C library's `clone`; a function that realigns its stack, and extends it while
+/// running, is unwound by the expressions in its table.
 #[test]
 fn to_the_root() {
     let (fixed, aligned) = ([FAST, &["-static"]].concat(), [FAST, &["-mavx"]].concat());
@@ -85,8 +86,8 @@ fn to_the_root() {
     }
 }
 
-/// Guarantees: deep recursion is unwound to its end within the limit of frames, and beyond it is truncated, never
-/// complete.
+/// Guarantees: deep recursion is unwound to its root within the limit of frames; beyond the limit the stack is
+/// truncated, never complete.
 #[test]
 fn deep_recursion() {
     let seen = look(FAST, &["deep", "900"]);
@@ -100,7 +101,8 @@ fn deep_recursion() {
 }
 
 /// Guarantees: a stack is unwound through the kernel's signal frame, on the same stack and on an alternate one, into
-/// the function that was interrupted; that one's address is taken as it is and not moved into a call.
+/// the interrupted function, whose address is used unchanged: it is not a return address, from which 1 would be
+/// subtracted.
 #[test]
 fn signal_handlers() {
     for (mode, raised) in [("fault", false), ("fault-alternate", false), ("signal", true), ("signal-alternate", true)] {
@@ -124,9 +126,9 @@ fn signal_handlers() {
     }
 }
 
-/// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same
-/// stack is found, complete: where the rules need no more; where functions keep frame pointers, which are found out;
-/// and where a stack is aligned anew.
+/// Guarantees: with only the stack pointer and the instruction pointer (which are all that is known of a blocked
+/// thread) the same complete stack is found: where unwind tables need no other register, where the frame pointer has to
+/// be searched for, and where a function realigns its stack.
 #[test]
 fn passive() {
     const FRAMED: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
@@ -149,8 +151,8 @@ fn passive() {
     }
 }
 
-/// Guarantees: where only the shape of the stack tells the frame pointer (the function makes room in steps, and is
-/// called through a register), the stack is the right one here, and is never said to be more than guessed.
+/// Guarantees: if only the contents of the stack show the frame pointer (the function reserves stack space in steps,
+/// and is called through a register), the stack is correct here, but never trusted more than guessed.
 #[test]
 fn passive_without_proof() {
     let seen = look(&["-O2", "-fno-omit-frame-pointer"], &["indirect", "100"]);
@@ -160,14 +162,14 @@ fn passive_without_proof() {
     assert_eq!((same, outcome), (true, Outcome { trust: Trust::Guessed, ..Outcome::default() }));
 }
 
-/// Whether unwinding with two registers gives the same frames, and its outcome.
+/// Whether unwinding with two registers finds the same frames, and its outcome.
 fn unwind_passive(mut seen: SeenStack) -> (bool, Outcome) {
     let (frames, outcome) = seen.process.unwind_passive(&mut seen.snapshot);
     (frames == seen.frames, outcome)
 }
 
-/// Guarantees: wherever the copy of the stack ends, what is found is the beginning of the whole stack, is never
-/// complete, and names the address from which on more is needed.
+/// Guarantees: wherever the copy of the stack ends, the frames found are the beginning of the whole stack, the result
+/// is never complete, and it names the address from which more memory is needed.
 #[test]
 fn copy_that_ends_early() {
     let mut seen = look(FAST, &["plain", "6"]);

@@ -1,5 +1,5 @@
-//! Unwinding of real programs: compiled here, stopped, and held against what is known of them and against a second,
-//! plain unwinder.
+//! Unwinds stopped threads of real programs, which are compiled here, and compares the result with their source and
+//! with a second, simple unwinder.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "these are tests")]
 

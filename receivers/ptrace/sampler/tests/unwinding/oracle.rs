@@ -1,5 +1,5 @@
-//! A second unwinder, as plain as can be: every frame is looked up by reading all entries, nothing is kept, all
-//! expressions go through gimli's evaluator with its own storage. It follows call frame information only.
+//! A second unwinder, as simple as possible: for each frame it reads all entries of the table, it caches nothing, and
+//! gimli evaluates all expressions with its own storage. It uses call frame information only.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const PRESERVED: [u8; 6] = [3, 6, 12, 13, 14, 15];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OracleEnd {
     Root,
-    /// No entry for this code.
+    /// The table has no entry for this code.
     NoEntry,
     /// A register or memory is missing, or the code is unknown.
     Missing,
@@ -26,7 +26,7 @@ pub(crate) enum OracleEnd {
     Enough,
 }
 
-/// The instruction pointers of all frames, at most `most`.
+/// The instruction pointers of the frames, at most `most`.
 pub(crate) fn unwind(
     space: &AddressSpace,
     registers: &Registers,

@@ -1,4 +1,5 @@
-//! Programs as they are: the unwinder against the second one, and how many stacks reach their root.
+//! Unwinds unmodified programs, compares the stacks with those of the second unwinder, and counts how many reach their
+//! root.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -14,8 +15,8 @@ use crate::oracle::{self, OracleEnd};
 use crate::snapshot::UnwoundProcess;
 use crate::target::{ComputingTarget, found, interpret, script};
 
-/// Looks at all threads of a target that computes until `count` stacks were seen, holds each against the second
-/// unwinder, and returns how many reached their root.
+/// Unwinds all threads of a computing target until it has `count` stacks, compares some with those of the second
+/// unwinder, and returns how many are complete.
 fn complete_of(target: &ComputingTarget, count: usize) -> usize {
     let mut cache = ObjectCache::default();
     let mut process = UnwoundProcess::open(target.pid(), &mut cache);
@@ -30,7 +31,7 @@ fn complete_of(target: &ComputingTarget, count: usize) -> usize {
                 let pcs: Vec<_> = frames.iter().map(|frame| frame.pc).collect();
                 eprintln!("thread {thread}: {outcome:?} {pcs:x?}");
             }
-            // Reading all entries for every frame takes a while.
+            // The second unwinder is slow, since it reads all entries for every frame.
             if seen % 16 == 0 {
                 let (pcs, end) = oracle::unwind(&process.space, &snapshot.registers, &mut snapshot.stack, 40);
                 let ours: Vec<_> = frames.iter().map(|frame| frame.pc).collect();
@@ -42,8 +43,8 @@ fn complete_of(target: &ComputingTarget, count: usize) -> usize {
     complete
 }
 
-/// Looks at threads while they are blocked until `count` such stacks were seen: how many are complete by the stack
-/// pointer and the program counter alone. None is another one than with all registers.
+/// Unwinds threads while they are blocked until it has `count` stacks. Returns how many are complete with only the
+/// stack pointer and the program counter; each of these equals the stack found with all registers.
 fn complete_while_blocked(target: &ComputingTarget, count: usize) -> usize {
     let mut cache = ObjectCache::default();
     let mut process = UnwoundProcess::open(target.pid(), &mut cache);
@@ -51,7 +52,8 @@ fn complete_while_blocked(target: &ComputingTarget, count: usize) -> usize {
     while seen < count {
         for thread in target.threads().into_iter().filter(|thread| target.is_blocked(*thread)) {
             let (mut snapshot, frames, outcome) = process.look_at_known_code(thread, &mut cache);
-            // Threads stay in their system calls when they are stopped: the instruction before is `syscall`.
+            // A thread that is stopped in a system call stays in it: the instruction before its program counter is
+            // `syscall`.
             let mut before = [0; 2];
             let pc = snapshot.registers.instruction_pointer();
             process.files.read_memory(pc.wrapping_sub(2), &mut before);
@@ -71,7 +73,7 @@ fn complete_while_blocked(target: &ComputingTarget, count: usize) -> usize {
 }
 
 /// Guarantees: at least 99 % of the stacks of Python in OpenSSL's handwritten assembly, in its interpreter loop and in
-/// JSON reach their root, and are the ones the plain unwinder finds.
+/// JSON are complete, and equal those of the second unwinder.
 #[test]
 fn python_in_openssl() {
     let Some(python) = found("python3") else { return };
@@ -90,8 +92,8 @@ work()
     assert!(complete >= 396, "{complete} of 400");
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Python's threads that are blocked, in calls through libffi as well, are
-/// complete although nothing but two registers is known of them.
+/// Guarantees: at least 99.5 % of the stacks of blocked Python threads, also in calls through libffi, are complete
+/// although only two of their registers are known.
 #[test]
 fn blocked_python() {
     let Some(python) = found("python3") else { return };
@@ -120,8 +122,8 @@ threading.Event().wait()
     assert!(complete >= 597, "{complete} of 600");
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Rust's threads that are blocked in its standard library, which is
-/// compiled with frame pointers, are complete although nothing but two registers is known of them.
+/// Guarantees: at least 99.5 % of the stacks of Rust threads that are blocked in the standard library, which is
+/// compiled with frame pointers, are complete although only two of their registers are known.
 #[test]
 fn blocked_rust() {
     let Some(rustc) = found("rustc") else { return };
@@ -147,8 +149,8 @@ fn main() {
     assert!(complete >= 597, "{complete} of 600");
 }
 
-/// Guarantees: at least 99 % of the stacks of node, in code compiled at run time and in V8's built-in functions, reach
-/// their root.
+/// Guarantees: at least 99 % of the stacks of node, in code compiled at run time and in V8's built-in functions, are
+/// complete.
 #[test]
 fn node() {
     let Some(node) = found("node") else { return };
@@ -167,10 +169,10 @@ work();
     assert!(complete >= 594, "{complete} of 600");
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Go, goroutines and the runtime on its own stacks alike, reach their
-/// root, of blocked threads by two registers alone; a program without symbols is no different. Where the collector runs
-/// all the time, 97 % do: of those below `systemstack`, whose goroutines' stacks it moves meanwhile, only the thread's
-/// own part can be told.
+/// Guarantees: at least 99.5 % of the stacks of Go are complete, of goroutines and of the runtime on its own stacks,
+/// for blocked threads with only two registers; also for a program without symbols. If the garbage collector runs all
+/// the time, 97 % are: it moves goroutines' stacks meanwhile, so that below `systemstack` only the thread's own part of
+/// the stack can be determined.
 #[test]
 fn go() {
     let Some(go) = found("go") else { return };
@@ -205,8 +207,8 @@ func main() {
     }
 }
 
-/// Memory that is made up: at every address a word that depends on it, of which some point into code and most back into
-/// the stack.
+/// Invented memory: the word at each address is computed from the address; some words point into code and most point
+/// back into the stack.
 struct MadeUp {
     seed: u64,
     code: Vec<u64>,
@@ -224,7 +226,7 @@ impl StackMemory for MadeUp {
     }
 }
 
-/// Addresses in functions of everything that is mapped into this process.
+/// Addresses in functions of all files mapped into this process.
 fn places(space: &AddressSpace) -> Vec<u64> {
     let functions = |module: &profbridge_sampler::address_space::Module| {
         let tables = module.object.as_ref().and_then(|object| object.tables());
@@ -235,7 +237,7 @@ fn places(space: &AddressSpace) -> Vec<u64> {
     places.filter(|place| space.find(*place).is_some()).collect()
 }
 
-/// This process, and places in it.
+/// The address space of this process, and addresses of code in it.
 fn this_process() -> &'static (AddressSpace, Vec<u64>) {
     static SPACE: OnceLock<(AddressSpace, Vec<u64>)> = OnceLock::new();
     SPACE.get_or_init(|| {
@@ -246,7 +248,7 @@ fn this_process() -> &'static (AddressSpace, Vec<u64>) {
     })
 }
 
-/// Whether a direct call, or one through a stored address, ends at an address in this process.
+/// Whether a direct call, or a call through an address in memory, ends at this address of this process.
 fn is_behind_a_call(address: u64) -> bool {
     let mut bytes = [0; 6];
     let memory = std::fs::File::open("/proc/self/mem").expect("this process can read itself");
@@ -257,8 +259,8 @@ fn is_behind_a_call(address: u64) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Guarantees: from any place in real code, with any registers known and any stack, the unwinder goes the same
-    /// steps as the plain one, as far as call frame information leads.
+    /// Guarantees: from any address in real code, with any known registers and any stack, the unwinder finds the same
+    /// frames as the second unwinder, as far as call frame information suffices.
     #[test]
     fn same_as_the_plain_unwinder(
         start in any::<prop::sample::Index>(),
@@ -281,8 +283,8 @@ proptest! {
         prop_assert!(ours.starts_with(&pcs), "{:x?} should start with {:x?}", ours, pcs);
         match end {
             OracleEnd::Root => prop_assert_eq!((ours.len(), outcome.trust), (pcs.len(), Trust::Complete)),
-            // A frame pointer that is missing is looked for, and made-up stacks have something that looks like one: where
-            // a call of the function itself shows it, the stack is not guessed.
+            // The unwinder searches for a missing frame pointer, and invented stacks contain values that look like one.
+            // If the return address follows a call, the stack need not be guessed.
             OracleEnd::Missing => {
                 prop_assert!(outcome.trust != Trust::Complete);
                 let shown = ours.get(pcs.len()).is_none_or(|&caller| is_behind_a_call(caller));

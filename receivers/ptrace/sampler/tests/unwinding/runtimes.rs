@@ -1,4 +1,4 @@
-//! Code that is made at run time, of which it is known who calls whom: Java's and Python's.
+//! Code generated at run time by Java and Python, whose callers are known from the source.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,11 @@ use profbridge_sampler::unwind::Frame;
 use crate::snapshot::UnwoundProcess;
 use crate::target::{ComputingTarget, interpret, script, untested};
 
-/// The names of code that was made at run time, by address, as its runtime writes them into the perf map: start, end,
-/// name.
+/// The names of generated code as its runtime writes them into the perf map: end and name, by start address.
 struct PerfMapNames(BTreeMap<u64, (u64, String)>);
 
 impl PerfMapNames {
-    /// `None` where the file of an earlier process with this id, which was another user's, is in the way.
+    /// `None` if the file belongs to another user's earlier process with the same id.
     fn of(pid: u32) -> Option<Self> {
         let text = match std::fs::read_to_string(format!("/tmp/perf-{pid}.map")) {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -41,7 +40,7 @@ impl PerfMapNames {
     }
 }
 
-/// A stack: what of it is where, the leaf first.
+/// The kind of each frame of a stack, innermost first.
 fn kinds(process: &UnwoundProcess, frames: &[Frame]) -> Vec<FramePart> {
     let part = |frame: &Frame| {
         let address = frame.location.address();
@@ -58,15 +57,14 @@ fn kinds(process: &UnwoundProcess, frames: &[Frame]) -> Vec<FramePart> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FramePart {
-    /// Made at run time, at this address.
+    /// Generated at run time, at this address.
     Generated(u64),
-    /// In the virtual machine.
+    /// In the Java virtual machine.
     Machine,
     Other,
 }
 
-/// The folders of Java's development kits on this machine: those under `/usr/lib/jvm`, and the one that `JAVA_HOME`
-/// names.
+/// The Java development kits on this machine: those in `/usr/lib/jvm`, and the one that `JAVA_HOME` names.
 fn kits() -> Vec<PathBuf> {
     let installed = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
     let folders = installed.chain(std::env::var_os("JAVA_HOME").map(PathBuf::from));
@@ -77,7 +75,7 @@ fn kits() -> Vec<PathBuf> {
     folders
 }
 
-/// Starts `Calls.java` and returns it with the folder of its class.
+/// Starts `Calls.java`. Returns the process and the folder of its class.
 fn start_calls(kit: &Path, options: &[&str]) -> (ComputingTarget, tempfile::TempDir) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwinding/targets/Calls.java");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
@@ -88,7 +86,7 @@ fn start_calls(kit: &Path, options: &[&str]) -> (ComputingTarget, tempfile::Temp
     (ComputingTarget::start(&kit.join("bin/java"), &arguments), folder)
 }
 
-/// The thread of this name.
+/// The id of the thread with this name.
 fn thread(target: &ComputingTarget, name: &str) -> i32 {
     let is = |thread: &i32| {
         let found = std::fs::read_to_string(format!("/proc/{}/task/{thread}/comm", target.pid())).unwrap_or_default();
@@ -103,9 +101,9 @@ fn thread(target: &ComputingTarget, name: &str) -> i32 {
 }
 
 /// Guarantees: at least 99.5 % of the stacks of Java with `-XX:+PreserveFramePointer` are complete, in the interpreter
-/// and in what both compilers make, in the first and last instructions of methods as well. All are whole: Java's frames
-/// are in one piece that the virtual machine called once, no caller is there that the source does not have, and none is
-/// missing between.
+/// and in the code of both compilers, also in the first and last instructions of methods. In complete stacks Java's
+/// frames are contiguous and were called by the virtual machine once; each caller is one that the source has, and none
+/// is missing between.
 #[test]
 fn java_with_frame_pointers() {
     let kits = kits();
@@ -158,15 +156,15 @@ fn java_stacks(kit: &Path, target: &ComputingTarget, options: &[&str]) {
             rest.contains(&FramePart::Machine) && !rest.iter().any(|part| matches!(part, FramePart::Generated(_))),
             "{stack:x?}"
         );
-        // even(20) to odd(1) or even(0), a leaf, calls(), the thread's functions, the stub that the virtual machine
-        // calls.
+        // The frames are those of even(20) to odd(1) or even(0), a leaf, calls(), the thread's functions, and the stub
+        // that the virtual machine calls.
         assert!((3..=32).contains(&java.len()), "{java:?}");
         named += usize::from(assert_callers(&java));
     }
     assert!(options == ["-Xint"] || named > STACKS / 2, "{named} of {STACKS} have names {options:?}");
 }
 
-/// Asserts that the methods have the callers that the source has, and returns whether any had a name.
+/// Asserts that the methods have the callers that the source has. Returns whether any method had a name.
 fn assert_callers(java: &[&str]) -> bool {
     let method = |name: &str| {
         let name = name.split("Calls.").nth(1)?;
@@ -183,14 +181,14 @@ fn assert_callers(java: &[&str]) -> bool {
             "odd" => &["even"],
             _ => continue,
         };
-        // What is interpreted or a stub has another name.
+        // Interpreted code and stubs have other names.
         let Some(caller) = caller else { continue };
         assert!(possible.contains(&caller.as_str()), "{callee} called by {caller}: {java:?}");
     }
     any
 }
 
-/// The Pythons on this machine that mark functions for profilers: on the path, and pyenv's.
+/// The Pythons on this machine (on the path, and pyenv's) that can generate trampolines for profilers.
 fn pythons() -> Vec<PathBuf> {
     let names = ["python3", "python3.12", "python3.13", "python3.14", "python3.15"].map(PathBuf::from);
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -207,9 +205,9 @@ fn pythons() -> Vec<PathBuf> {
     pythons
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Python with `-X perf` are complete, with all registers or with the
-/// stack pointer and the instruction pointer alone where it is blocked; in each, Python's functions are those that the
-/// source says, from the one that runs to `<module>`.
+/// Guarantees: at least 99.5 % of the stacks of Python with `-X perf` are complete, with all registers, or, for a
+/// blocked thread, with only the stack pointer and the instruction pointer; the Python functions in each are those of
+/// the source, from the running one to `<module>`.
 #[test]
 fn python_with_trampolines() {
     const STACKS: usize = 400;

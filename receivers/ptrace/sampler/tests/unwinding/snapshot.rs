@@ -1,4 +1,4 @@
-//! A stopped thread's registers and stack, taken as simply as possible: attach, read, let go.
+//! The registers and the stack of a stopped thread, taken in the simplest way: attach, read, detach.
 
 use std::io;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::process_files::ProcessFiles;
 use profbridge_sampler::unwind::{Frame, Outcome, Registers, StackCopy, Unwinder};
 
-/// A thread at one moment.
+/// The state of a thread at one moment.
 pub(crate) struct Snapshot {
     pub(crate) registers: Registers,
     pub(crate) stack: StackCopy,
 }
 
 impl Snapshot {
-    /// Stops a thread, copies at most `length` bytes of its stack and whatever else `also` points at, and lets it go.
+    /// Stops a thread, copies at most `length` bytes of its stack, and resumes it.
     pub(crate) fn take(files: &ProcessFiles, thread: i32, length: usize) -> io::Result<Self> {
         let pid = Pid::from_raw(thread);
         ptrace::seize(pid, ptrace::Options::empty())?;
@@ -37,8 +37,8 @@ impl Snapshot {
         taken
     }
 
-    /// Unwinds; where the stack goes on elsewhere (a signal handler's alternate stack), reads that as well and unwinds
-    /// again.
+    /// Unwinds the stack. If it continues elsewhere (on a signal handler's alternate stack), reads that as well and
+    /// unwinds again.
     pub(crate) fn unwind(
         &mut self,
         files: &ProcessFiles,
@@ -79,7 +79,7 @@ fn registers(_: Pid) -> io::Result<Registers> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// A process that is looked at.
+/// A process whose threads are unwound.
 pub(crate) struct UnwoundProcess {
     pub(crate) files: ProcessFiles,
     pub(crate) space: Arc<AddressSpace>,
@@ -98,7 +98,7 @@ impl UnwoundProcess {
             Arc::new(AddressSpace::load(&self.files, Some(&self.space), cache).expect("its maps can be read again"));
     }
 
-    /// Stops a thread and unwinds it; reads the process's maps again if the stack ends in code that is not known.
+    /// Stops a thread and unwinds it. If the stack ends in unknown code, reads the process's maps again.
     pub(crate) fn look_at_known_code(
         &mut self,
         thread: i32,
@@ -112,7 +112,8 @@ impl UnwoundProcess {
         (snapshot, frames, outcome)
     }
 
-    /// Unwinds a thread by the stack pointer and the instruction pointer alone, which is what is known of a blocked one.
+    /// Unwinds a thread by only the stack pointer and the instruction pointer, which are all that is known of a blocked
+    /// thread.
     pub(crate) fn unwind_passive(&mut self, snapshot: &mut Snapshot) -> (Vec<Frame>, Outcome) {
         let registers = snapshot.registers;
         let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());

@@ -1,4 +1,4 @@
-//! Programs whose unwind tables are taken away, held against the same stacks with the tables.
+//! Compares stacks of programs without unwind tables with the same stacks of programs with them.
 
 use std::fs::File;
 use std::io;
@@ -41,7 +41,7 @@ impl ProcessView for Stripped<'_> {
     }
 }
 
-/// A copy of a file without unwind tables; `None` where the tool for that is missing.
+/// Copies a file without its unwind tables. `None` if `objcopy` is missing.
 fn strip(path: &str) -> Option<PathBuf> {
     let name = Path::new(path).file_name()?.to_str()?;
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-without-tables-{name}", std::process::id()));
@@ -50,7 +50,8 @@ fn strip(path: &str) -> Option<PathBuf> {
     command.status().is_ok_and(|status| status.success()).then_some(place)
 }
 
-/// What was seen of so many stacks: those that are complete without tables, and those of them that are other ones.
+/// The numbers of stacks without tables: all, complete ones, guessed ones, and complete ones that differ from those
+/// with tables.
 #[derive(Debug, Default)]
 struct StackCounts {
     stacks: usize,
@@ -59,7 +60,7 @@ struct StackCounts {
     wrong: usize,
 }
 
-/// Holds the stacks of a target's threads with the tables of one of its files against those without.
+/// Unwinds threads of a target with the tables of one of its files and without them, and compares the stacks.
 fn compare(target: &ComputingTarget, path: &str, count: usize) -> Option<StackCounts> {
     let without = strip(path)?;
     let mut process = UnwoundProcess::open(target.pid(), &mut ObjectCache::default());
@@ -101,9 +102,9 @@ fn bare(process: &UnwoundProcess, path: &str, without: &Path) -> AddressSpace {
     AddressSpace::load(&view, None, &mut ObjectCache::default()).expect("its maps can be read")
 }
 
-/// Guarantees: a stack through code without tables that is complete by what the code proves is the one that the tables
-/// give, always: compiled for size and for speed, with and without frame pointers, linked statically and dynamically.
-/// Of the stacks of functions of all shapes at least 90 % are.
+/// Guarantees: if analysis of code without tables finds a complete stack, it is always the one that the tables give:
+/// for code compiled for size and for speed, with and without frame pointers, linked statically and dynamically. At
+/// least 90 % of the stacks of functions of all shapes are complete.
 #[test]
 fn code_proves_callers() {
     for (place, flags) in [
@@ -131,9 +132,9 @@ fn code_proves_callers() {
     }
 }
 
-/// Guarantees: at least 99 % of the stacks of busybox, which is linked statically, has no symbols and no tables of its
-/// own, are complete: of its shell, which recurses through tables and makes room of any size, and of its awk, which
-/// never returns to its first function.
+/// Guarantees: at least 99 % of the stacks of busybox, which is linked statically and has neither symbols nor unwind
+/// tables, are complete: both of its shell, which recurses through function tables and reserves stack space of any
+/// size, and of its awk, which never returns to its first function.
 #[test]
 fn busybox() {
     let Some(busybox) = found("busybox") else { return };

@@ -1,17 +1,17 @@
-//! Programs to look at.
+//! Programs whose threads are unwound.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// For how long a target runs between two looks at it, in nanoseconds. Without that it might not run at all on a busy
-/// machine, and all looks be one.
+/// How long a target runs between two examinations, in nanoseconds. Otherwise it might not run at all on a busy
+/// machine, and all stacks would be the same.
 const APART: u64 = 300_000;
 
-/// A running program that is ended when it is dropped.
+/// A program that is killed when this is dropped.
 pub(crate) struct ComputingTarget {
     child: Child,
-    /// What it printed before an empty line.
+    /// The lines that it printed before an empty line.
     pub(crate) lines: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl ComputingTarget {
         self.child.id()
     }
 
-    /// Its threads.
+    /// The ids of the threads.
     pub(crate) fn threads(&self) -> Vec<i32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs");
         let mut threads: Vec<i32> = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect();
@@ -39,7 +39,7 @@ impl ComputingTarget {
         threads
     }
 
-    /// How long its threads ran until now, in nanoseconds.
+    /// How long all threads have run so far, in nanoseconds.
     pub(crate) fn ran_nano(&self) -> u64 {
         let ran = |thread: i32| {
             let counters = std::fs::read_to_string(format!("/proc/{}/task/{thread}/schedstat", self.pid())).ok()?;
@@ -48,7 +48,7 @@ impl ComputingTarget {
         self.threads().into_iter().filter_map(ran).sum()
     }
 
-    /// Waits until its threads ran for some more, so that what they execute then is something else.
+    /// Waits until the threads have run for [`APART`], so that they execute other code.
     pub(crate) fn run_on(&self) {
         let before = self.ran_nano();
         while self.ran_nano() < before + APART {
@@ -56,7 +56,7 @@ impl ComputingTarget {
         }
     }
 
-    /// Whether a thread is blocked in a system call. One that runs is now and then in one as well, above all while it
+    /// Whether a thread is blocked in a system call. A running thread is sometimes in one as well, above all while it
     /// starts.
     pub(crate) fn is_blocked(&self, thread: i32) -> bool {
         let call = std::fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", self.pid())).unwrap_or_default();
@@ -71,12 +71,12 @@ impl Drop for ComputingTarget {
     }
 }
 
-/// Says why something is not tested here.
+/// Prints why something is not tested on this machine.
 pub(crate) fn untested(why: &str) {
     std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
 }
 
-/// The program of this name; says so where there is none.
+/// The path of the program with this name; prints a message if there is none.
 pub(crate) fn found(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
@@ -86,19 +86,19 @@ pub(crate) fn found(name: &str) -> Option<PathBuf> {
     program
 }
 
-/// A script for an interpreter or a compiler.
+/// Writes a script for an interpreter or a compiler to a file.
 pub(crate) fn script(name: &str, text: &str) -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
     std::fs::write(&place, text).expect("the script can be written");
     place
 }
 
-/// Starts a script of an interpreter.
+/// Runs a script with an interpreter.
 pub(crate) fn interpret(interpreter: &Path, options: &[&str], script: &Path) -> ComputingTarget {
     ComputingTarget::start(interpreter, &[options, &[script.to_str().expect("a plain path")]].concat())
 }
 
-/// Compiles a C program of `targets/` with these flags; the same name and flags give the same file.
+/// Compiles a C program of `targets/` with these flags. `variant` becomes part of the name of the executable.
 pub(crate) fn compile(name: &str, variant: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwinding/targets").join(name);
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");

@@ -63,8 +63,8 @@ async fn trace_lifecycle() {
     rig.stop().await;
 }
 
-/// Guarantees: a span that is announced before its process was found counts once it is found; one for a target counts
-/// for all its processes; malformed headers are rejected with the position of the error.
+/// Guarantees: a span that is announced before its process was found counts once the process is found; a span for a
+/// target counts for all its processes; malformed headers are rejected with the position of the error.
 #[tokio::test(start_paused = true)]
 async fn spans_of_others() {
     let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
@@ -128,8 +128,8 @@ async fn unsampled_sessions() {
     rig.stop().await;
 }
 
-/// Guarantees: a process that starts again, or executes another program, begins a new session; stop and start without
-/// that stay in the same session.
+/// Guarantees: a process that is started again, or executes another program, begins a new session; stopping and
+/// starting the profiler does not.
 #[tokio::test(start_paused = true)]
 async fn sessions_follow_lives() {
     let mut rig = Rig::with_process(WEB).await;
@@ -154,7 +154,7 @@ async fn sessions_follow_lives() {
 
 /// Guarantees: a target for which nobody announces spans is logged once, a minute after its first process was found,
 /// with the socket and the remedy; a target for which a span was announced, even an unsampled one, or that needs no
-/// spans, is not.
+/// spans, is not logged.
 /// rule: profiles-sdk#lifecycle-trace-warning
 #[tokio::test(start_paused = true)]
 async fn nobody_announces() {

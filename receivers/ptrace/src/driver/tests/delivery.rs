@@ -102,7 +102,8 @@ async fn refusals() {
     );
 }
 
-/// Guarantees: a pipeline that never accepts anything costs a bounded time, and abandoned samples are counted.
+/// Guarantees: a pipeline that never accepts anything delays the receiver by a limited time, and abandoned samples are
+/// counted.
 #[tokio::test(start_paused = true)]
 async fn patience_ends() {
     let mut rig = Rig::with_process(WEB).await;

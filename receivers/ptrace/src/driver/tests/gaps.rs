@@ -1,9 +1,9 @@
-//! Sampler processes that die, and the time without one.
+//! Tests with sampler processes that die, and of the time without one.
 
 use super::*;
 
 /// Guarantees: when the sampler process dies, its samples are sent, another one starts after a pause and receives the
-/// same commands, and profilers switched by hand stay as they were.
+/// same commands, and profilers switched by request stay in the same state.
 #[tokio::test(start_paused = true)]
 async fn a_dead_sampler_is_replaced() {
     let mut rig = Rig::with_process(WEB).await;
@@ -15,7 +15,7 @@ async fn a_dead_sampler_is_replaced() {
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(before.elapsed().as_secs(), 1);
     assert!(rig.watched().await.sample_at_once);
-    // The new one's process numbers start over.
+    // The new sampler process numbers processes from 1 again.
     rig.say(attached(1, 7)).await;
     assert_eq!(rig.sample().await, (1, false), "it was stopped by hand");
     let status = rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
@@ -89,8 +89,8 @@ async fn a_death_is_explained() {
 }
 
 /// Guarantees: a gap is not attributed to the sampler process's death if samples were unwanted for a part of it: the
-/// profiler was stopped by hand before or after it, or the last span ended meanwhile. Samples that arrive after a stop
-/// do not begin a gap either.
+/// profiler was stopped by request before or after it, or the last span ended meanwhile. Samples that arrive after a
+/// stop do not begin a gap either.
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_no_death() {
     let first = &[(7, 0, 100)];
@@ -135,8 +135,8 @@ async fn a_pause_is_no_death() {
     }
 }
 
-/// Guarantees: profilers switched by hand stay so even if a sampler process dies before it has found the process
-/// again; samples that the next one took before it received the switch are dropped.
+/// Guarantees: profilers switched by request stay in that state even if a sampler process dies before it has found the
+/// process again; samples that the next one took before it received the switch are dropped.
 #[tokio::test(start_paused = true)]
 async fn a_stop_outlasts_two_deaths() {
     let mut rig = Rig::with_process(WEB).await;
@@ -153,7 +153,7 @@ async fn a_stop_outlasts_two_deaths() {
     rig.say(batch(1, 5)).await;
     rig.say(batch(2, 3)).await;
     assert_eq!(rig.profiles().await.observations(), 3, "only of the process that runs");
-    // From this start on its samples are wanted, also those that arrive after another stop.
+    // Samples taken after this start are wanted, even if they arrive after another stop.
     rig.ask(1, None, start()).await;
     rig.ask(1, None, stop()).await;
     rig.say(batch(1, 2)).await;
@@ -164,7 +164,7 @@ async fn a_stop_outlasts_two_deaths() {
 }
 
 /// Guarantees: a command is started once: a new sampler process is asked to look for its process, and to detach from
-/// another process that has reused its id; when the command has ended, nothing is looked for.
+/// another process that has reused its id; when the command has ended, the sampler process is not asked to look for it.
 #[tokio::test(start_paused = true)]
 async fn commands_are_started_once() {
     let mut rig = Rig::start("{job: {command: [job]}}");

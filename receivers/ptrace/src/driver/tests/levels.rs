@@ -46,13 +46,13 @@ impl Rig {
     }
 }
 
-/// A sampler's event that puts a process's running threads on a level.
+/// A sampler's event that reports the level of a process.
 fn on_level(process: u64, level: Level) -> Event {
     Event::Status(Status { process: ProcessId(process), level, ticks: 9, ..Status::default() })
 }
 
 /// Guarantees: metrics show how many sampled processes are on each level, with those of unknown level separately; a
-/// process that is not sampled, has ended, or lost its sampler process, is in none of them.
+/// process that is not sampled, has ended, or lost its sampler process, is counted in none of them.
 #[tokio::test(start_paused = true)]
 async fn processes_by_level() {
     let mut rig = Rig::start(WEB);
@@ -120,7 +120,8 @@ async fn many_levels_are_summed_up() {
         rig.say(on_level(number, if number % 2 == 0 { Level::Kernel } else { Level::None })).await;
     }
     rig.say(Event::Detached { process: ProcessId(all), why: Detached::Exited }).await;
-    // These were logged already: one changes and changes back, one changes for good.
+    // Log lines of both processes exist: one process changes its level and changes it back, the other keeps its new
+    // level.
     rig.say(on_level(2, Level::Processors)).await;
     rig.say(on_level(2, Level::Kernel)).await;
     rig.say(on_level(4, Level::Processors)).await;

@@ -126,7 +126,7 @@ proptest! {
 }
 
 /// Guarantees: a process that keeps replacing its code while nobody reads its maps takes a bounded amount of memory,
-/// and its latest mappings count once the maps are read.
+/// and its latest mappings are known once the maps are read.
 #[test]
 fn attack_records() {
     let begin = Instant::now();
@@ -151,7 +151,7 @@ fn nothing_new() {
         assert!(!history.mapped(begin, entry(range, file)));
     }
     assert!(history.take_records().is_empty());
-    // Mappings at unused addresses are read together with the next read.
+    // Mappings at unused addresses are included in the next read.
     for (range, file) in [(4..12, 0), (8..12, 0), (8..10, 2)] {
         history.take_records();
         assert!(!history.mapped(begin, entry(range, file)));

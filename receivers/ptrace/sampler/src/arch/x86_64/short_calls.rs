@@ -44,8 +44,8 @@ mod tests {
     use super::super::tests::raw;
     use super::*;
 
-    /// Guarantees: each call with a count is short if it moved some of the data but not all, and nothing else is: not
-    /// a call that moved nothing, all, or failed, and not code outside of a call.
+    /// Guarantees: a call with a byte count is short if it moved a part of the data. A call that moved none or all of
+    /// it, or failed, is not, nor is code outside of a call.
     #[test]
     fn counts() {
         let calls = [

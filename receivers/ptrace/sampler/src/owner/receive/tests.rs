@@ -31,7 +31,8 @@ fn ready() -> Vec<u8> {
     encode_event(Event::Ready(Rights::default())).bytes
 }
 
-/// Guarantees: breaking any rule ends the sampler; correct events before that are delivered, and nothing after it is.
+/// Guarantees: breaking any rule ends the sampler; correct events before that are delivered, and events after that are
+/// not.
 #[test]
 fn nonsense_ends_the_sampler() {
     let lie = encode_event(Event::Detached { process: message::ProcessId(1), why: message::Detached::Exited }).bytes;
@@ -47,7 +48,7 @@ fn nonsense_ends_the_sampler() {
         let Ending::Misbehaved(what) = &ending else { panic!("{ending:?}") };
         assert!(what.contains(reason), "{what}");
         assert_eq!(received, 1);
-        // Its exit status was collected, so it has ended.
+        // The exit status was collected, so the process has ended.
         assert!(fake.receiving.process.ended_within(Duration::ZERO));
         drop(fake.child);
     }

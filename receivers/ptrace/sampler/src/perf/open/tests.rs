@@ -1,4 +1,4 @@
-//! Finding the best permitted level, with a kernel whose answers the test chooses; and the events of the real kernel.
+//! Tests the search for the best permitted level with a simulated kernel, and the events of the real kernel.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::*;
 use crate::perf::record::{Record, User, parse};
 use crate::perf::ring::Ring;
 
-/// A kernel with predefined answers.
+/// A simulated kernel with predefined answers.
 struct Answers<F> {
     answer: F,
     asked: RefCell<Vec<bool>>,
@@ -116,7 +116,7 @@ impl Opener for Linux {
 }
 
 /// Guarantees: for each setting of `kernel.perf_event_paranoid`, with and without the right to see the kernel, threads
-/// get the level that the setting leaves, and events of processors open if permitted.
+/// get the best level that the setting permits, and events of processors can be opened if permitted.
 #[test]
 fn settings_and_rights() {
     let decided = |linux: Linux| {
@@ -140,7 +140,7 @@ fn settings_and_rights() {
     }
 }
 
-/// Guarantees: an ended thread and a lack of descriptors are not refusals: no lower level is tried after them.
+/// Guarantees: an ended thread and a lack of descriptors do not count as refusals: no lower level is tried then.
 #[test]
 fn no_refusals() {
     let ended = with(|_| Err(Errno::ESRCH));
@@ -167,7 +167,7 @@ fn rights() {
     assert_eq!(next_right(Level::Kernel, false), None);
 }
 
-/// A thread of this process that works until the returned function is called.
+/// Starts a thread that repeats `work` until the returned function is called.
 fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
     let end = std::sync::Arc::new(AtomicBool::new(false));
     let (sender, id) = std::sync::mpsc::channel();
@@ -204,12 +204,12 @@ fn untested(level: Level) {
     std::io::Write::write_fmt(&mut std::io::stderr(), why).ok();
 }
 
-/// Guarantees: events of processors also sample threads that end before they can be examined, with as many samples as
-/// fit the processor time that they used, except for those that the kernel reports as lost; samples of other processes
-/// are left out.
+/// Guarantees: events of processors also sample threads that end before they can be examined, and the number of samples
+/// agrees with the processor time that they used, except for samples that the kernel reports as lost; samples of other
+/// processes are left out.
 #[test]
 fn brief_threads() {
-    // On a machine that takes its processors away, the number of samples differs from the processor time at random.
+    // On a virtual machine whose host runs other work, the number of samples differs from the processor time at random.
     repeated::by_some_run(|| {
         let Some((seen, lost, used)) = sample_brief_threads() else {
             untested(Level::Processors);
@@ -220,8 +220,8 @@ fn brief_threads() {
     });
 }
 
-/// The time that the samples of brief threads stand for, the time lost for lack of room, and the time that the threads
-/// used, in nanoseconds. `None` if events of processors are not permitted.
+/// The time covered by samples of brief threads, the time of samples lost because the ring was full, and the time that
+/// the threads used, in nanoseconds. `None` if events of processors are not permitted.
 fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
@@ -281,7 +281,7 @@ fn another_period() {
             }
         });
         if !changed && !times.is_empty() {
-            // Only once: each call restarts the period. Records written before had the old period.
+            // Set only once, because each call restarts the period. Earlier records have the old period.
             crate::perf::period::set(opened.event.as_fd(), OTHER);
             ring.drain(wanted, &mut buffer, |_| {});
             times.clear();
@@ -291,7 +291,7 @@ fn another_period() {
     }
     end();
     assert!(times.len() > SAMPLES, "{}", times.len());
-    // However slow the machine is, samples are not more frequent than that.
+    // Samples can be delayed on a slow machine, but not be more frequent than this.
     let took = times[SAMPLES] - times[0];
     assert!(took > OTHER * SAMPLES as u64 / 2, "{SAMPLES} samples in {took} ns");
 }
@@ -334,7 +334,7 @@ fn one_sample_each_time() {
         while ring.is_empty() && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        // Many times the event's period, so that another sample would have arrived by now.
+        // This takes many times the event's period, so a second sample would have arrived by now.
         let turns = TURNS.load(Ordering::Relaxed);
         while TURNS.load(Ordering::Relaxed) < turns + 1000 && Instant::now() < deadline {
             std::thread::yield_now();

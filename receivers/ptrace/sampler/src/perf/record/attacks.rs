@@ -1,12 +1,12 @@
-//! Records that the kernel would never write: each is rejected, and none is read beyond its end.
+//! Records that the kernel would never write: they are rejected, and nothing is read beyond their end.
 
 use proptest::prelude::*;
 
 use super::tests::{Encoded, mapping, record, words};
 use super::*;
 
-/// Guarantees: a record that is cut at any point and has the matching length is rejected, or its result contains
-/// nothing of the missing part; a record whose length differs from its bytes is rejected.
+/// Guarantees: a record that is cut at any point and has the matching length is rejected, or the result contains no
+/// data of the missing part; a record whose length differs from its bytes is rejected.
 #[test]
 fn cut() {
     let sample = Encoded::default().bytes();
@@ -46,8 +46,8 @@ fn paths() {
     assert_eq!((mapped.path, mapped.time_nano), (&b"xxxxxxxx"[..], 9));
 }
 
-/// Guarantees: no length leads to an endless walk through the ring: each is at least the header's size and a multiple
-/// of 8.
+/// Guarantees: no length in a header makes reading the ring endless: accepted lengths are at least the header's size
+/// and multiples of 8.
 #[test]
 fn lengths() {
     for length in 0..=u16::MAX {

@@ -1,4 +1,4 @@
-//! Parses records of an independent encoder, which is written from the kernel's layout and not from the parser.
+//! Parses records from an independent encoder, which follows the kernel's layout and not the parser.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(in crate::perf) struct Encoded {
     pub(in crate::perf) ran: u64,
     pub(in crate::perf) chain: Vec<u64>,
     pub(in crate::perf) abi: u64,
-    /// In the order of `perf_regs.h`.
+    /// The registers, in the order of `perf_regs.h`.
     pub(in crate::perf) registers: Vec<u64>,
     pub(in crate::perf) stack: Vec<u8>,
     pub(in crate::perf) valid: u64,
@@ -82,7 +82,7 @@ pub(in crate::perf) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Words as bytes.
+/// Converts words to bytes.
 pub(super) fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -136,7 +136,7 @@ fn mappings() {
     }
 }
 
-/// Guarantees: a switch record yields the thread, the time, the processor and the kind of switch, no matter whether its
+/// Guarantees: a switch record yields the thread, the time, the processor and the kind of switch, no matter whether the
 /// event belongs to a thread or to a processor; a switch sample is distinguished from a sample by the clock.
 #[test]
 fn switches() {

@@ -1,4 +1,4 @@
-//! Rings in this program's own memory, written as the kernel writes them.
+//! Rings in this program's own memory, to which the tests write as the kernel does.
 
 use proptest::prelude::*;
 
@@ -6,14 +6,14 @@ use super::*;
 use crate::perf::record::tests::{Encoded, record};
 use crate::perf::record::{Record, parse};
 
-/// The kernel's side of a ring.
+/// Writes to a ring as the kernel does.
 struct RingWriter {
     ring: Ring,
     head: u64,
 }
 
 impl RingWriter {
-    /// A ring of 32 KiB that was written and read up to `position`.
+    /// A ring of 32 KiB whose head and tail are at `position`.
     fn new(position: u64) -> Self {
         let page = page_size().unwrap();
         let base = map(None, page + SMALLEST).unwrap();
@@ -49,7 +49,7 @@ impl RingWriter {
     }
 }
 
-/// A ring with these records.
+/// A ring that contains these records.
 pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
     let mut kernel = RingWriter::new(0);
     for record in records {
@@ -103,8 +103,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: whatever the ring contains and whatever positions the kernel reports, reading ends and yields only
-    /// whole records.
+    /// Guarantees: whatever the ring contains and whatever positions the kernel reports, reading terminates and yields
+    /// only whole records.
     #[test]
     fn nonsense(bytes in prop::collection::vec(any::<u8>(), 0..4096), head: u64) {
         let mut kernel = RingWriter::new(0);
@@ -133,7 +133,7 @@ fn other_processes() {
     assert!(matches!(parse(&records[1]), Ok(Record::Lost(0))));
 }
 
-/// Guarantees: an invalid length, or one beyond the written part, ends the present reading, and later records are read.
+/// Guarantees: an invalid length, or one beyond the written part, ends this read, and later records can be read.
 #[test]
 fn broken() {
     for bad in [vec![0; 8], record(9, 0, &[0; 8])[..8].to_vec(), vec![9, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0]] {

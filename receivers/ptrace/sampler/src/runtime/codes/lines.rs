@@ -1,4 +1,4 @@
-//! Cached lines of a function by instruction.
+//! Caches the source lines of a function's instructions.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

@@ -1,9 +1,8 @@
 //! Keeps cached code up to date with memory.
 //!
-//! Data of code is read after the pointer to it, and belongs to the code only if the pointer has not changed
-//! meanwhile. So the fingerprint is read before and after, here and for all interpreters. If reads were refused
-//! because the limit of the stack was reached, the cache is not changed: nothing unreadable is stored, and nothing is
-//! dropped.
+//! The data of a code object is read after the pointer to it, and belongs to the code only if the pointer has not
+//! changed meanwhile. So the fingerprint is read before and after, for all interpreters. If reads were refused because
+//! of the stack's read limit, the cache is not changed: nothing is stored or dropped.
 
 use super::{CachedCode, Checked, Codes};
 use crate::runtime::Functions;
@@ -24,7 +23,7 @@ pub(in crate::runtime) trait CodeSource: Sized {
         true
     }
 
-    /// Whether known code is to be read again, to add what was missing.
+    /// Whether known code is to be read again, to add data that was missing.
     fn should_read_again(&self, _known: &mut Self::Code) -> bool {
         false
     }
@@ -37,7 +36,7 @@ pub(in crate::runtime) trait CodeSource: Sized {
         session: &mut ResolveSession<'_>,
     ) -> Option<Self::Texts>;
 
-    /// Makes the cached code from data that was verified. `before` is the previous version, if it was read again.
+    /// Makes the cached code from verified data. `before` is the previous version, if the code was read again.
     fn make_code(
         &mut self,
         print: Print<Self>,
@@ -46,7 +45,7 @@ pub(in crate::runtime) trait CodeSource: Sized {
         functions: &mut Functions,
     ) -> Self::Code;
 
-    /// The line of one of its instructions, 0 if it has none; `None` if that cannot be read.
+    /// The line of an instruction of the code, 0 if it has none; `None` if it cannot be read.
     fn read_line(&mut self, code: &Self::Code, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32>;
 }
 
@@ -55,11 +54,11 @@ type Print<R> = <<R as CodeSource>::Code as CachedCode>::Print;
 /// The result of looking up code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) enum Look {
-    /// It is known.
+    /// The code is known.
     Known,
-    /// It is not code.
+    /// The object is not code.
     Other,
-    /// It cannot be determined.
+    /// The code cannot be determined.
     Unknown,
 }
 

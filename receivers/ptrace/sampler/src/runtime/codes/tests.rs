@@ -40,8 +40,8 @@ impl Codes<FakeCode> {
     }
 }
 
-/// Guarantees: unchanged code is checked once for each stack; other code at its address is never mistaken for it, and
-/// is read only if the frame certainly executes it.
+/// Guarantees: unchanged code is checked once for each stack; other code that is now at its address is never mistaken
+/// for it, and is read only if the frame certainly executes that code.
 #[test]
 fn compared() {
     let mut codes = codes();
@@ -59,7 +59,7 @@ fn compared() {
     assert!(codes.get(20).is_none());
 }
 
-/// Guarantees: code is found by its instructions, also if several share them, and the oldest of those is dropped
+/// Guarantees: code is found by its instructions, also if several codes share them, and the oldest of these is dropped
 /// first; code without instructions has no entry in the address map.
 #[test]
 fn found_by_instructions() {
@@ -85,7 +85,7 @@ fn found_by_instructions() {
 }
 
 /// Guarantees: new code replaces older code whose instructions were in the same memory, including its copies; and code
-/// is found by its copies while it has them.
+/// is found by the copies that it currently has.
 #[test]
 fn memory_used_again() {
     let mut codes = codes();
@@ -107,8 +107,8 @@ fn memory_used_again() {
     assert_eq!((codes.all_around(3019), codes.copies), (vec![60], 0));
 }
 
-/// Guarantees: the cache is bounded; code with as many copies as are read costs bounded memory, however much of it there
-/// is, and little time whether nothing or everything has changed.
+/// Guarantees: the cache is bounded; codes with the maximum number of copies take bounded memory, however many codes
+/// there are, and little time whether nothing or everything has changed.
 #[test]
 fn attack_copies() {
     const EACH: u64 = 8192;
@@ -127,7 +127,7 @@ fn attack_copies() {
         }
         assert!(codes.copies <= MAX_COPIES && codes.places.len() <= MAX_COPIES + 202);
     }
-    // Comparing them one by one would take minutes.
+    // Comparing the copies one by one would take minutes.
     let used = crate::os::time::thread_cpu() - start;
     assert!(used < Duration::from_secs(20), "{used:?}");
     codes.next_stack();
@@ -138,7 +138,7 @@ fn attack_copies() {
 }
 
 /// Guarantees: code is known for samples taken after it was certainly read; code with the same fingerprint and
-/// instructions as other code inherits its age, and a new copy makes it new.
+/// instructions as known code counts as known too; after it gets another copy, it counts as new.
 #[test]
 fn known_before_a_sample() {
     let start = Instant::now();
@@ -164,7 +164,7 @@ fn known_before_a_sample() {
     }
 }
 
-/// Simulated memory: the fingerprint of code at an address, and a line. Reads are refused when none are left.
+/// Simulated memory: code fingerprints by address, a line, and how many reads are left. Further reads are refused.
 struct FakeMemory {
     prints: Vec<(u64, u32)>,
     /// Values that take effect after this number of reads.
@@ -187,7 +187,7 @@ impl FakeMemory {
         session.target.read(0, &mut [])
     }
 
-    /// Looks up code with the reads that are left.
+    /// Looks up code with the remaining reads.
     fn look(&mut self, codes: &mut Codes<FakeCode>, address: u64, stands: bool, new: &mut u32) -> Look {
         let (mut target, mut functions) = (Anything, Functions::default());
         let mut session =
@@ -207,7 +207,7 @@ impl FakeMemory {
     }
 }
 
-/// Memory that is readable everywhere.
+/// Memory that can be read everywhere.
 struct Anything;
 
 impl Target for Anything {
@@ -235,7 +235,7 @@ impl CodeSource for FakeMemory {
     }
 
     fn read_texts(&mut self, address: u64, _print: &u32, session: &mut ResolveSession<'_>) -> Option<Range<u64>> {
-        // A refused read looks like missing data, and must not be mistaken for it.
+        // A refused read looks like missing data, but must be treated differently.
         let length = if self.read(session) { 10 } else { 0 };
         Some(address * 100..address * 100 + length)
     }
@@ -278,7 +278,7 @@ fn looked_at_once() {
     assert_eq!((memory.reads - before, codes.get(1).unwrap().0), (3, 1));
 }
 
-/// Guarantees: data read from code that changed during the read is discarded, and so is its line.
+/// Guarantees: data read from code that changed during the read is discarded, and so is the line of an instruction.
 #[test]
 fn changed_while_it_is_read() {
     for at in 0..4 {
@@ -312,7 +312,7 @@ fn lines_of_code() {
     }
 }
 
-/// Guarantees: when no more reads are allowed, nothing is forgotten, and nothing is cached that could not be read.
+/// Guarantees: when no more reads are allowed, nothing is dropped from the cache, and nothing unreadable is added.
 #[test]
 fn refused_reads() {
     for left in 0..3 {
@@ -324,7 +324,7 @@ fn refused_reads() {
     let mut codes = Codes::<FakeCode>::default();
     let mut memory = FakeMemory { left: 3, ..FakeMemory::new(&[(1, 1)]) };
     assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known);
-    // Either the line or the fingerprint after it cannot be read.
+    // Either the read of the line or that of the fingerprint after it is refused.
     for left in 0..2 {
         memory.left = left;
         assert_eq!(memory.line_of(&mut codes, 1, 7), Some(0), "{left} left");

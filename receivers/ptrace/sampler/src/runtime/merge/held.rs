@@ -1,10 +1,10 @@
-//! Places frames for interpreters whose evaluation function executes functions that call each other within one native
-//! call, and keeps no address on the native stack that links the two.
+//! Replaces native frames for interpreters that store no anchor: one native call of the evaluation function executes
+//! several functions that call each other, and stores no stack address in their frames.
 //!
-//! Such an evaluation function may keep its frame and its instruction in two registers that calls preserve (PHP, built
-//! with GCC). Unwinding recovers their values in each of its native calls. The frame's address then shows which frames
-//! belong to the call, and the instruction shows which function the call executed at the moment of the sample, however
-//! late the frames are read. Calls with unknown registers are paired in their order.
+//! Such an evaluation function may keep the addresses of the current frame and instruction in two callee-saved
+//! registers (PHP, built with GCC). Unwinding recovers these registers for each native call. The frame's address shows
+//! which frames belong to the call; the instruction shows which function the call executed at the moment of the sample,
+//! even if the frames are read much later. Calls with unknown registers are paired with frames in their order.
 //!
 //! Native functions of the interpreter have frames of their own, which replace the native frame of their machine code.
 
@@ -19,12 +19,13 @@ use crate::unwind::Frame;
 /// The maximum number of words scanned in one call's stack frame; the evaluation function has about twenty.
 const MAX_WORDS: usize = 64;
 
-/// Where an interpreter holds what it is executing.
+/// In which registers an interpreter keeps its current frame and instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     /// The address range of the evaluation function.
     pub evaluation: Range<u64>,
-    /// The registers that hold the addresses of its frame and of its instruction, if it keeps them in registers.
+    /// The registers that hold the addresses of the current frame and of the current instruction, if there are such
+    /// registers.
     pub registers: Option<(u8, u8)>,
 }
 
@@ -34,9 +35,9 @@ pub struct Pieces<'a> {
     pub stack: Stack<'a>,
     /// The frames. A segment ends where a native call of the evaluation function, or of a native function, began.
     pub captured: &'a Captured,
-    /// The resolved frames. The code range of a native function starts at its address.
+    /// The resolved frames. The code range of a native function starts at the function's address.
     pub resolved: &'a [Resolved],
-    /// Where the interpreter holds what it is executing.
+    /// In which registers the interpreter keeps its current frame and instruction.
     pub held: &'a Held,
 }
 
@@ -44,13 +45,13 @@ pub struct Pieces<'a> {
 #[derive(Debug, Clone)]
 struct CallItem {
     frames: Range<usize>,
-    /// The start address, if it is a native function.
+    /// The start address of the code, if this is a native function.
     native: Option<u64>,
 }
 
-/// Replaces `locations` by the native frames, with the interpreter's frames in their places. `start` returns the start
-/// address of the native function that contains an address. With `words`, the thread has run since the sample, and
-/// frames that its registers do not prove are left out.
+/// Replaces `locations` by the native frames, some of which are replaced by the interpreter's frames. `start` returns
+/// where the native function that contains an address starts. With `words`, the thread has run since the sample, and
+/// frames that the registers do not prove are left out.
 pub fn merge_held(
     pieces: &Pieces<'_>,
     start: &mut dyn FnMut(u64) -> Option<u64>,
@@ -79,12 +80,12 @@ pub fn merge_held(
     merged
 }
 
-/// The places of frames.
+/// Where frames are inserted into the native stack.
 #[derive(Debug, Default)]
 struct PlacedFrames {
-    /// Frames that replace these native frames.
+    /// Locations that replace native frames, with the index of the native frame.
     instead: Vec<(usize, Vec<Location>)>,
-    /// Frames outside of the native stack.
+    /// Frames of a part of the native stack that is not known.
     beyond: Vec<Location>,
 }
 
@@ -97,7 +98,7 @@ fn items(pieces: &Pieces<'_>) -> Vec<CallItem> {
         for index in start..segment.end.min(pieces.resolved.len()) {
             let frame = &pieces.resolved[index];
             if frame.location.is_none() {
-                // An internal frame of the interpreter.
+                // This is an internal frame of the interpreter.
                 begins = true;
                 continue;
             }
@@ -115,7 +116,7 @@ fn items(pieces: &Pieces<'_>) -> Vec<CallItem> {
 }
 
 /// Finds the native calls of the evaluation function. Functions compiled at run time execute within such a call: they
-/// use its stack frame, without a return address to it, and keep the frame in the same register.
+/// use the call's stack frame without a return address into the call, and keep the current frame in the same register.
 fn natives(pieces: &Pieces<'_>, items: &[CallItem]) -> Vec<usize> {
     let mut natives: Vec<usize> = pieces.stack.evaluations(&pieces.held.evaluation).collect();
     let compiled = |(index, frame): (usize, &Frame)| {
@@ -138,9 +139,9 @@ impl Pieces<'_> {
         self.stack.frames.get(native)?.registers.get(register)
     }
 
-    /// The address of the frame that a native call executes. `None` if its register may belong to another call: to its
-    /// caller while the call begins or ends, which is possible only in the innermost native frame, or to its callee,
-    /// if no call in between shows that it saved the register.
+    /// The address of the frame that a native call executes. `None` if the register may belong to another call: to the
+    /// caller, while the call begins or ends (possible only in the innermost native frame), or to the callee, if
+    /// nothing shows that the register was saved in between.
     fn frame_of(&self, natives: &[usize], at: usize) -> Option<u64> {
         let native = *natives.get(at)?;
         let frame = self.frame_register(native)?;
@@ -150,7 +151,8 @@ impl Pieces<'_> {
         (!is_another).then_some(frame)
     }
 
-    /// The frame and the instruction of a native call. The instruction register alone may also belong to the callee.
+    /// The frame and the instruction of a native call. `None` also if only the instruction register may belong to the
+    /// callee.
     fn executed(&self, natives: &[usize], at: usize) -> Option<(u64, u64)> {
         let frame = self.frame_of(natives, at)?;
         let instruction = self.instruction_register(*natives.get(at)?)?;
@@ -159,9 +161,9 @@ impl Pieces<'_> {
         (!is_another).then_some((frame, instruction))
     }
 
-    /// Finds the caller's registers that a native call of the evaluation function saved in its stack frame: both as
-    /// neighbours, or only the instruction, if a function in between used the frame register and saved it (`frame`).
-    /// They belong together if the frame executes the function that contains the instruction.
+    /// Finds the caller's registers that a native call of the evaluation function saved in its stack frame: both in
+    /// adjacent words, or only the instruction, if a function in between saved the frame register, whose value is
+    /// `frame`. The two values are accepted if the frame executes the function that contains the instruction.
     fn saved(&self, native: usize, frame: Option<u64>, words: &mut Words<'_>) -> Option<(u64, u64)> {
         let (start, end) = (self.stack.frames.get(native)?.sp, self.stack.frames.get(native + 1)?.sp);
         let mut before = None;
@@ -195,7 +197,7 @@ impl Pieces<'_> {
         frames.iter().filter_map(|frame| frame.location).collect()
     }
 
-    /// Pairs native calls and items with the same frame address, in their order.
+    /// Pairs native calls with items that contain a frame at the call's frame address, in their order.
     fn sharing(&self, addresses: &[Option<u64>], items: &[CallItem]) -> Vec<(usize, usize)> {
         let mut pairs: Vec<(usize, usize)> = Vec::new();
         for (at, address) in addresses.iter().enumerate() {
@@ -210,7 +212,7 @@ impl Pieces<'_> {
     }
 }
 
-/// Places frames that certainly belong to the native stack.
+/// Places frames of a thread that has not run since: they certainly belong to the native stack.
 fn standing(
     pieces: &Pieces<'_>,
     natives: &[usize],
@@ -226,7 +228,7 @@ fn standing(
     for (at, item) in pairs {
         let native = natives[at];
         let mut here = Vec::new();
-        // Unpaired calls of the evaluation function began later.
+        // Calls of the evaluation function without a pair began after the sample.
         for inner in items[before..item].iter().filter(|inner| inner.native.is_some()) {
             let found = (from..native).find(|index| start(pieces.stack.frames[*index].lookup(*index)) == inner.native);
             match found {
@@ -249,7 +251,7 @@ fn standing(
 }
 
 /// Pairs native calls of the evaluation function with items. Calls and items with the same frame address are paired
-/// first; between these pairs, the others are paired in their order, if there are equally many of both.
+/// first; between these pairs, the others are paired in their order, if their numbers are equal.
 fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usize, usize)> {
     let addresses: Vec<Option<u64>> = (0..natives.len()).map(|at| pieces.frame_of(natives, at)).collect();
     let shared = pieces.sharing(&addresses, items);
@@ -261,7 +263,7 @@ fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usiz
         if between == others.len() {
             pairs.extend((native..at).zip(others));
         } else if index == 0 {
-            // The innermost call may be just beginning or ending.
+            // The innermost call may be about to begin or end.
             let skipped = others.len().saturating_sub(between);
             let first = at - between.min(others.len());
             pairs.extend((first..at).zip(others.into_iter().skip(skipped)));
@@ -278,7 +280,7 @@ fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usiz
     pairs
 }
 
-/// Places the frames that the registers of native calls prove.
+/// Places frames of a thread that has run since: only those that the registers of native calls prove.
 fn proven(
     pieces: &Pieces<'_>,
     natives: &[usize],
@@ -306,15 +308,16 @@ fn proven(
                 .clone()
                 .find(|index| pieces.captured.frames.get(*index).is_some_and(|one| one.address == address))
         });
-        // The frame still has the same function.
+        // The function's location, if the frame still executes the function that the instruction belongs to.
         let same = leaf
             .and_then(|leaf| pieces.resolved.get(leaf))
             .zip(hit.as_ref())
             .and_then(|(one, hit)| (one.code == hit.resolved.code && !one.unknown).then_some(one.location));
         let believed = hit.and_then(|hit| {
-            // Among functions that share instructions, it is the one whose frame address the call holds.
+            // Among functions that share instructions, the call executes the one whose frame address it holds.
             let location = if hit.shared { same.flatten() } else { hit.resolved.location };
-            // Compiled code does not update the instruction register, so the frame has to agree with it.
+            // Compiled code does not update the instruction register, so it is accepted only if the frame executes the
+            // same function.
             let is_compiled = pieces.stack.frames.get(native).is_some_and(|frame| frame.location.is_generated());
             location.filter(|_| !is_compiled || same.is_some()).map(|location| match location {
                 Location::Interpreted { function, .. } if is_compiled => Location::Interpreted { function, line: 0 },
@@ -328,7 +331,7 @@ fn proven(
         merged.named += 1;
         merged.missing_callers += 1;
         placed.instead.push((native, vec![believed, Location::CALLERS_NOT_KNOWN]));
-        // The native function that it called, if that is one of the interpreter's functions.
+        // The native function that this call has called, if it is one of the interpreter's functions.
         let callee = native.checked_sub(1).filter(|callee| !natives.contains(callee));
         let native_function = callee.and_then(|callee| {
             let frame = pieces.stack.frames.get(callee)?;

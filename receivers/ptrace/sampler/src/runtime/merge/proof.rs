@@ -1,17 +1,18 @@
 //! Decides which frames are accepted if they were read while their thread was running.
 //!
-//! A native call of the evaluation function holds the address of the next instruction in a register or in its stack
-//! frame; its code shows where ([`Lookup::next_instructions`]). Unwinding recovers these values for the moment of the
-//! sample, so they prove which function the call executed, and that function is named. Other words of the stack frame
-//! prove nothing: an earlier function may have left them there. The same holds for words below the call, left by
-//! functions that it called earlier.
+//! A native call of the evaluation function holds the address of the next instruction of the interpreted program in a
+//! register or in its stack frame; the machine code of the evaluation function shows where
+//! ([`Lookup::next_instructions`]). Unwinding recovers these values for the moment of the sample, so they prove which
+//! function the call executed, and that function is named. Other words of the stack frame prove nothing: an earlier
+//! function may have left them there. The same holds for words below the stack frame, which functions called earlier
+//! left there.
 //!
-//! Nothing proves the callers that share the native call with that function, since memory shows them at a later
-//! moment. A placeholder ([`Location::CALLERS_NOT_KNOWN`]) is shown instead, also for all functions of a call while
-//! one of them returns or is being called.
+//! Nothing proves the callers that share the native call with that function, since they are read at a later moment. A
+//! placeholder ([`Location::CALLERS_NOT_KNOWN`]) is shown instead, and it replaces all functions of a call while one of
+//! them is being called or returns.
 //!
-//! A function may have been freed since, and another one may be at its address. So an address proves only a function
-//! that was known before the sample.
+//! A function may have been freed since, and another one may be at its address. So an address proves a function only if
+//! that function was known before the sample.
 
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ const KEPT: [u8; 6] = [3, 6, 12, 13, 14, 15];
 /// The size of the return address and the registers that a call saves for its caller, in bytes.
 const SAVED: u64 = 64;
 
-/// The maximum number of stack words examined for all calls together, and for one.
+/// The maximum number of stack words examined for all calls of a stack, and for one call.
 const MAX_WORDS: (usize, usize) = (8192, 1024);
 
 /// Looks up functions in current memory.
@@ -56,29 +57,29 @@ pub trait Lookup {
     /// See [`Instance::find_by_frames`](crate::runtime::Instance::find_by_frames).
     fn find_by_frames(&mut self, address: u64, words: &[u64]) -> Option<Executed>;
 
-    /// The addresses from which the code of a native call will read the next instruction of the interpreted program,
-    /// as far as its registers and its stack frame (read by `read`) show them.
+    /// The addresses from which a native call will read the next instruction of the interpreted program, as far as the
+    /// call's registers and stack frame (read by `read`) show them.
     fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction>;
 }
 
 /// Where a native call will find the next instruction of the interpreted program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextInstruction {
-    /// At this address.
+    /// The next instruction is at this address.
     At(u64),
-    /// In the frame at this address.
+    /// The frame at this address contains the address of the next instruction.
     Of(u64),
 }
 
 /// The stack of a thread at the moment of its sample.
 pub struct Words<'a> {
-    /// The stack memory at that moment.
+    /// The stack memory at the moment of the sample.
     pub memory: &'a mut dyn StackMemory,
     /// Looks up functions.
     pub lookup: &'a mut dyn Lookup,
 }
 
-/// The verdict on the frames of one native call.
+/// Which locations are accepted for one native call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Belief {
     /// All frames that were read.
@@ -89,16 +90,16 @@ pub(super) enum Belief {
     Nothing,
 }
 
-/// The verdicts on all calls.
+/// Which locations are accepted for all native calls.
 #[derive(Debug)]
 pub(super) struct Beliefs {
-    /// One for each segment.
+    /// The decision for each segment of captured frames.
     pub(super) segments: Vec<Belief>,
-    /// Native frames of the evaluation function without any frames read, and what they executed.
+    /// Native frames of the evaluation function for which no frames were read, and the functions that they executed.
     pub(super) besides: Vec<(usize, Vec<Location>)>,
 }
 
-/// Decides which frames are accepted; all of them without `words`.
+/// Decides which frames are accepted: all of them if there are no `words`.
 pub(super) fn believe(
     stack: Stack<'_>,
     captured: &Captured,
@@ -122,12 +123,12 @@ pub(super) fn believe(
         start = segment.end;
         let (Some(frames), Some(own)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
         let SegmentPlace::At(native) = place else {
-            // The executed function is unknown.
+            // The segment belongs to no known native frame, so its executed function is unknown.
             beliefs.segments.push(Belief::Nothing);
             continue;
         };
         let call = search.call(*native);
-        // Frames that began later may appear at any native function.
+        // Frames that began after the sample may seem to belong to any native function.
         let is_evaluation = evaluation.is_none_or(|evaluation| stack.is_evaluation(*native, evaluation))
             || call.as_ref().is_some_and(|call| call.reads_instructions);
         let belief = call.map_or(Belief::Nothing, |call| search.segment(&call, frames, own, merged));
@@ -159,13 +160,13 @@ struct Search<'a, 'b> {
 
 /// A native call of the evaluation function.
 struct Call {
-    /// The function that it executed.
+    /// The function that the call executed.
     executed: Option<Executed>,
-    /// If it is between two functions: the frames whose instruction may come next.
+    /// If the call is between two functions: the frames that may continue next.
     frames: Vec<u64>,
-    /// All its words: those in registers, then those on the stack.
+    /// All words of the call: those in registers, then those in its stack frame.
     words: Vec<u64>,
-    /// Whether its code continues to read instructions of the program.
+    /// Whether the native code will read further instructions of the interpreted program.
     reads_instructions: bool,
 }
 
@@ -173,7 +174,8 @@ impl Search<'_, '_> {
     /// Decides about the frames that were read for a native call.
     fn segment(&mut self, call: &Call, frames: &[RawFrame], resolved: &[Resolved], merged: &mut Merged) -> Belief {
         if let Some(hit) = call.executed.as_ref().filter(|hit| hit.shared) {
-            // Among functions that share instructions, it is the one whose frame and code addresses the call holds.
+            // Among functions that share instructions, the call executes the one whose frame and code addresses it
+            // holds.
             let leaf = frames.first().zip(resolved.first()).filter(|(frame, one)| {
                 let has = |word: &u64| call.words.contains(word);
                 has(&frame.address) && has(&frame.code) && one.code == hit.resolved.code && !one.unknown
@@ -196,14 +198,14 @@ impl Search<'_, '_> {
         hit.resolved.location
     }
 
-    /// The verdict for a function whose callers in the same native call are unknown.
+    /// The decision if the callers within the same native call are unknown.
     fn without_callers(&self, leaf: Option<Location>, merged: &mut Merged) -> Belief {
         let callers = (!self.one_each).then_some(Location::CALLERS_NOT_KNOWN);
         merged.missing_callers += u32::from(callers.is_some());
         Belief::Other(leaf.into_iter().chain(callers).collect())
     }
 
-    /// Collects the evidence of a native call.
+    /// Collects what the registers and the stack frame of a native call prove.
     fn call(&mut self, native: usize) -> Option<Call> {
         let frame = *self.stack.frames.get(native)?;
         let caller = self.stack.frames.get(native + 1)?;
@@ -238,9 +240,9 @@ impl Search<'_, '_> {
         Some(Call { executed, frames, words, reads_instructions })
     }
 
-    /// The evidence of a call. If two registers are known to hold its next instruction and its frame, only these
-    /// count, since other registers may hold earlier values. Otherwise all registers are checked first, and then its
-    /// stack frame.
+    /// What the words of a call prove. If two registers are known to hold the next instruction and the frame, only
+    /// these count, since other registers may hold older values. Otherwise all registers are checked first, and then
+    /// the call's stack frame.
     fn of_words(&mut self, frame: &Frame, caller: &Frame) -> Call {
         if let Some((instruction, own)) = self.words.lookup.registers() {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
@@ -257,7 +259,7 @@ impl Search<'_, '_> {
             let known: Vec<u64> =
                 part.iter().copied().filter(|word| USER.contains(word) && lookup.executed(*word).is_some()).collect();
             if !known.is_empty() {
-                // If these name several functions, that is a contradiction, which words further away do not resolve.
+                // Several functions here are a contradiction, which words of the other part cannot resolve.
                 executed = self.only(known.into_iter(), &[]);
                 break;
             }
@@ -265,8 +267,8 @@ impl Search<'_, '_> {
         Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
     }
 
-    /// The function of a call that executes a single one, found by the registers that calls preserve or else by its
-    /// stack frame, except for the caller's registers saved at the end of it.
+    /// The function of a call that executes a single one, found by its callee-saved registers or else by its stack
+    /// frame, without the caller's registers saved at the end of that frame.
     fn only_function(&mut self, frame: &Frame, caller: &Frame) -> Option<Executed> {
         let known = |word: &u64| USER.contains(word);
         let by_register = self.only(kept_registers(frame).into_iter().filter(known), &[]);
@@ -286,8 +288,8 @@ impl Search<'_, '_> {
         words
     }
 
-    /// The words of a call's stack frame, except for these registers of the caller that are saved at the end of it, and
-    /// whether all of them could be read.
+    /// The words of a call's stack frame, without these registers of the caller that are saved at its end, and whether
+    /// all words could be read.
     fn stack_words(&mut self, frame: &Frame, caller: &Frame, saved: &[u64]) -> (Vec<u64>, bool) {
         let mut words = Vec::new();
         let start = frame.sp.checked_next_multiple_of(8).unwrap_or(caller.sp);

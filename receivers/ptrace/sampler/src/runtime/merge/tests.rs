@@ -21,7 +21,7 @@ pub(super) fn interpreted(function: u32) -> Location {
     Location::Interpreted { function, line: 1 }
 }
 
-/// Frames in segments of these lengths with these anchors.
+/// Frames in segments of these lengths, each with this anchor.
 fn captured(segments: &[(usize, Option<u64>)]) -> (Captured, Vec<Resolved>) {
     let mut captured = Captured::default();
     for (length, anchor) in segments {
@@ -46,16 +46,17 @@ pub(super) fn frame_at(index: u64) -> u64 {
     0x5_8000 - index * 0x100
 }
 
-/// See [`Known`].
+/// The offset of a word that identifies one of several functions with the same instructions, see [`Known`].
 const SHARING: u64 = 0x3_0000;
 const FRESH: Range<u64> = 12..16;
-/// Shown in place of callers that nothing proves.
+/// The placeholder for callers that nothing proves.
 pub(super) const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
 
-/// Known functions, by their numbers, which are also the addresses of their code objects. Those from 100 on are native.
+/// Known functions, by their numbers, which are also the addresses of their code objects. Numbers from 100 on are
+/// native functions.
 pub(super) struct Known {
     pub(super) numbers: Range<u32>,
-    /// Whether they may share their instructions.
+    /// Whether functions may share their instructions.
     pub(super) shared: bool,
     pub(super) calls_of_one: bool,
 }
@@ -77,7 +78,7 @@ impl Lookup for Known {
         Some(executed(number, false))
     }
 
-    /// Some functions were read after the sample.
+    /// Certain functions count as first read after the sample.
     fn is_fresh(&self, code: u64) -> bool {
         FRESH.contains(&code)
     }
@@ -106,7 +107,7 @@ pub(super) fn found(function: u32) -> Location {
     Location::Interpreted { function, line: 9 }
 }
 
-/// The address range of a function's instructions, or the start address of a native function.
+/// The address range of a function's instructions, or where a native function starts.
 pub(super) fn code(function: u32) -> Range<u64> {
     match u64::from(function) {
         native @ 100.. => 0x50_0000 + native * 0x1_0000..0x50_0000 + native * 0x1_0000 + 1,
@@ -145,18 +146,19 @@ fn places_of_frames() {
     let by_anchor = [(1, Some(0x1140)), (2, Some(0x13f8))];
     let beyond = [(1, Some(0xf00)), (1, Some(0x1140)), (1, Some(0x90_0000))];
     let four = [(1, None); 4];
-    // The second to the fourth frame. Callers are looked up by the address before their return address.
+    // The second to the fourth native frame. Callers are looked up by the address before their return address.
     let evaluation = Some(0x40_0fff..0x40_3000);
     for (complete, count, segments, evaluation, named, expected) in [
         (true, 6, &by_anchor[..], None, 2, &[n(0), p(0), n(2), p(1), p(2), n(4), n(5)][..]),
-        // Frames of a call that began after the native stack was taken are left out, without shifting those of callers.
-        // Frames beyond a truncated stack are added outside of it; beyond a complete one there are none.
+        // Frames of a call that began after the native stack was read are left out, and do not shift those of callers.
+        // Frames beyond the end of a truncated stack are appended; those beyond a complete stack are left out.
         (false, 3, &beyond, None, 2, &[n(0), p(1), n(2), p(2)]),
         (true, 3, &beyond, None, 1, &[n(0), p(1), n(2)]),
         // Anchors in decreasing order are rejected.
         (true, 4, &[(1, Some(0x1240)), (1, Some(0x1140))], None, 1, &[n(0), n(1), p(0), n(3)]),
         // Without anchors, evaluation functions are counted from the outermost one; a call that is just beginning keeps
-        // its native frame. A truncated stack is counted from the innermost one, with the remaining frames outside.
+        // its native frame. On a truncated stack they are counted from the innermost one, and the remaining frames are
+        // appended.
         (true, 6, &four[..2], evaluation.clone(), 2, &[n(0), n(1), p(0), p(1), n(4), n(5)]),
         (true, 6, &four, evaluation.clone(), 4, &[n(0), p(0), p(1), p(2), p(3), n(4), n(5)]),
         (false, 5, &four, evaluation.clone(), 4, &[n(0), p(0), p(1), p(2), n(4), p(3)]),
@@ -171,7 +173,7 @@ fn places_of_frames() {
 }
 
 /// Guarantees: functions that another interpreter found for native frames are shown in their places, also several for
-/// one native frame. Frames that replace native ones win if both claim a frame.
+/// one native frame. If both interpreters have frames for a native frame, those that replace it win.
 #[test]
 fn two_interpreters() {
     let frames = native(6);
@@ -202,8 +204,8 @@ fn trampolines() {
     assert_eq!(locations, [generated(0x100), interpreted(0), native_location(3), native_location(4)]);
 }
 
-/// The merged stack of a thread that has run since its sample, with these words on its stack and these registers (frame,
-/// register, value) in native frames.
+/// The merged stack of a thread that has run since its sample, with these words on the native stack and these registers
+/// (native frame, register, value).
 fn proven(
     words: &[(u64, u64)],
     registers: &[(usize, u8, u64)],
@@ -233,9 +235,9 @@ fn proven_with(
     (locations, counts)
 }
 
-/// Guarantees: if a thread has run since its sample, a call is named only if an address of its innermost function is
-/// in a register or in its own stack frame, and the line is that of the address; otherwise the native frame stays. A
-/// placeholder stands for the callers within the same call, whatever was read of them.
+/// Guarantees: if a thread has run since its sample, a call is named only if an address of its innermost function is in
+/// a register or in its own stack frame, and the line is that of the address; otherwise the native frame stays. A
+/// placeholder stands for the callers within the same call, whatever frames were read for them.
 #[test]
 fn proof() {
     let n = native_location;
@@ -254,9 +256,9 @@ fn proof() {
     assert_eq!(proven(&outside, &[(0, 3, code(0).start)], &segments, None).1.unproven, 2);
 }
 
-/// Guarantees: if the code may keep its next instruction in several places, all of them must belong to one function. A
-/// function that was not read before is found by its frame. One that was first read after the sample is not named: at
-/// the time of the sample another one may have been at its address.
+/// Guarantees: if the code may keep its next instruction in several places, all these addresses must belong to one
+/// function. A function that was not read before is found by its frame. One that was first read after the sample is not
+/// named: at the time of the sample another one may have been at its address.
 #[test]
 fn executed_functions() {
     let n = native_location;
@@ -266,13 +268,13 @@ fn executed_functions() {
         (&[(slot, start(0) + 8)][..], &register[..], found(0)),
         (&[(slot, start(8))], &register, n(1)),
         (&[(slot, 0x5000)], &register, found(0)),
-        // Left on the stack by an earlier function.
+        // A word left on the stack by an earlier function.
         (&[(slot, start(0)), (slot + 24, start(8))], &[], found(0)),
-        // Not read before.
+        // A function that was not read before.
         (&[(slot, start(55) + 4)], &[], n(1)),
         (&[(slot, start(55) + 4), (0x1110, 55)], &[], found(55)),
         (&[(slot, start(55) + 4), (0x1110, 56)], &[], n(1)),
-        // Before the sample, and after it.
+        // First read before the sample, and after it.
         (&[(slot, start(11))], &[], found(11)),
         (&[(slot, start(12))], &[], n(1)),
     ] {
@@ -301,8 +303,8 @@ fn calls_of_one_function() {
     }
 }
 
-/// Guarantees: between two functions nothing is named; a placeholder stands for the whole call if it is known to be
-/// one.
+/// Guarantees: between two functions nothing is named; if the call is known to be between two functions, a placeholder
+/// replaces it.
 #[test]
 fn between_functions() {
     let n = native_location;
@@ -315,7 +317,7 @@ fn between_functions() {
     assert_eq!(proven(&[(0x1118, frame_at(1)), (0x1108, code(0).start)], &[], &segments, None).0[1], found(0));
 }
 
-/// Guarantees: if the call executed another function than the one read, the executed one is named.
+/// Guarantees: if the call executed another function than the one read, the executed function is named.
 #[test]
 fn another_function() {
     let alone = proven(&[(0x1108, code(9).start + 4)], &[], &[(3, Some(0x1140))], None);
@@ -335,12 +337,12 @@ fn shared_instructions() {
     assert_eq!(with(&[word, (0x1110, frame_at(0))]), interpreted(0));
     assert_eq!(with(&[word]), native_location(1));
     assert_eq!(with(&[(0x1108, code(1).start), (0x1110, frame_at(0))]), native_location(1));
-    // Its code object is better evidence than the frame, which may belong to another function by now.
+    // A function's code object is better evidence than its frame, which may belong to another function by now.
     assert_eq!(with(&[word, (0x1110, frame_at(0)), (0x1120, SHARING + 3)]), found(3));
 }
 
-/// Guarantees: frames that began after the sample, and would replace a native function that is no evaluation function,
-/// are left out and not counted as unproven calls.
+/// Guarantees: frames that began after the sample, and seem to belong to a native function other than the evaluation
+/// function, are left out and not counted as unproven calls.
 #[test]
 fn frames_in_the_place_of_other_functions() {
     let evaluation = Some(0x40_2fff..0x40_3fff);
@@ -350,7 +352,7 @@ fn frames_in_the_place_of_other_functions() {
     assert_eq!(counts(&[(0x1308, code(1).start)]).unproven, 0);
 }
 
-/// Guarantees: a native call without frames is named by the function it executed, if that is known.
+/// Guarantees: a native call for which no frames were read is named by the function it executed, if that is known.
 #[test]
 fn calls_that_were_not_read() {
     let (n, segments) = (native_location, [(1, Some(0x1340))]);
@@ -364,7 +366,8 @@ fn calls_that_were_not_read() {
     assert_eq!(unknown.1.unproven, 1);
 }
 
-/// Guarantees: stacks and captures that contradict each other in any way never yield more than all of their frames.
+/// Guarantees: stacks and captures that contradict each other in any way never yield more locations than both have
+/// frames.
 #[test]
 fn attack_contradictions() {
     for count in [0, 1, 3] {

@@ -1,6 +1,7 @@
 //! Reads the frames of a process: addresses only, with as few reads as possible.
 //!
-//! Frames are adjacent on PHP's own stack, callers below the functions they call, so one read gets several.
+//! Frames are adjacent on PHP's own stack, callers at lower addresses than the functions they call, so one read gets
+//! several frames.
 
 use super::layout::{PhpLayout, frame, generator};
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
@@ -8,7 +9,7 @@ use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// How much is read at once, up to the end of a frame, in bytes.
 const WINDOW: u64 = 2048;
-/// The number of reads allowed besides those of frames.
+/// The number of reads allowed in addition to those of frames.
 const OTHER_READS: usize = 32;
 /// The maximum number of generators that delegate to each other.
 const MAX_GENERATORS: usize = 64;
@@ -21,7 +22,7 @@ pub(super) struct FrameWindow {
 }
 
 impl FrameWindow {
-    /// Returns a frame, from the buffer if it is there.
+    /// Returns a frame, from the buffer if it contains the frame.
     fn frame(&mut self, target: &mut dyn Target, address: u64) -> Option<[u8; frame::SIZE]> {
         if let Some(bytes) = self.copied(address) {
             return Some(bytes);
@@ -30,7 +31,7 @@ impl FrameWindow {
         self.start = end.saturating_sub(WINDOW);
         self.window.resize(WINDOW as usize, 0);
         if !target.read(self.start, &mut self.window) {
-            // A stack may begin right below.
+            // A PHP stack may begin right below this frame, so that nothing can be read before it.
             self.start = address;
             self.window.resize(frame::SIZE, 0);
             if !target.read(address, &mut self.window) {
@@ -47,7 +48,7 @@ impl FrameWindow {
 }
 
 /// Reads the frames of the thread that executes PHP. At most `limit` frames are read one by one. Returns whether there
-/// are any.
+/// are any frames.
 pub(super) fn capture(
     layout: &PhpLayout,
     globals: u64,
@@ -98,7 +99,7 @@ fn raw(address: u64, bytes: &[u8]) -> RawFrame {
 
 /// Adds the generators that delegate to the running one (`yield from`). They are suspended, and represented by one
 /// frame without a function that belongs to the outermost of them (php-src `Zend/zend_generators.c`,
-/// `zend_generator_check_placeholder_frame`). They belong to the native call of the running one.
+/// `zend_generator_check_placeholder_frame`). They belong to the same native call as the running generator.
 fn delegating(
     placeholder: u64,
     outermost: u64,

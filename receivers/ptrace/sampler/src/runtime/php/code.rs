@@ -14,8 +14,8 @@ use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFra
 const MAX_READS: u32 = 2048;
 /// The maximum number of instructions of a function.
 const MAX_INSTRUCTIONS: u32 = 1 << 22;
-/// Within this distance from the start of `executor_globals` are PHP's own instructions, those for exceptions
-/// (`exception_op`).
+/// PHP's own instructions for exceptions (`exception_op`) are within this distance from the start of
+/// `executor_globals`.
 const GLOBALS: u64 = 4096;
 /// The name of the code of a script or an included file, as in PHP's own traces.
 const MAIN: &str = "{main}";
@@ -33,7 +33,7 @@ struct FunctionPrint {
     name: u64,
     class: u64,
     file: u64,
-    /// The address and number of its instructions; for a native function, its address.
+    /// The address and number of the function's instructions; for a native function, its address.
     instructions: u64,
     count: u32,
     first_line: u32,
@@ -41,11 +41,10 @@ struct FunctionPrint {
     file_mark: Mark,
 }
 
-/// A cached function.
 #[derive(Debug)]
 struct CachedFunction {
     print: FunctionPrint,
-    /// `None` for frames that are not shown.
+    /// The function's number; `None` for frames that are not shown.
     function: Option<u32>,
     code: Range<u64>,
     /// Whether the code may be freed at any time: a closure, a script, or code of `eval`. Other functions exist until
@@ -75,14 +74,14 @@ pub(super) struct ZendFunctions {
     /// The address of `executor_globals`.
     globals: u64,
     known: Codes<CachedFunction>,
-    /// Whether only frames of native functions have been read of this stack so far.
+    /// Whether only frames of native functions have been read for the current stack so far.
     is_innermost: bool,
 }
 
 /// Reads functions from memory.
 struct FunctionReader<'a>(&'a PhpLayout);
 
-/// The strings read of a function.
+/// The strings and the code range of a function.
 struct FunctionTexts {
     name: String,
     file: String,
@@ -130,7 +129,7 @@ impl FunctionPrint {
         self.kind == function::INTERNAL
     }
 
-    /// The first frame of a fiber has no name and executes nothing.
+    /// Whether the function is shown. The first frame of a fiber has no name and executes nothing.
     fn is_shown(&self) -> bool {
         !(self.is_native() && self.name == 0)
     }
@@ -142,7 +141,7 @@ impl ZendFunctions {
     }
 
     /// Whether a function that may be freed at any time was first read after the sample: at the time of the sample
-    /// another one may have been at its address.
+    /// another function may have been at its address.
     pub(super) fn is_fresh(&self, code: u64) -> bool {
         self.known.get(code).is_some_and(|known| known.is_fleeting) && self.known.is_fresh(code)
     }
@@ -153,8 +152,8 @@ impl ZendFunctions {
         look == Look::Known && (session.stands || !self.is_fresh(address))
     }
 
-    /// Resolves a frame whose function is known; `None` if the frame's instruction is not within it, unless
-    /// `may_lack`.
+    /// Resolves a frame whose function is known; `None` if the frame's instruction is outside of the function, unless
+    /// the frame may lack its instruction (`may_lack`).
     fn place(&mut self, frame: &RawFrame, may_lack: bool, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
@@ -167,7 +166,7 @@ impl ZendFunctions {
         } else if code.contains(&frame.instruction) {
             self.known.line_of(frame.code, frame.instruction, &mut FunctionReader(&self.layout), session)?
         } else {
-            // While an exception handler is searched for, the instruction is one of PHP's own.
+            // While PHP searches for an exception handler, the instruction is one of PHP's own.
             (may_lack || is_own).then_some(0)?
         };
         Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
@@ -189,7 +188,7 @@ impl CodeReader for ZendFunctions {
     }
 
     fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
-        // The innermost frame that is not native may never have stored its instruction, which is in a register.
+        // The innermost frame that is not native may not have stored its instruction yet, which is in a register.
         let may_lack = self.is_innermost;
         let resolved = if self.look_up(frame.code, session) { self.place(frame, may_lack, session) } else { None };
         self.is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
@@ -214,7 +213,7 @@ impl CodeReader for ZendFunctions {
             let resolved = self.place(&frame, false, session).filter(|resolved| resolved.location.is_some());
             let Some(resolved) = resolved else { continue };
             match &mut found {
-                // Closures from the same source position are the same function, methods of one trait are not.
+                // Closures from the same source position are the same function, but methods of one trait are not.
                 Some(found) => found.shared |= found.resolved.location != resolved.location,
                 None => found = Some(Executed { code, resolved, shared: false }),
             }
@@ -229,7 +228,7 @@ fn read_print(layout: &PhpLayout, address: u64, target: &mut Bounded<'_>) -> Opt
     if address == 0 || address & 7 != 0 {
         return None;
     }
-    // Native functions are shorter, and may be at the end of a mapping.
+    // Native functions have fewer fields, and may be at the end of a mapping.
     let size = [whole, native].into_iter().find(|size| target.read(address, &mut bytes[..*size]))?;
     let kind = bytes[function::KIND];
     let field = |at: usize| word_at(&bytes, at);

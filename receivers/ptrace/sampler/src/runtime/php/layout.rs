@@ -2,13 +2,13 @@
 //!
 //! PHP does not export its layout, so this is a table by minor version. Sources: php-src `Zend/zend_globals.h`
 //! (`_zend_executor_globals`), `Zend/zend_compile.h` (`_zend_execute_data`, `_zend_op_array`,
-//! `_zend_internal_function`, `_zend_op`), `Zend/zend_types.h` (`_zend_string`), `Zend/zend_generators.h`; by
-//! `offsetof` for 8.2 and 8.4, by the memory of programs for 7.4, 8.3 and 8.5; 7.3, 8.0 and 8.1 by the sources and
-//! open-telemetry/opentelemetry-ebpf-profiler `interpreter/php/php.go`.
+//! `_zend_internal_function`, `_zend_op`), `Zend/zend_types.h` (`_zend_string`), `Zend/zend_generators.h`; determined
+//! by `offsetof` for 8.2 and 8.4, from the memory of programs for 7.4, 8.3 and 8.5, and for 7.3, 8.0 and 8.1 from the
+//! sources and open-telemetry/opentelemetry-ebpf-profiler `interpreter/php/php.go`.
 
 /// Offsets in a frame (`zend_execute_data`), in all versions.
 pub(super) mod frame {
-    /// The instruction being executed.
+    /// The instruction that the frame executes.
     pub(in crate::runtime::php) const INSTRUCTION: usize = 0;
     pub(in crate::runtime::php) const FUNCTION: usize = 24;
     /// The object that a method was called on.
@@ -17,9 +17,9 @@ pub(super) mod frame {
     pub(in crate::runtime::php) const INFO: usize = 40;
     pub(in crate::runtime::php) const PREVIOUS: usize = 48;
     pub(in crate::runtime::php) const SIZE: usize = 56;
-    /// In `INFO`: a native call of the evaluation function begins with this frame (`ZEND_CALL_TOP`).
+    /// In `INFO`: the flag of the first frame that a native call of the evaluation function executes (`ZEND_CALL_TOP`).
     pub(in crate::runtime::php) const TOP: u32 = 1 << 17;
-    /// In `INFO`, the type: an object (`IS_OBJECT`).
+    /// In `INFO`: the type of an object (`IS_OBJECT`).
     pub(in crate::runtime::php) const OBJECT: u32 = 8;
 }
 
@@ -27,7 +27,7 @@ pub(super) mod frame {
 pub(super) mod function {
     pub(in crate::runtime::php) const KIND: usize = 0;
     pub(in crate::runtime::php) const NAME: usize = 8;
-    /// Its class.
+    /// The class of the function.
     pub(in crate::runtime::php) const CLASS: usize = 16;
     /// `ZEND_INTERNAL_FUNCTION`, `ZEND_USER_FUNCTION` and `ZEND_EVAL_CODE`.
     pub(in crate::runtime::php) const INTERNAL: u8 = 1;
@@ -70,7 +70,7 @@ pub(super) mod generator {
 pub(super) struct PhpLayout {
     /// The innermost frame, as an offset in `executor_globals` (`current_execute_data`).
     pub(super) current: u64,
-    /// In a function of the program (`zend_op_array`): the number and address of its instructions, its file and first
+    /// In a function written in PHP (`zend_op_array`): the number and address of its instructions, its file and first
     /// line.
     pub(super) count: usize,
     pub(super) instructions: usize,
@@ -103,7 +103,7 @@ impl PhpLayout {
         })
     }
 
-    /// The number of bytes read of a function of the program, and of a native one.
+    /// The number of bytes read of a function written in PHP, and of a native one.
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.first_line + 4, self.native + 8)
     }

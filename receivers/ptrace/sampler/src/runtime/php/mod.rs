@@ -1,16 +1,16 @@
 //! PHP, 7.3 to 8.5, in builds without thread safety (NTS): on the command line, in FPM workers, in a web server.
 //!
-//! Its state is the variable `executor_globals`, which has the innermost frame. One native call of the evaluation
-//! function (`execute_ex`) executes the frames of functions that call each other; native functions have frames of
-//! their own. A thread-safe build (ZTS) has a state for each thread, and is rejected.
+//! PHP's state is the variable `executor_globals`, which points to the innermost frame. One native call of the
+//! evaluation function (`execute_ex`) executes the frames of functions that call each other; native functions have
+//! frames of their own. A thread-safe build (ZTS) has a state for each thread, and is rejected.
 //!
-//! * The functions of a running thread are found by registers that GCC's builds preserve (`merge::held`). Builds of
-//!   other compilers preserve none, so only waiting threads show functions; the same mostly holds for functions
-//!   compiled by opcache's JIT.
-//! * Callers within a native call are accepted if their code is able to call the function. Closures, scripts and code
-//!   passed to `eval` may be freed at any time, so such code proves nothing about a sample taken before it was read.
+//! * The functions of a running thread are found by callee-saved registers in builds with GCC (`merge::held`). Builds
+//!   with other compilers do not use such registers, so functions are known only of waiting threads; the same mostly
+//!   holds for functions compiled by opcache's JIT.
+//! * Callers within a native call are accepted if their code can call the function. Closures, scripts and code passed
+//!   to `eval` may be freed at any time, so such code proves nothing about a sample taken before it was read.
 //! * Programs that are statically linked with PHP and export no symbols are not recognized.
-//! * Run and recorded: 7.4, 8.2, 8.3, 8.4, 8.5. Known by their layout only: 7.3, 8.0, 8.1.
+//! * Tested with recordings: 7.4, 8.2, 8.3, 8.4, 8.5. Not tested: 7.3, 8.0, 8.1.
 
 mod capture;
 mod code;
@@ -49,8 +49,8 @@ impl PhpReader {
 }
 
 impl Instance for PhpReader {
-    /// Reads the frames of the process, whichever thread this is: only the native stack of the thread that executes
-    /// them contains the evaluation function.
+    /// Reads the frames of the process, no matter for which thread: only the thread that executes them has the
+    /// evaluation function on its native stack.
     fn capture(
         &mut self,
         _thread: ThreadKey,

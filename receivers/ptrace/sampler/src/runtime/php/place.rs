@@ -8,12 +8,12 @@ use crate::elf::SymbolNames;
 use crate::runtime::target::Target;
 
 /// The symbols of PHP's state, of its evaluation function, and of the function that returns the kind of evaluation
-/// function. In thread-safe builds each thread has its own state; only the last symbol shows that.
+/// function. In thread-safe builds each thread has its own state; only the last symbol distinguishes these builds.
 const STATE: &str = "executor_globals";
 const EVALUATION: &str = "execute_ex";
 const KIND: &str = "zend_vm_kind";
 const STATE_OF_THREADS: &str = "executor_globals_offset";
-/// The text before the version: in some builds no symbol has the version (php-src `main/SAPI.h`,
+/// The text before the version: in some builds no symbol gives the version (php-src `main/SAPI.h`,
 /// `SAPI_PHP_VERSION_HEADER`).
 const PHP_VERSION: &str = "X-Powered-By: PHP/";
 
@@ -33,7 +33,7 @@ const HYBRID: u32 = 4;
 pub(in crate::runtime) struct PhpPlace {
     /// The address of `executor_globals`.
     pub(in crate::runtime) globals: u64,
-    /// Its version: major, minor and release in one byte each.
+    /// PHP's version: major, minor and release in one byte each.
     pub(in crate::runtime) version: u32,
     pub(super) layout: PhpLayout,
     /// The address range of the evaluation function.
@@ -76,7 +76,7 @@ impl PhpPlace {
         Ok(Some(place))
     }
 
-    /// The interpreter whose `executor_globals` is here.
+    /// Creates the interpreter whose `executor_globals` is at this address.
     pub(in crate::runtime) fn at(globals: u64, version: u32) -> Result<Self, String> {
         let Some(layout) = PhpLayout::of_version((version >> 16) as u8, (version >> 8) as u8) else {
             let version = text(version);
@@ -90,7 +90,7 @@ fn text(version: u32) -> String {
     format!("{}.{}", version >> 16, version >> 8 & 0xff)
 }
 
-/// Reads the version behind [`PHP_VERSION`] at this address.
+/// Reads the version that follows [`PHP_VERSION`] at this address.
 fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
     let mut bytes = [0; 32];
     target.read(address, &mut bytes).then_some(())?;
@@ -101,7 +101,7 @@ fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
     Some(u32::from(major) << 16 | u32::from(minor) << 8 | u32::from(release))
 }
 
-/// The return value of a function that does nothing else: `mov eax, NUMBER; ret`, after `endbr64` in some builds.
+/// The number that a function returns if it does nothing else: `mov eax, NUMBER; ret`, after `endbr64` in some builds.
 fn returned(address: u64, target: &mut dyn Target) -> Option<u32> {
     let mut bytes = [0; 10];
     target.read(address, &mut bytes).then_some(())?;

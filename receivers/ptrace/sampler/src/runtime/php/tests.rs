@@ -38,8 +38,8 @@ fn expected(recording: &Recording) -> Vec<(String, String, u32)> {
 
 /// Guarantees: the layouts of all versions are read: functions, files and current lines, through methods, closures,
 /// delegating generators, `eval` and native functions. Reading again gives the same functions. Frames that one native
-/// call of the evaluation function executes belong together: those of a callback, of a generator with the ones that
-/// delegate to it, and of a script.
+/// call of the evaluation function executes belong together: those of a callback, of a generator together with the
+/// generators that delegate to it, and of a script.
 #[test]
 fn known_stack() {
     for (name, mut recording, mut reader) in recorded(&PHP) {
@@ -57,11 +57,11 @@ fn known_stack() {
 }
 
 /// Guarantees: an address in a function's instructions finds the function and the line, the start address of a native
-/// function finds that, and other addresses find nothing.
+/// function finds that function, and other addresses find nothing.
 #[test]
 fn executed() {
     for (name, mut recording, mut reader) in recorded(&PHP) {
-        // Functions seen for the first time are not accepted yet.
+        // Functions that are seen for the first time are not accepted yet.
         reader.read(&mut recording, true);
         reader.read(&mut recording, true);
         let wanted = expected(&recording);
@@ -79,7 +79,7 @@ fn executed() {
     }
 }
 
-/// Guarantees: see [`check_replaced_code`]. `summe` takes the name of `innen`.
+/// Guarantees: see [`check_replaced_code`]. Here `summe` gets the name of `innen`.
 #[test]
 fn replaced_code() {
     check_replaced_code(&PHP, (8, 3), |_, code| code + layout::function::NAME as u64);
@@ -99,8 +99,9 @@ fn replaced_text() {
 }
 
 /// Guarantees: code that may be freed at any time (closures, scripts, `eval`) is accepted for a thread that has run
-/// since only if it was known before: code seen for the first time may have replaced the executed code. A closure is
-/// known if another one from the same source position was, since each closure object has its own copy of the function.
+/// since the sample only if the code was known before: code seen for the first time may have replaced the executed
+/// code. A closure counts as known if another one from the same source position was known, since each closure object
+/// has its own copy of the function.
 #[test]
 fn fleeting_code() {
     for (name, mut recording, mut reader) in recorded(&PHP) {
@@ -142,8 +143,8 @@ fn foreign_instruction() {
     }
 }
 
-/// Guarantees: circular chains of frames end; of a stack with more frames than may be read one by one, the innermost
-/// are returned, and it is marked as cut.
+/// Guarantees: reading a circular chain of frames terminates; of a stack with more frames than may be read one by one,
+/// the innermost are returned, and the result is marked as cut.
 #[test]
 fn attack_circles() {
     for (name, mut recording, mut reader) in recorded(&PHP) {

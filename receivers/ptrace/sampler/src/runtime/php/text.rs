@@ -3,17 +3,17 @@
 use super::layout::string;
 use crate::runtime::target::{Target, word_at};
 
-/// How much of a string is read at first: its head, and most names completely.
+/// How many bytes of a string are read at first: the header, and most names completely.
 const FIRST: usize = 128;
 
-/// The fields that tell strings apart: hash and length. The hash is 0 until PHP computes it.
+/// The fields by which strings are distinguished: hash and length. The hash is 0 until PHP computes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     hash: u64,
     length: u64,
 }
 
-/// The mark of the string at an address; the default for address 0.
+/// The distinguishing fields of the string at an address; the default for address 0.
 pub(super) fn mark(target: &mut dyn Target, address: u64) -> Option<Mark> {
     if address == 0 {
         return Some(Mark::default());
@@ -23,8 +23,8 @@ pub(super) fn mark(target: &mut dyn Target, address: u64) -> Option<Mark> {
     read.then(|| Mark { hash: word_at(&bytes, 0), length: word_at(&bytes, 8) })
 }
 
-/// Reads the string at an address, at most `limit` bytes and up to a zero byte: the names of anonymous classes have
-/// more after that, which PHP does not show either.
+/// Reads the string at an address, at most `limit` bytes and up to a zero byte: the names of anonymous classes continue
+/// after it, but PHP does not show that part either.
 pub(super) fn string(target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     let mut bytes = vec![0; FIRST];
     let head = string::TEXT as usize;

@@ -2,7 +2,7 @@
 //!
 //! Both are determined as in Sentry's SDK (getsentry/sentry-python `sentry_sdk/profiler/utils.py`): the module is the
 //! global variable `__name__` of the frame, and, if code has no qualified name, the class is that of the first
-//! variable, if it is called `self` or `cls`.
+//! variable, provided that it is called `self` or `cls`.
 
 use super::dict;
 use super::layout::{MethodLayout, PythonLayout};
@@ -10,16 +10,16 @@ use super::text;
 use crate::runtime::MAX_NAME;
 use crate::runtime::target::{Target, word, word_at};
 
-/// How many variables of a module may precede its name, which import sets first.
+/// How many variables of a module may precede its `__name__`, which import sets first.
 const MAX_BEFORE: usize = 16;
 /// The maximum number of base classes.
 const MAX_BASES: u64 = 64;
 /// The maximum number of class members examined.
 const MAX_MEMBERS: usize = 1024;
-/// The longest name of a class.
+/// The longest name of a class, in bytes.
 const MAX_CLASS: usize = 256;
-/// The offsets in a type of the dictionary of its members, and of the list of itself and its bases in method
-/// resolution order, up to 3.10.
+/// Offsets in a type, up to 3.10: the dictionary of its members, and the list of the type itself and its bases in
+/// method resolution order.
 const MEMBERS: u64 = 264;
 const ORDER: u64 = 344;
 /// The offset of the first item in a tuple.
@@ -30,13 +30,13 @@ const ITEMS: u64 = 24;
 pub(super) enum OwnerName {
     /// The name of the module or class.
     Is(String),
-    /// The function has none.
+    /// The function has no module or class.
     Nothing,
-    /// It could not be read this time.
+    /// The name could not be read this time.
     Later,
 }
 
-/// The name of the module with these variables.
+/// The name of the module with these global variables.
 pub(super) fn module(layout: &PythonLayout, globals: u64, target: &mut dyn Target) -> OwnerName {
     let kind = dict::type_of(layout, globals, target);
     if !kind.is_some_and(|kind| dict::is_a(layout, kind, b"dict", target)) {
@@ -51,7 +51,7 @@ pub(super) fn module(layout: &PythonLayout, globals: u64, target: &mut dyn Targe
     OwnerName::Nothing
 }
 
-/// The class of a method, found by one of its frames.
+/// The class of a method, found from a frame that executes it.
 pub(super) fn class(
     layout: &PythonLayout,
     method: MethodLayout,
@@ -99,7 +99,7 @@ pub(super) fn class(
         }
         by_name.get_or_insert(class);
     }
-    // A decorator has replaced the member. The frame still exists, so the object was that of this call.
+    // A decorator has replaced the member. The frame still exists, so the object belongs to this call.
     match by_name {
         Some(class) if value(target) == Some(object) => {
             class_name(layout, class, target).map_or(OwnerName::Later, OwnerName::Is)

@@ -13,9 +13,9 @@ const MAX_CHUNK: u64 = 64 << 10;
 /// The size of a chunk's header: the previous chunk, the chunk's size in bytes, and the number of words in use when it
 /// was left (CPython `Include/cpython/pystate.h`, `_PyStackChunk`).
 const CHUNK_HEAD: usize = 24;
-/// The maximum number of evaluation calls whose native stack addresses are read.
+/// The maximum number of native calls of the evaluation function whose stack addresses are read.
 const MAX_CHAIN: usize = 1024;
-/// The number of reads allowed besides those of single frames.
+/// The number of reads allowed in addition to those of single frames.
 const OTHER_READS: usize = 32;
 /// The number of bytes allowed for each single frame.
 const BYTES_EACH: usize = 1024;
@@ -23,14 +23,13 @@ const BYTES_EACH: usize = 1024;
 /// variables of the evaluation function.
 const SAME_CALL: u64 = 4096;
 
-/// The result of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaptureResult {
     /// The thread has frames.
     Frames,
     /// The thread is not executing Python code.
     Idle,
-    /// The state now belongs to another thread, or was freed.
+    /// The thread state now belongs to another thread, or was freed.
     Outdated,
 }
 
@@ -57,11 +56,11 @@ impl FrameBuffers {
         }
     }
 
-    /// Reads the chunk before the last one read, if this address is in it.
+    /// Reads the chunk before the one that was read last, if it contains this address.
     fn keep_before(&mut self, target: &mut dyn Target, address: u64) {
         let Some((_, bytes)) = self.used_chunks.checked_sub(1).and_then(|last| self.chunks.get(last)) else { return };
         let before = word_at(bytes, 0);
-        // Chunks are not longer than this, so a distant address cannot be in the previous one.
+        // Chunks are not longer than this, so a more distant address cannot be in the previous chunk.
         if before == 0 || address.wrapping_sub(before) >= MAX_CHUNK {
             return;
         }
@@ -117,7 +116,7 @@ pub(super) fn capture(
     }
     let field = |at: u32| word_at(&scratch.state, at as usize);
     let chunk = thread.chunk.map(|at| (field(at), field(at + 8)));
-    // The innermost frame, the start of the chain, and the offsets of the frame and of the next link in a link.
+    // The innermost frame, the start of the chain, and the offsets in a link of its frame and of the next link.
     let (first, chain) = match thread.current {
         Current::Direct { frame } => (Some(field(frame)), None),
         Current::WithChain { frame, chain, previous } => (Some(field(frame)), Some((field(chain), None, previous))),
@@ -135,7 +134,7 @@ pub(super) fn capture(
         scratch.keep(target, start, end.wrapping_sub(start));
     }
     let mut end = walk(&layout.frame, first, target, scratch, captured);
-    // The first link, and the frame that it had at this moment.
+    // The first link, and its frame at this moment.
     let mut begins = chain.map(|(link, ..)| (link, first));
     if let Some((link, Some(frame), previous)) = chain
         && (captured.frames.is_empty()
@@ -143,7 +142,7 @@ pub(super) fn capture(
             || (end == ChainEnd::Left && limit < MAX_FRAMES)
             || begins_elsewhere(&layout.frame, captured, link))
     {
-        // While the evaluation function is being entered, the frame of the first link is not set yet.
+        // While the evaluation function is being entered, the first link has no frame yet.
         let before = word(target, link.wrapping_add(u64::from(previous))).filter(|link| *link != 0);
         let second = before.and_then(|link| Some((link, word(target, link.wrapping_add(u64::from(frame)))?)));
         if let Some((before, second)) = second.filter(|(_, at)| *at != 0) {
@@ -164,7 +163,7 @@ pub(super) fn capture(
         && !matches!(layout.frame.calls, Calls::Owned { .. })
     {
         let ended = links(link, (frame, previous), (state.address, thread.size() as u64), target, scratch, captured);
-        // Meanwhile the thread may execute another frame in this call.
+        // The thread may have started another frame in this call meanwhile.
         let known = scratch.chain.iter_mut().find(|(link, _)| begins.is_some_and(|(first, _)| first == *link));
         known.zip(begins).into_iter().for_each(|((_, of), (_, frame))| *of = frame);
         anchor(&scratch.chain, frame.is_some(), ended && end == ChainEnd::Reached, captured);
@@ -173,22 +172,22 @@ pub(super) fn capture(
 }
 
 /// Whether the outermost frame of the innermost call is not near the first link of the chain. Both are local variables
-/// of the evaluation function, so they should be.
+/// of the evaluation function, so normally they are near each other.
 fn begins_elsewhere(layout: &FrameLayout, captured: &Captured, link: u64) -> bool {
     let anchor = captured.segments.first().and_then(|segment| segment.anchor);
     matches!(layout.calls, Calls::Owned { .. }) && anchor.is_some_and(|anchor| anchor.abs_diff(link) > SAME_CALL)
 }
 
-/// How the walk along the frames ended.
+/// Where the walk along the frames ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChainEnd {
     /// At the outermost frame.
     Reached,
     /// There are more frames than may be read.
     TooMany,
-    /// At a generator without a caller, or at a function without a call that executes it: it has just been left.
+    /// At a generator without a caller, or at a function that no call executes: the thread has just left it.
     Left,
-    /// The frames are inconsistent: they are being changed.
+    /// At inconsistent data: the frames are being changed.
     Nowhere,
 }
 
@@ -224,7 +223,7 @@ fn walk(
         let instruction = match layout.instruction {
             Instruction::Address { at } => word_at(bytes, at as usize),
             Instruction::Offset { at, unit } => {
-                // -1 before the first instruction.
+                // The offset is -1 before the first instruction.
                 i64::from(half_at(bytes, at as usize).cast_signed()).saturating_mul(i64::from(unit)).cast_unsigned()
             }
         };
@@ -256,14 +255,14 @@ fn walk(
 }
 
 /// The owner of the outermost frame of a call: `FRAME_OWNED_BY_CSTACK` in 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER`
-/// in 3.14. In 3.14 `FRAME_OWNED_BY_CSTACK` is a higher number (CPython `Include/internal/pycore_frame.h`,
+/// in 3.14, where `FRAME_OWNED_BY_CSTACK` is a higher number (CPython `Include/internal/pycore_frame.h`,
 /// `pycore_interpframe_structs.h`).
 const OUTERMOST: u8 = 3;
 /// The owner of a generator's frame: `FRAME_OWNED_BY_GENERATOR`.
 const GENERATOR: u8 = 1;
 
-/// Reads the chain on the native stack: the address and the frame of each link. Returns whether its end was reached,
-/// which is in the thread's state.
+/// Reads the chain on the native stack: the address and the frame of each link. Returns whether the end was reached:
+/// the last link is in the thread's state.
 fn links(
     first: u64,
     (frame, previous): (Option<u32>, u32),
@@ -276,7 +275,7 @@ fn links(
     let mut link = first;
     // While a call begins or ends, the chain may have one more link than there are calls.
     for _ in 0..(captured.segments.len() + 2).min(MAX_CHAIN) {
-        // The state is longer than the part that is read.
+        // The state is longer than the part of it that is read.
         if link == 0 || link.wrapping_sub(state) < size + 256 {
             return true;
         }
@@ -291,8 +290,8 @@ fn links(
     false
 }
 
-/// Sets the native stack address of each call. `named` means that links store the frame they belong to, `whole` that
-/// neither frames nor links are missing.
+/// Sets the anchor of each call: the address of its link on the native stack. `named` means that links store their
+/// frame, `whole` that neither frames nor links are missing.
 fn anchor(chain: &[(u64, u64)], named: bool, whole: bool, captured: &mut Captured) {
     let Captured { frames, segments, .. } = captured;
     if named {
@@ -310,7 +309,7 @@ fn anchor(chain: &[(u64, u64)], named: bool, whole: bool, captured: &mut Capture
         return;
     }
     let pairs: Vec<u64> = if whole {
-        // The innermost call may be just beginning, so both are counted from the outermost one.
+        // The innermost call may be just beginning, so both are paired from the outermost one on.
         let skipped = chain.len().saturating_sub(segments.len());
         let missing = segments.len().saturating_sub(chain.len());
         std::iter::repeat_n(0, missing).chain(chain.iter().skip(skipped).map(|(link, _)| *link)).collect()

@@ -19,7 +19,8 @@ const MAX_READS: u32 = 1024;
 const MAX_TRIED: usize = 32;
 const MAX_MET: u32 = 4;
 const MAX_INSIDE: u64 = 1 << 20;
-/// How many code objects are examined for one instruction address; those that were freed are dropped one by one.
+/// How many cached code objects are examined for one instruction address; objects that turn out to be freed are
+/// dropped.
 const MAX_FREED: usize = 16;
 /// The size of an instruction, in bytes.
 const UNIT: u64 = 2;
@@ -79,8 +80,8 @@ impl CodeObjects {
         self.place(&frame, session).filter(|resolved| resolved.location.is_some())
     }
 
-    /// Whether unknown code objects may have these instructions too: up to 3.10, functions of a module with equal
-    /// instructions share one object.
+    /// Whether code objects that are not known may have the same instructions: up to 3.10, functions of a module with
+    /// equal instructions share one object.
     fn has_other_owners(&self, code: u64, target: &mut Bounded<'_>) -> bool {
         let (Instructions::Object { .. }, Some(known)) = (self.layout.code.instructions, self.known.get(code)) else {
             return false;
@@ -88,7 +89,7 @@ impl CodeObjects {
         word(target, known.code.start.wrapping_sub(u64::from(self.layout.object.bytes_data))) != Some(1)
     }
 
-    /// The function and line of a frame whose code is known; `None` if the frame's instruction is not within it.
+    /// The function and line of a frame whose code is known; `None` if the frame's instruction is outside of the code.
     fn place(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let Some(function) = known.function else {
@@ -96,7 +97,8 @@ impl CodeObjects {
         };
         let (code, first_line) = (known.code.clone(), known.print.first_line);
         let length = code.end.saturating_sub(code.start);
-        // An offset up to 3.10, later an address. Both are before the first instruction when a function begins.
+        // Frames store an offset up to 3.10, later an address. When a function begins, both point before its first
+        // instruction.
         let offset = match self.layout.code.instructions {
             Instructions::Object { .. } => frame.instruction.cast_signed(),
             Instructions::Inside { .. } => frame.instruction.wrapping_sub(code.start).cast_signed(),
@@ -144,7 +146,7 @@ impl CodeReader for CodeObjects {
     fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         match self.look_up(frame.code, Some(FrameContext { frame: frame.address, globals: frame.owner }), session) {
             Look::Known => self.place(frame, session),
-            // An internal frame of the interpreter.
+            // This is an internal frame of the interpreter.
             Look::Other => Some(Resolved { location: None, code: 0..0, unknown: false }),
             Look::Unknown => None,
         }
@@ -154,8 +156,8 @@ impl CodeReader for CodeObjects {
         self.known.sampled(at, now);
     }
 
-    /// The function whose instructions include this address, and the line of the instruction before it: that one is
-    /// being executed, since the address is that of the next one.
+    /// The function whose instructions include this address, and the line of the preceding instruction: that one is
+    /// being executed, since the address belongs to the next one.
     fn executed(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Executed> {
         for _ in 0..MAX_FREED {
             let mut around = self.known.around(address);

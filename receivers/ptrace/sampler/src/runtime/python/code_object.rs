@@ -1,4 +1,4 @@
-//! Reads code objects: the cached data, and the fingerprint that shows whether one has changed.
+//! Reads code objects: the data to be cached, and the fingerprint that shows whether an object has changed.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::runtime::{Functions, MAX_FILE, MAX_NAME, ResolveSession};
 
 /// The largest line table that is read, in bytes.
 const MAX_TABLE: usize = 1 << 20;
-/// The size of an object's head in builds with the global lock: the reference count and the type.
+/// The size of an object's header in builds with the global lock: the reference count and the type.
 const HEAD: u32 = 16;
 /// How often a code object is read again to find the module or class of its function.
 const MAX_AGAIN: u8 = 3;
@@ -30,18 +30,18 @@ pub(super) struct CodeObjectPrint {
     table: u64,
     instructions: u64,
     pub(super) first_line: u32,
-    /// The version number that is unique to it, or else the hash of its name.
+    /// The object's unique version number, or else the hash of its name.
     mark: u64,
 }
 
-/// A cached code object. Up to 3.10, functions of a module with equal instructions share them.
+/// A cached code object. Up to 3.10, functions of a module with equal instructions share one copy of these.
 #[derive(Debug)]
 pub(super) struct CodeObject {
     pub(super) print: CodeObjectPrint,
-    /// `None` for the interpreter's own code.
+    /// The function's number; `None` for the interpreter's own code.
     pub(super) function: Option<u32>,
     pub(super) code: Range<u64>,
-    /// How often it may be read again because the module or class of its function is missing.
+    /// How often the object may still be read again because the module or class of its function is missing.
     again: u8,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct CodeObjectReader<'a> {
     pub(super) context: Option<FrameContext>,
 }
 
-/// The data read of a code object.
+/// The data read from a code object.
 pub(super) struct CodeObjectTexts {
     file: String,
     name: String,
@@ -135,7 +135,7 @@ impl CodeSource for CodeObjectReader<'_> {
         let end = (length < 1 << 30).then(|| start.checked_add(length))??;
         let mut texts =
             CodeObjectTexts { file, name, code: start..end, module: OwnerName::Nothing, class: OwnerName::Nothing };
-        // The frame's data belongs to this function if its code is there and in use all the time.
+        // The frame's data belongs to this function if the frame refers to this code, which is in use all the time.
         if let Some(FrameContext { frame, globals }) = self.context.filter(|_| texts.is_shown()) {
             let method = layout.method.map(|method| belongs::class(layout, method, frame, address, target));
             (texts.module, texts.class) =
@@ -182,7 +182,7 @@ pub(super) fn read_print(layout: &PythonLayout, address: u64, target: &mut Bound
     }
     let mark = match code.version.map(|at| half_at(bytes, at as usize)) {
         Some(version) if version != 0 => u64::from(version),
-        // It is read after the other fields, so it is this code's name if they are unchanged afterwards.
+        // The hash is read after the other fields, so it belongs to this code if those are unchanged afterwards.
         _ => text::hash(&layout.object, target, field(code.hashed_name)).unwrap_or(0),
     };
     Some(CodeObjectPrint {
@@ -192,7 +192,7 @@ pub(super) fn read_print(layout: &PythonLayout, address: u64, target: &mut Bound
         table: field(code.table),
         instructions: match code.instructions {
             Instructions::Object { at } => field(at),
-            // The number of units.
+            // The number of two-byte units.
             Instructions::Inside { .. } => field(layout.object.items),
         },
         first_line: half_at(bytes, code.first_line as usize),
@@ -200,14 +200,14 @@ pub(super) fn read_print(layout: &PythonLayout, address: u64, target: &mut Bound
     })
 }
 
-/// Whether an object is in use, judged by its head. A freed object may look unchanged while the memory it points to,
+/// Whether an object is in use, judged by its header. A freed object may look unchanged while the memory it points to,
 /// such as threads' copies of its instructions, belongs to other objects.
 fn is_in_use(layout: &PythonLayout, object: &[u8]) -> bool {
     if let Some((own, others)) = layout.object.references {
         return half_at(object, own as usize) != 0 || word_at(object, others as usize) >> 2 != 0;
     }
-    // The reference count is 0 after the object was freed, and is often overwritten with the address of another free
-    // block. Since 3.14 there are other bits above the count.
+    // A freed object has a reference count of 0, which is often overwritten with the address of another free block.
+    // Since 3.14 there are other bits above the count.
     let head = word_at(object, 0);
     layout.object.items != HEAD || (head & 0xffff_ffff != 0 && head >> 32 & 0xffff == 0)
 }

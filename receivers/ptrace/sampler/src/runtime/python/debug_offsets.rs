@@ -15,12 +15,12 @@ pub(super) const SIZE: usize = 92 * 8;
 
 /// The index of the first word of each group of fields. A group begins with the size of its structure.
 struct Groups {
-    /// The field of interpreters with the dictionary of modules.
+    /// In interpreters: the field with the dictionary of modules.
     modules: usize,
     thread: usize,
     frame: usize,
     code: usize,
-    /// The distances from the start of `code` to the instructions, and to the pointer to threads' copies of them.
+    /// The distances from the start of `code` to the instructions, and to the pointer to the list of threads' copies.
     instructions: usize,
     copies: Option<usize>,
     object: usize,
@@ -74,13 +74,13 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<PythonLayout> {
     let code = |index| field(groups.code, index, 1024);
     let chunk = thread(7)?;
     let size = u32::try_from(word(groups.frame)).ok()?;
-    // The owner is a byte near the end.
+    // The owner is a byte near the end of the frame.
     let owner = u32::try_from(word(groups.frame + 5)).ok().filter(|owner| *owner < size)?;
     let small = |index: usize| u32::try_from(word(index)).ok().filter(|offset| *offset <= 256);
     let free_threaded = word(2) != 0;
     let text_data = small(groups.text + 3)?;
     let (first_line, file) = (code(5)?, code(1)?);
-    // The object head is larger without the global lock. In a type, the name follows the head.
+    // The object header is larger without the global lock. In a type, the name follows the header.
     let kind = small(groups.object + 1)?;
     let wider = kind.checked_sub(8)?;
     // From 3.14 on, without the global lock, each thread has a copy of the instructions.
@@ -101,7 +101,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<PythonLayout> {
         },
         frame: FrameLayout {
             code: frame(2)?,
-            // Not in the table. The offset is that of 3.12.
+            // The table does not have this offset; it is that of 3.12.
             globals: 24,
             previous: frame(1)?,
             instruction: Instruction::Address { at: frame(3)? },
@@ -115,7 +115,8 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<PythonLayout> {
             hashed_name: code(2)?,
             table: code(4)?,
             lines: LineFormat::Locations,
-            // Not in the table. The offset is that of 3.12 if the neighbouring fields have theirs.
+            // The table does not have this offset. It is that of 3.12 if the neighbouring fields have the offsets of
+            // 3.12.
             version: ((first_line, file) == (68 + wider, 112 + wider)).then_some(92 + wider),
             instructions: Instructions::Inside {
                 at: u32::try_from(word(groups.code + groups.instructions)).ok().filter(|at| *at <= 1024)?,
@@ -153,8 +154,9 @@ mod tests {
     use crate::runtime::Target;
     use crate::runtime::recording::recording;
 
-    /// Guarantees: tables of other versions are rejected; the version number of code objects, which is not in the table,
-    /// is found with it; and if any word of a table is huge, the result is no layout or one with small sizes.
+    /// Guarantees: tables of other versions are rejected; the offset of the version number of code objects, which is
+    /// not in the table, is derived from it; and if any word of a table is huge, the result is no layout or one with
+    /// small sizes.
     #[test]
     fn attack_huge_words() {
         for (name, minor) in [("3.13", 13), ("3.13t", 13), ("3.14", 14), ("3.14t", 14)] {

@@ -5,10 +5,9 @@ use super::layout::{Dicts, PythonLayout};
 use super::text;
 use crate::runtime::target::{Target, half_at, word, word_at};
 
-/// An entry of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DictEntry {
-    /// The hash of the key; 0 in tables of string keys only, which do not store it.
+    /// The hash of the key; 0 in tables with string keys only, which do not store hashes.
     pub(super) hash: u64,
     /// The addresses of key and value. The value is 0 if the entry was deleted, or if values are stored elsewhere.
     pub(super) key: u64,
@@ -17,7 +16,7 @@ pub(super) struct DictEntry {
 
 /// The addresses of a dictionary's keys and values; 0 for the values if they are stored with the keys.
 pub(super) fn tables(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<(u64, u64)> {
-    // Behind the head: the number of entries, a version, keys and values.
+    // After the header: the number of entries, a version, keys and values.
     let head = u64::from(layout.object.kind) + 8;
     let mut fields = [0; 32];
     let is_read = address != 0 && target.read(address.wrapping_add(head), &mut fields);
@@ -27,7 +26,7 @@ pub(super) fn tables(layout: &PythonLayout, address: u64, target: &mut dyn Targe
 /// A table of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// The address of its first entry.
+    /// The address of the first entry.
     start: u64,
     /// The size of an entry, and the offset of the key in it.
     size: u64,
@@ -43,7 +42,7 @@ impl Keys {
         if address == 0 || !target.read(address, &mut table) {
             return None;
         }
-        // The entries are behind a table of indices, whose width depends on the table's size.
+        // The entries follow a table of indices, whose width depends on the number of indices.
         let (behind, size, key, count) = match layout.dicts {
             Dicts::Sized => {
                 let slots = word_at(&table, 8);
@@ -58,7 +57,7 @@ impl Keys {
             Dicts::Logarithmic => {
                 let (bits, kind) = (table[9], table[10]);
                 let behind = 1u64.checked_shl(bits.into())?.checked_add(32)?;
-                // 0 is a table for any keys, 1 and 2 are for strings.
+                // Kind 0 is a table for any keys, 1 and 2 are for strings.
                 let (size, key) = if kind == 0 { (24, 8) } else { (16, 0) };
                 (behind, size, key, word_at(&table, 24))
             }
@@ -88,8 +87,8 @@ impl Keys {
     }
 }
 
-/// Reads the first entries of a dictionary, at most `limit`. `None` if it cannot be read, or keeps its values
-/// elsewhere, as some dictionaries of instances do.
+/// Reads the first entries of a dictionary, at most `limit`. `None` if it cannot be read, or stores its values apart
+/// from the keys, as some dictionaries of instances do.
 pub(super) fn entries(
     layout: &PythonLayout,
     address: u64,
@@ -121,7 +120,7 @@ pub(super) fn is_a(layout: &PythonLayout, kind: u64, name: &[u8], target: &mut d
         && actual.split_last().is_some_and(|(end, actual)| *end == 0 && actual == name)
 }
 
-/// The offset of the name pointer in a type, from the end of the object head on.
+/// The offset of the name pointer in a type, from the end of the object header on.
 const TYPE_NAME: u64 = 8;
 
 /// The address of a type's name.

@@ -1,15 +1,15 @@
 //! Offsets of the fields of CPython's structures, on x86-64 in release builds.
 //!
-//! Up to 3.12 they are from the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (`Include/internal/`,
-//! `Include/cpython/code.h`, `Include/cpython/pystate.h`).
+//! The offsets up to 3.12 are from the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1
+//! (`Include/internal/`, `Include/cpython/code.h`, `Include/cpython/pystate.h`).
 
 /// Where the pointer to a thread's innermost frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Current {
     /// In the thread's state.
     Direct { frame: u32 },
-    /// In the thread's state. In addition there is a chain of structures on the C stack, one for each call of the
-    /// evaluation function.
+    /// In the thread's state; there is also a chain of structures on the C stack, one for each call of the evaluation
+    /// function.
     WithChain { frame: u32, chain: u32, previous: u32 },
     /// In the first structure of that chain.
     InChain { chain: u32, frame: u32, previous: u32 },
@@ -20,7 +20,7 @@ pub(super) enum Current {
 pub(super) struct ThreadLayout {
     pub(super) next: u32,
     pub(super) current: Current,
-    /// The `pthread_t`.
+    /// The thread pointer (`pthread_t`).
     pub(super) thread_id: u32,
     /// The id that `gettid` returns in the thread.
     pub(super) native_id: Option<u32>,
@@ -57,12 +57,12 @@ pub(super) enum Instruction {
 /// How to find out which frames one call of the evaluation function executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// Each frame has its own call.
+    /// Each frame has its own call of the evaluation function.
     Each,
     /// The byte at this offset is not 0 in the outermost frame of a call. Another byte is the frame's owner.
     Marked { at: u32, owner: u32 },
-    /// The outermost frame of a call is a local variable of the evaluation function, executes no code of the program,
-    /// and is recognized by its owner, the byte at this offset.
+    /// The outermost frame of a call is a local variable of the evaluation function and executes no code of the
+    /// program. Its owner, the byte at this offset, identifies it.
     Owned { at: u32 },
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Calls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameLayout {
     pub(super) code: u32,
-    /// The variables of the module that defines the function.
+    /// The global variables of the module that defines the function.
     pub(super) globals: u32,
     pub(super) previous: u32,
     pub(super) instruction: Instruction,
@@ -78,7 +78,7 @@ pub(super) struct FrameLayout {
     pub(super) size: u32,
 }
 
-/// Where the instructions of a code object are.
+/// Where the instructions of a code object are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instructions {
     /// In a bytes object that a pointer at this offset refers to.
@@ -142,7 +142,7 @@ pub(super) struct ObjectLayout {
     pub(super) text_state: u32,
     /// The number of bits below those of the character size.
     pub(super) text_interned_bits: u32,
-    /// The offset of the characters in ASCII strings; in other strings they are two words further behind.
+    /// The offset of the characters in ASCII strings; in other strings they are two words later.
     pub(super) text_data: u32,
     pub(super) text_other_data: u32,
 }
@@ -150,9 +150,9 @@ pub(super) struct ObjectLayout {
 /// The format of a dictionary's key tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dicts {
-    /// Up to 3.10: with their sizes.
+    /// Up to 3.10: key tables store their sizes.
     Sized,
-    /// From 3.11 on: with the logarithms of their sizes.
+    /// From 3.11 on: key tables store the logarithms of their sizes.
     Logarithmic,
 }
 
@@ -172,14 +172,14 @@ pub(super) struct MethodLayout {
 pub(super) enum AttributeStorage {
     /// In a dictionary that a pointer in the instance refers to (up to 3.10).
     Dictionary,
-    /// In a value array whose pointer is this many bytes in front of the instance. If the pointer is 0, in a
-    /// dictionary whose pointer is in front as well (3.11).
+    /// In an array whose pointer is `values` bytes before the instance. If the pointer is 0, in a dictionary whose
+    /// pointer is `dictionary` bytes before the instance (3.11).
     Before { values: u64, dictionary: u64 },
-    /// In one of the two, with a pointer this many bytes in front of the instance. If the pointer is odd, it refers to
-    /// values one byte behind it (3.12).
+    /// In either of the two, whose pointer is this many bytes before the instance. An odd pointer refers to an array
+    /// that starts one byte after it (3.12).
     Either { pointer: u64 },
-    /// In values behind the instance, unless a pointer this many bytes in front of it refers to a dictionary (from
-    /// 3.13 on).
+    /// In an array that follows the instance, unless a pointer this many bytes before the instance refers to a
+    /// dictionary (from 3.13 on).
     Behind { dictionary: u64 },
 }
 
@@ -313,8 +313,8 @@ impl PythonLayout {
         })
     }
 
-    /// The layout of versions whose frames are objects. They differ in the size of the fields before the first
-    /// variable, and in the offset of a function's code.
+    /// The layout of versions whose frames are objects. These versions differ in the size of the fields before the
+    /// first variable, and in the offset of a function's code.
     fn of_objects(
         current: Current,
         instruction: u32,

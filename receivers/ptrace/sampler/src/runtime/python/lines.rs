@@ -2,7 +2,7 @@
 
 use super::layout::LineFormat;
 
-/// The line of the instruction at this offset in bytes; `None` if the table has none for it.
+/// The line of the instruction at this offset in bytes; `None` if the table has no line for it.
 pub(super) fn line(format: LineFormat, table: &[u8], first: u32, offset: u64) -> Option<u32> {
     let line = match format {
         LineFormat::Steps => steps(table, i64::from(first), offset),
@@ -27,7 +27,7 @@ fn steps(table: &[u8], first: i64, offset: u64) -> i64 {
 }
 
 /// `co_linetable` of 3.10 (CPython 3.10 `Objects/lnotab_notes.txt`): pairs of a length in bytes and a line increment.
-/// An increment of -128 means that these instructions have no line.
+/// An increment of -128 means that these bytes have no line.
 fn ranges(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     let (mut line, mut end) = (first, 0u64);
     for pair in table.chunks_exact(2) {
@@ -80,7 +80,7 @@ fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     None
 }
 
-/// A number with six bits in each byte, lowest first; the seventh bit means that another byte follows.
+/// Reads a number with six bits in each byte, lowest first; the seventh bit of a byte means that another one follows.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..36).step_by(6) {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(line(LineFormat::Steps, &[4, 0xfe], 10, 4), Some(8));
     }
 
-    /// Guarantees: the same for 3.10, with instructions that have no line.
+    /// Guarantees: tables of 3.10 yield their lines, also for instructions that have no line.
     #[test]
     fn ranges_of_lines() {
         let table = [6, 1, 44, 0x80, 10, 5];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no table causes a panic, or more steps than it has bytes.
+        /// Guarantees: no table causes a panic, or more steps than its number of bytes.
         #[test]
         fn attack_tables(table in proptest::collection::vec(any::<u8>(), 0..300), first: u32, offset: u64) {
             for format in [LineFormat::Steps, LineFormat::Ranges, LineFormat::Locations] {

@@ -1,14 +1,14 @@
 //! CPython, 3.8 to 3.14, with and without the global lock.
 //!
-//! Its state begins at the symbol `_PyRuntime`: interpreters, their threads, and the innermost frame of each thread.
-//! The offsets of fields are in a table up to 3.12, and are exported by the interpreter itself from 3.13 on (`layout`,
+//! Python's state begins at the symbol `_PyRuntime`: interpreters, their threads, and the innermost frame of each
+//! thread. Up to 3.12 the offsets of fields are in a table here; from 3.13 on the interpreter exports them (`layout`,
 //! `debug_offsets`). Fields are stable within a minor release (python/cpython issue 106597), so other releases are
 //! rejected.
 //!
-//! * Up to 3.10, functions of a module share equal instructions; the code object on the stack distinguishes them. At
-//!   most 64 of their frames are read while a thread is stopped.
-//! * The stack of a greenlet (greenlet 2.0 and later) ends at the function of greenlet that started it: whatever is
-//!   above belongs to another greenlet.
+//! * Up to 3.10, functions of a module share equal instructions; the code object on the stack distinguishes them. While
+//!   a thread is stopped, at most 64 of its frames are read.
+//! * The stack of a greenlet (greenlet 2.0 and later) ends at the function of greenlet that started it: frames outside
+//!   of that function belong to another greenlet.
 //! * Without the global lock objects have larger heads, and from 3.14 on each thread executes a copy of a function's
 //!   instructions (`copies`). Tested with 3.13.5 and 3.14.0, also with `-X tlbc=0` and `-X gil=1`.
 //! * Not tested: the experimental compiler (JIT), and the interpreter built with tail calls.
@@ -74,9 +74,10 @@ impl Instance for PythonReader {
         captured.clear();
         let Self { place, states, scratch, .. } = self;
         states.forget_ended(place, thread, target);
-        // A thread may have several states: of sub-interpreters, or of C code that enters an interpreter.
+        // A thread may have several states: one for each sub-interpreter, and one made by C code that enters an
+        // interpreter.
         for again in [false, true] {
-            // While a thread is stopped, there is no search that would probably find nothing.
+            // While the thread is stopped, do not search again for states that are known but may be outdated.
             let may_walk = limit == MAX_FRAMES || !states.knows(place, thread);
             if again && !(may_walk && states.walk_for(thread, place, now, target)) {
                 return false;
@@ -109,7 +110,7 @@ impl Instance for PythonReader {
             states.walk_for(thread, place, now, target);
         }
         let ident = states.of_thread(place, thread).next()?.thread_id;
-        // Without `threading`, the first thread gets the name that it would have there.
+        // Without `threading`, the first thread gets the name that `threading` would give it.
         names.name(place, ident, now, target).or_else(|| is_first.then(|| "MainThread".to_owned()))
     }
 

@@ -15,7 +15,7 @@ const VERSION: &str = "Py_Version";
 
 pub(in crate::runtime) static SYMBOLS: SymbolNames = SymbolNames {
     first: &[STATE],
-    // Since Python 3.10.
+    // This section exists since Python 3.10.
     section: Some(b".PyRuntime\0"),
     others: || vec![EVALUATION, VERSION],
     text: None,
@@ -29,7 +29,7 @@ const KNOWN: Range<u8> = 8..15;
 pub(in crate::runtime) struct PythonPlace {
     /// The address of `_PyRuntime`.
     pub(in crate::runtime) runtime: u64,
-    /// Its version, as in `PY_VERSION_HEX`.
+    /// Python's version, as in `PY_VERSION_HEX`.
     pub(in crate::runtime) version: u32,
     pub(super) layout: PythonLayout,
     /// The address range of the evaluation function, if it has a symbol.
@@ -56,8 +56,8 @@ impl PythonPlace {
         Ok(Some(place))
     }
 
-    /// The interpreter whose `_PyRuntime` is here. `version` is `PY_VERSION_HEX`, for versions that do not store it
-    /// there; 0 if unknown.
+    /// Creates the interpreter whose `_PyRuntime` is at this address. `version` is `PY_VERSION_HEX` for versions that
+    /// do not store it in `_PyRuntime`; 0 if unknown.
     pub(in crate::runtime) fn at(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
         let mut table = vec![0; debug_offsets::SIZE];
         let has_table = target.read(runtime, &mut table) && word_at(&table, 0) == debug_offsets::COOKIE;

@@ -39,7 +39,7 @@ fn place(recording: &mut Recording) -> PythonPlace {
     PythonPlace::at(recording.runtime, recording.version, recording).unwrap()
 }
 
-/// The state of the recorded thread.
+/// The interpreter state of the recorded thread.
 fn state(recording: &mut Recording) -> InterpreterThread {
     let (place, mut states) = (place(recording), InterpreterThreads::default());
     states.walk(&place, recording);
@@ -72,8 +72,8 @@ fn known_stack() {
     }
 }
 
-/// Guarantees: a function that was never read is found by an address in its instructions and the address of its frame
-/// among other words; without its frame, or with an address of another function, none is found.
+/// Guarantees: a function that was never read is found if an address in its instructions and, among other words, the
+/// address of its frame are given; without its frame, or with an address in another function, none is found.
 #[test]
 fn functions_by_their_frames() {
     for (name, mut recording, mut reader) in recorded(&PYTHON) {
@@ -87,7 +87,7 @@ fn functions_by_their_frames() {
             let function = short.unwrap_or(function);
             seen.push(frame.code);
             let code = &resolved.code;
-            // In the middle of the instruction being executed.
+            // An address in the middle of the instruction being executed.
             let inside =
                 if code.contains(&frame.instruction) { frame.instruction } else { code.start + frame.instruction };
             let mut new = Reader::new(&mut recording).unwrap();
@@ -105,8 +105,8 @@ fn functions_by_their_frames() {
 }
 
 /// Guarantees: each frame belongs to the native call that executes it: one frame per call up to 3.10; later, frames
-/// called by Python code share a call. From 3.10 on each call has an address on the native stack, further outside for
-/// callers.
+/// called by Python code share a call. From 3.10 on each call has an anchor on the native stack, at a higher address
+/// for callers.
 #[test]
 fn calls() {
     for (name, mut recording, mut reader) in recorded(&PYTHON) {
@@ -127,8 +127,9 @@ fn calls() {
     }
 }
 
-/// Guarantees: up to 3.10, among functions that share their instructions, the one whose code object is among the words
-/// is found, and none without that; instructions that others may share are not attributed to the known function.
+/// Guarantees: up to 3.10, among functions that share their instructions, the function whose code object is among the
+/// words is found, and none without such a word; instructions that unknown functions may share are not attributed to
+/// the known one.
 #[test]
 fn shared_instructions() {
     for (name, mut recording, mut reader) in recorded(UP_TO_3_10) {
@@ -170,8 +171,9 @@ fn add_callers(recording: &mut Recording, outermost: u64, count: u64) {
     recording.add(outermost + at as u64, &MORE.to_le_bytes());
 }
 
-/// Guarantees: of a stack with more frames than may be read, the innermost are returned, it is marked as having more,
-/// and nothing is read twice; chains that are circular or lead nowhere end, and are not mistaken for many frames.
+/// Guarantees: of a stack with more frames than may be read, the innermost are returned, the result says that there are
+/// more, and nothing is read twice; reading chains that are circular or lead to unreadable memory terminates, and they
+/// are not mistaken for many frames.
 #[test]
 fn too_many_frames() {
     for (name, mut recording, mut reader) in recorded(&PYTHON) {
@@ -181,7 +183,7 @@ fn too_many_frames() {
         let previous = u64::from(place(&mut recording).layout.frame.previous);
         let [.., first, second] = whole.frames[..] else { panic!() };
         add_callers(&mut recording, second.address, 1100);
-        // From 3.11 on adjacent frames are read at once, and each of the others by itself.
+        // From 3.11 on adjacent frames are read at once, and each other frame by itself.
         for (limit, most) in [(MAX_FRAMES, MAX_FRAMES), (64, 10 + 64 + 32)] {
             let reads = reader.capture(&mut recording, limit).unwrap();
             let deep = &reader.captured;
@@ -189,7 +191,7 @@ fn too_many_frames() {
             assert!((limit.min(64)..=most).contains(&deep.frames.len()), "{name}: {}", deep.frames.len());
             assert!(reads <= most + 100, "{name}: {reads}");
             assert_eq!(deep.frames[..9], whole.frames[..9], "{name}");
-            // The outermost frame leads back to itself or another one, or nowhere.
+            // The outermost frame points back to itself or to another frame, or to unreadable memory.
             for back in [first.address, second.address, 0x1000, 0x7abc_0000_0004] {
                 let mut recording = recording.clone();
                 recording.add(second.address + previous, &back.to_le_bytes());
@@ -201,7 +203,7 @@ fn too_many_frames() {
     }
 }
 
-/// Guarantees: a circular list of threads ends.
+/// Guarantees: reading a circular list of threads terminates.
 #[test]
 fn attack_circles() {
     for (name, mut recording, _) in recorded(&PYTHON) {

@@ -3,13 +3,13 @@
 use super::layout::ObjectLayout;
 use crate::runtime::target::{Target, half_at, word_at};
 
-/// How much of a string is read at first: its head, and most names completely.
+/// How many bytes of a string are read at first: the header, and most names completely.
 const FIRST: usize = 256;
 /// The shortest read, for strings at the end of a mapping.
 const LEAST: usize = 64;
 /// The hash that Python stores in the string at an address; it helps to tell strings apart.
 pub(super) fn hash(layout: &ObjectLayout, target: &mut dyn Target, address: u64) -> Option<u64> {
-    // It follows the length, in all versions.
+    // The hash follows the length, in all versions.
     crate::runtime::target::word(target, address.wrapping_add(u64::from(layout.text_length) + 8))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn is(layout: &ObjectLayout, target: &mut dyn Target, address: u64, t
         && bytes.ends_with(text.as_bytes())
 }
 
-/// The contents of a bytes object; `None` if there are more than `limit`.
+/// The contents of a bytes object; `None` if it has more than `limit` bytes.
 pub(super) fn bytes(layout: &ObjectLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<Vec<u8>> {
     let length = length(layout, target, address).filter(|length| *length <= limit as u64)?;
     let mut bytes = vec![0; length as usize];

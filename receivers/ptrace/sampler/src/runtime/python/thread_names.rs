@@ -19,9 +19,9 @@ const MAX_ATTRIBUTES: usize = 64;
 const MAX_NAME: usize = 128;
 /// The read limit for one name.
 const ALLOWED: Allowance = Allowance { reads: 8192, bytes: 1 << 20 };
-/// The first and the longest pause before `threading` is looked for again if it is not loaded.
+/// The first and the longest pause before `threading` is looked for again after it was not found.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// The shortest pause between two reads of all idents, and how much longer it gets for each thread.
+/// The shortest pause between two reads of all idents, and the part of it that is added for each thread.
 const PAUSE_OF_IDENTS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(10));
 
 /// The thread names of an interpreter.
@@ -62,7 +62,7 @@ impl ThreadNames {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// Finds the entry of a thread: at its last index, or else by searching.
+    /// Finds the entry of a thread: at the index where it was last, or else by searching.
     fn entry(&mut self, keys: &Keys, ident: u64, now: Instant, target: &mut dyn Target) -> Option<DictEntry> {
         for again in [false, true] {
             if again {
@@ -88,12 +88,12 @@ impl ThreadNames {
 /// Finds the dictionary of threads.
 fn find_active(place: &PythonPlace, target: &mut dyn Target) -> Option<u64> {
     let layout = &place.layout;
-    // In all versions, the pointer to the main interpreter follows the one to the first interpreter of the list.
+    // In all versions, the pointer to the main interpreter follows the pointer to the first interpreter of the list.
     let main =
         word(target, place.runtime.wrapping_add(u64::from(layout.interpreters) + 8)).filter(|main| *main != 0)?;
     let modules = word(target, main.wrapping_add(layout.names.modules.into()))?;
     let threading = dict::get(layout, modules, "threading", MAX_MODULES, target)?;
-    // In a module, the variables follow the head of the object.
+    // In a module object, the variables follow the header.
     let variables = word(target, threading.wrapping_add(u64::from(layout.object.kind) + 8))?;
     dict::get(layout, variables, "_active", MAX_VARIABLES, target)
 }
@@ -109,7 +109,7 @@ fn attributes<const COUNT: usize>(
     const INLINE: u32 = 1 << 2;
     const MANAGED: u32 = 1 << 4;
     let kind = dict::type_of(layout, object, target)?;
-    // In a type, relative to the end of the object head: the instance size, the flags, and the offset of the
+    // In a type, relative to the end of the object header: the instance size, the flags, and the offset of the
     // dictionary pointer in instances.
     let of_type = |at: u64| kind.wrapping_add(u64::from(layout.object.kind) + at);
     let before = |distance: u64| object.wrapping_sub(distance);
@@ -138,7 +138,7 @@ fn attributes<const COUNT: usize>(
         Ok(tables) => tables,
         Err(dictionary) => dict::tables(layout, dictionary, target)?,
     };
-    // From 3.13 on values have a header.
+    // From 3.13 on the array of values has a header.
     let head = if matches!(layout.names.attributes, AttributeStorage::Behind { .. }) { 8 } else { 0 };
     let mut found = [None; COUNT];
     for (index, entry) in Keys::at(layout, keys, target)?.entries(MAX_ATTRIBUTES, target)?.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Finds the interpreter state of a thread.
 //!
-//! Each interpreter has a list of thread states. From 3.11 on a state has the thread's id. Before, it has the thread
-//! pointer, and the C library stores the id in the memory that this points to.
+//! Each interpreter has a list of thread states. From 3.11 on a state has the thread's id. Older states have the thread
+//! pointer, and the C library stores the id in the memory to which that points.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word, word_at};
 
-/// Limits: interpreters in a process, and thread states of all of them.
+/// Limits: interpreters in a process, and thread states of all interpreters.
 const MAX_INTERPRETERS: usize = 64;
 const MAX_STATES: usize = 8192;
 
-/// The shortest pause between two walks through the lists, and how much longer it gets for each state found: reading a
-/// state takes less than a microsecond.
+/// The shortest pause between two walks through the lists, and the part of it that is added for each state found:
+/// reading a state takes less than a microsecond.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(100));
-/// The number of these pauses before a walk for a thread that is known to execute nothing: it may have entered another
-/// interpreter, where it has another state.
+/// After this many such pauses, the lists are walked again for a thread that is known to execute nothing: it may have
+/// entered another interpreter, where it has another state.
 const IDLE_PAUSES: u32 = 10;
 
 /// A thread's state.
@@ -28,7 +28,7 @@ pub(super) struct InterpreterThread {
     pub(super) address: u64,
     /// The thread pointer.
     pub(super) thread_id: u64,
-    /// The ids that it may have.
+    /// The ids that the thread may have.
     ids: [u32; 2],
 }
 
@@ -45,7 +45,7 @@ impl InterpreterThread {
         now.thread_id == self.thread_id && (layout.native_id.is_none() || now.ids == self.ids)
     }
 
-    /// Whether this is the state of a thread. From 3.11 on only the id is compared, since thread pointers are reused.
+    /// Whether this state belongs to a thread. From 3.11 on only the id is compared, since thread pointers are reused.
     fn is_of(&self, layout: &ThreadLayout, thread: ThreadKey) -> bool {
         self.has_id(thread) || (layout.native_id.is_none() && self.has_pointer(thread))
     }
@@ -59,7 +59,7 @@ impl InterpreterThread {
     }
 }
 
-/// The words that the C library may use for the id of the thread with this thread pointer.
+/// The words in which the C library may store the id of the thread with this thread pointer.
 fn ids(target: &mut dyn Target, pointer: u64) -> [u32; 2] {
     THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at)).unwrap_or(0))
 }
@@ -88,8 +88,9 @@ impl InterpreterThreads {
         self.known.retain(|state| !state.is_of(&place.layout.thread, thread));
     }
 
-    /// Drops the states of ended threads whose thread pointer this thread has reused: its id is now where the pointer
-    /// points to, and was not there at the walk. If the C library stores ids somewhere else, nothing is dropped.
+    /// Drops the states of ended threads whose thread pointer this thread has reused: its id is now in the memory to
+    /// which the pointer points, and was not there during the last walk. If the C library stores ids somewhere else,
+    /// nothing is dropped.
     pub(super) fn forget_ended(&mut self, place: &PythonPlace, thread: ThreadKey, target: &mut dyn Target) {
         let is_doubtful = |state: &InterpreterThread| state.has_pointer(thread) && !state.has_id(thread);
         if place.layout.thread.native_id.is_none()
@@ -100,7 +101,7 @@ impl InterpreterThreads {
         }
     }
 
-    /// Walks through the lists for a thread, unless that was done a moment ago. Returns whether it did.
+    /// Walks through the lists to find a thread, unless that was done recently. Returns whether it did.
     pub(super) fn walk_for(
         &mut self,
         thread: ThreadKey,

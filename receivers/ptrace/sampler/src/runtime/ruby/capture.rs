@@ -1,9 +1,9 @@
 //! Reads a thread's frames: addresses only, with as few reads as possible.
 //!
-//! Each fiber has one stack: values grow up from its start, and frames of 56 or 64 bytes grow down from its end. So
-//! one read gets all frames and another one all values. A frame's environment consists of the last three words behind
-//! its values: its method, the environment around it, and flags (ruby/ruby `vm_core.h`). Environments of closures are
-//! in separate objects.
+//! Each fiber has one stack: values grow up from its start, and frames of 56 or 64 bytes grow down from its end. So one
+//! read gets all frames and another one all values. A frame's environment is in the three words that follow its values:
+//! its method, the surrounding environment, and flags (ruby/ruby `vm_core.h`). Environments of closures are in separate
+//! objects.
 
 use super::layout::RubyLayout;
 use crate::runtime::target::{Allowance, Bounded, Target, word_at};
@@ -11,28 +11,28 @@ use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// The maximum size of a stack's values read at once, in bytes.
 const MAX_VALUES: u64 = 64 << 10;
-/// The maximum nesting of environments that is followed.
+/// The maximum number of nested environments that are followed.
 const MAX_AROUND: usize = 32;
 /// The maximum number of tags on the native stack.
 const MAX_MARKS: usize = 1024;
 /// How often frames are read again because some were entered or left meanwhile.
 const ATTEMPTS: u32 = 3;
-/// The number of reads allowed besides those of environments outside of the stack.
+/// The number of reads allowed in addition to those of environments outside of the stack.
 const OTHER_READS: usize = 16;
 
 // Flags of a frame.
 const KIND: u64 = 0x7fff_0001;
 const FUNCTION: u64 = 0x5555_0001;
-/// The first frame of a stack, which executes nothing.
+/// A flag of the first frame of a stack, which executes nothing.
 const FIRST: u64 = 0x7999_0001;
-/// The frame ends a call of the executing function.
+/// The flag of a frame that ends a call of the function that executes Ruby.
 const FINISH: u64 = 0x20;
-/// The frame executes a block as a method.
+/// The flag of a frame that executes a block as a method.
 const BLOCK_METHOD: u64 = 0x40;
-/// The environment is the outermost one of a method.
+/// The flag of the outermost environment of a method.
 const LOCAL: u64 = 0x02;
 
-/// How the registers are saved in a tag (`struct rb_vm_tag`, which begins with two other words).
+/// How a tag (`struct rb_vm_tag`, which begins with two other words) stores the saved registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saved {
     /// By the compiler, in five words (`__builtin_setjmp`).
@@ -42,12 +42,12 @@ pub(super) enum Saved {
 }
 
 impl Saved {
-    /// The size of a tag, and the offsets of the stack pointer, of the address in the function that set it, and of the
-    /// previous tag.
+    /// The size of a tag, and the offsets of the stack pointer, of the code address in the function that set the tag,
+    /// and of the previous tag.
     fn layout(self) -> (usize, usize, usize, usize) {
         match self {
             Self::Builtin => (64, 32, 24, 56),
-            // glibc `sysdeps/x86_64/jmpbuf-offsets.h`: RSP is the seventh word, and the address the eighth.
+            // glibc `sysdeps/x86_64/jmpbuf-offsets.h`: the seventh word is RSP, the eighth the return address.
             Self::Library => (224, 64, 72, 216),
         }
     }
@@ -58,7 +58,7 @@ impl Saved {
 pub(super) struct Mark {
     /// The address of the tag.
     pub(super) address: u64,
-    /// The saved stack pointer, and the saved address in the function that set the tag.
+    /// The saved stack pointer, and the saved code address in the function that set the tag.
     pub(super) pointer: u64,
     pub(super) label: u64,
 }
@@ -73,7 +73,7 @@ pub(super) struct ContextBuffers {
     pub(super) marks: Vec<Mark>,
     /// Whether the chain of tags was read to its end.
     all_marks: bool,
-    /// The number of calls that end at a frame with the flag for that.
+    /// The number of calls that end at a frame with the flag [`FINISH`].
     ended: usize,
 }
 
@@ -103,7 +103,7 @@ impl Values<'_, '_> {
         Some(Environment { method: word_at(&words, 0), around: word_at(&words, 8), flags: word_at(&words, 16) })
     }
 
-    /// The method of a frame, 0 if there is none.
+    /// The method that a frame executes, 0 if there is none.
     fn method(&mut self, frame: &Environment) -> u64 {
         let (mut method, mut around, mut flags) = (frame.method, frame.around, frame.flags);
         for _ in 0..MAX_AROUND {
@@ -150,8 +150,7 @@ pub(super) fn capture(
         if !bounded.read(frame, &mut scratch.frames) {
             return false;
         }
-        // If the thread is running, it may have left or entered functions meanwhile: the memory behind the innermost
-        // frame is then outdated.
+        // If the thread is running, it may have left or entered functions meanwhile, and the frames read are outdated.
         let mut after = [0; 64];
         attempts -= 1;
         if !bounded.read(context, &mut after) || after[..24] == bytes[..24] || attempts == 0 {
@@ -162,7 +161,7 @@ pub(super) fn capture(
     let mark = word_at(&bytes, 24);
     let top = word_at(&scratch.frames, 8);
     let used = if (start..=frame).contains(&top) { (top - start).min(MAX_VALUES) } else { 0 };
-    // If there are more values than are read, the innermost ones.
+    // If there are too many values, only the innermost ones are read.
     let from = if used == 0 { start } else { top - used };
     scratch.values.resize(used as usize, 0);
     if used > 0 && !bounded.read(from, &mut scratch.values) {
@@ -191,7 +190,7 @@ pub(super) fn capture(
         }
     }
     scratch.ended = captured.segments.len();
-    // Outer frames without a call belong to C functions that were not called from Ruby.
+    // The outermost frames are C functions that were not called from Ruby.
     captured.end_call(None);
     captured.in_array = true;
     !captured.frames.is_empty()
@@ -220,12 +219,13 @@ impl ContextBuffers {
         }
     }
 
-    /// Sets the native stack address of each call: in the frame of the function that set its tag.
+    /// Sets the anchor of each call: a native stack address in the frame of the function that set the call's tag.
     pub(super) fn anchor(&self, is_call: impl Fn(&Mark) -> bool, captured: &mut Captured) {
         let marks: Vec<u64> = self.marks.iter().filter(|mark| is_call(mark)).map(|mark| mark.address).collect();
         let ended = self.ended.min(captured.segments.len());
         let segments = &mut captured.segments[..ended];
-        // The innermost call may be just beginning, so both are counted from the outermost one.
+        // The innermost call may be just beginning, without a tag or without frames, so calls and tags are paired from
+        // the outermost one on.
         let (skipped, missing) = if self.all_marks && !captured.cut {
             (marks.len().saturating_sub(segments.len()), segments.len().saturating_sub(marks.len()))
         } else {

@@ -19,7 +19,7 @@ const MAX_READS: u32 = 4096;
 #[derive(Debug)]
 pub(super) struct Sequences {
     layout: RubyLayout,
-    /// The addresses of the interpreter's data, as far as they were found.
+    /// The addresses of the interpreter's data that were found so far.
     pub(super) located: Located,
     /// Whether the register in which the executing function keeps its frame is known: only then a frame's address can
     /// be recognized.
@@ -29,7 +29,7 @@ pub(super) struct Sequences {
     natives: Codes<CFunction>,
     /// The number of the current stack.
     stack: u64,
-    /// The array of symbol names, once it was needed for this stack.
+    /// The array of symbol names, if it was already looked up for this stack.
     names: Option<Option<u64>>,
 }
 
@@ -44,12 +44,12 @@ impl Sequences {
         self.known.is_fresh(code)
     }
 
-    /// Compares the cached sequence with memory, and reads it if needed. Returns whether it is known.
+    /// Compares the cached sequence with memory, and reads it if needed. Returns whether the sequence is known.
     fn look_up(&mut self, address: u64, session: &mut ResolveSession<'_>) -> bool {
         self.known.look_up(address, &mut SequenceReader(&self.layout), session) == Look::Known
     }
 
-    /// The C function of a method.
+    /// Resolves the C function of a method.
     fn native(&mut self, method: u64, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let Self { layout, located, names, natives, .. } = self;
         let look = natives.look_up(method, &mut methods::MethodReader { layout, located: *located, names }, session);
@@ -58,7 +58,8 @@ impl Sequences {
         Some(Resolved { location, code: 0..0, unknown: false })
     }
 
-    /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is not within it.
+    /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is outside of the
+    /// sequence.
     fn place(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
@@ -83,7 +84,7 @@ impl Sequences {
         {
             return Some(owner.function);
         }
-        // The method must be the one with this sequence; otherwise the frame has changed since.
+        // The method must have this sequence; otherwise the frame has changed since.
         let of = known.print.method;
         let found =
             if method == 0 { None } else { methods::read_method(method, target).filter(|found| found.body == of) };
@@ -133,8 +134,8 @@ impl CodeReader for Sequences {
         self.natives.sampled(at, now);
     }
 
-    /// The function whose words include this address, if it is known and unchanged, and the line of the instruction
-    /// before the address.
+    /// The function whose instruction sequence includes this address, if it is known and unchanged, and the line of the
+    /// instruction before the address.
     fn executed(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Executed> {
         if address & 7 != 0 {
             return None;
@@ -143,7 +144,7 @@ impl CodeReader for Sequences {
         if !self.look_up(code, session) {
             return None;
         }
-        // Only the frame shows which class has the method. If several do, it is unknown.
+        // Only the frame shows which class has the method. If several classes do, the function is unknown.
         let mut owners = self.known.get(code)?.owners.iter().filter(|owner| owner.class != 0);
         let (owner, class) = owners.next().map_or((0, 0), |owner| (owner.method, owner.class));
         if owners.any(|other| other.class != class) {
@@ -154,11 +155,12 @@ impl CodeReader for Sequences {
         Some(Executed { code, resolved, shared: false })
     }
 
-    /// The function whose words include this address, if the frame at the first word still executes it.
+    /// The function whose instruction sequence includes this address, if the frame at the first of `words` still
+    /// executes it.
     fn find_by_frames(&mut self, address: u64, words: &[u64], session: &mut ResolveSession<'_>) -> Option<Executed> {
         let frame = words.first().copied().filter(|frame| self.frame_in_register && frame & 7 == 0)?;
         let sequence = word(&mut session.target, frame.wrapping_add(16))?;
-        // A known sequence was already looked up by the address, so this is a different one.
+        // A known sequence would already have been found by the address, so this is a different one.
         if self.known.get(sequence).is_some() {
             return None;
         }

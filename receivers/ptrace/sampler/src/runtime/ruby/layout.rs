@@ -1,27 +1,26 @@
 //! Offsets of the fields of Ruby's structures, in bytes, on x86-64.
 //!
-//! Ruby does not export them, so this is a table by minor version. The offsets are those that `rbspy-ruby-structs`
-//! 0.55 has from the headers of every release (checked with `offset_of!` for all releases of 3.0 to 3.4; within a
-//! minor version they are equal), and for the description of classes those of
-//! open-telemetry/opentelemetry-ebpf-profiler `interpreter/ruby/ruby.go`. Offsets that are the same in all versions
-//! are constants at their use.
+//! Ruby does not export them, so this is a table by minor version. The offsets are those of `rbspy-ruby-structs` 0.55,
+//! which come from the headers of every release (checked with `offset_of!` for all releases of 3.0 to 3.4; within a
+//! minor version they are equal). The offsets in classes are those of open-telemetry/opentelemetry-ebpf-profiler
+//! `interpreter/ruby/ruby.go`. Offsets that are the same in all versions are constants at their use.
 
-/// The offset of the thread pointer in a thread. From 3.1 on the thread's id follows it, but in a forked process that
-/// id is the parent's.
+/// The offset of the thread pointer in a thread. From 3.1 on the thread's id follows the pointer, but in a forked
+/// process it is the parent's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadPointer {
     /// In the thread itself (3.0 and 3.1).
     Direct { at: u32 },
-    /// In the native thread that currently executes it (3.2 and later).
+    /// In the native thread that currently executes the thread (3.2 and later).
     Native { thread: u32, at: u32 },
 }
 
 /// Offsets and flags for the name of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClassLayout {
-    /// The name including all enclosing modules.
+    /// The name, including all enclosing modules.
     pub(super) path: u32,
-    /// In a singleton class: the object that it belongs to.
+    /// In a singleton class: the object to which the class belongs.
     pub(super) attached: u32,
     /// The flag of singleton classes.
     pub(super) singleton: u64,
@@ -30,7 +29,7 @@ pub(super) struct ClassLayout {
 /// The offsets of a minor version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RubyLayout {
-    /// In a ractor: the list of its threads, and its link in the list of ractors.
+    /// In a ractor: the list of its threads, and the link to the next ractor.
     pub(super) ractor_threads: u32,
     pub(super) ractor_node: u32,
     /// In a thread: its execution context, and its thread pointer.
@@ -40,8 +39,8 @@ pub(super) struct RubyLayout {
     pub(super) context_thread: u32,
     /// The size of a control frame.
     pub(super) frame: u32,
-    /// In an instruction sequence's body: descriptions of instructions, their count, their index, and the sequence of
-    /// the surrounding method.
+    /// In an instruction sequence's body: the descriptions of instructions, their count, the index of their positions,
+    /// and the sequence of the surrounding method.
     pub(super) info: u32,
     pub(super) info_size: u32,
     pub(super) info_index: u32,
@@ -50,7 +49,7 @@ pub(super) struct RubyLayout {
     pub(super) info_entry: u32,
     /// Whether strings have a length field even if their bytes are stored inside (3.2 and later).
     pub(super) string_length: bool,
-    /// Where classes have their names, from 3.3 on; before, names are in a hash table.
+    /// Offsets in classes, from 3.3 on; before, names are in a hash table.
     pub(super) class: Option<ClassLayout>,
     /// The greatest id of an operator; operators have ids without scope bits.
     pub(super) last_operator: u64,

@@ -1,22 +1,23 @@
 //! Finds the line of an instruction.
 //!
-//! A sequence has descriptions of some of its instructions, in the order of their positions, and an index from which
-//! the number of described positions up to a given one follows: six words with the counts of the first 54 positions,
-//! then blocks of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
+//! A sequence has descriptions of some of its instructions, in the order of their positions, and an index that gives
+//! the number of described positions up to a given one: six words with counts for the first 54 positions, then blocks
+//! of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
 
 use super::layout::RubyLayout;
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
 
-/// The first words: positions in all of them and in each word, and the bits of a count.
+/// The words at the start of the index: the number of positions in all of them and in each, and the bits of a count.
 const FIRST: (u64, u64, u64) = (54, 9, 7);
-/// A block: positions, size in bytes, offset of the counts of its words, and number of words.
+/// A block: its number of positions, its size in bytes, the offset of the counts for its words, and the offset of the
+/// words.
 const BLOCK: (u64, u64, usize, usize) = (512, 80, 8, 16);
 const BLOCK_BYTES: usize = 80;
-/// The bits of a count of a block's word.
+/// The bits of a count for a word of a block.
 const COUNT_BITS: u64 = 9;
 
-/// The line at a position of a sequence with these descriptions (address, count and index); 0 if it has none. `None`
-/// if it cannot be read.
+/// The line at a position of a sequence with these descriptions (address, count and index); 0 if there is no line.
+/// `None` if it cannot be read.
 pub(super) fn line(
     layout: &RubyLayout,
     (info, count, index): (u64, u32, u64),
@@ -57,7 +58,7 @@ mod tests {
     /// in blocks, with an index built by Ruby's rules.
     #[test]
     fn index() {
-        // Each of these positions has a description; its line is the position plus a thousand.
+        // Each of these positions has a description; its line is the position plus one thousand.
         let described: Vec<u64> =
             (0..1300).filter(|at| at % 7 == 0 || at % 64 == 63 || (500..520).contains(at)).collect();
         let up_to = |position: u64| described.iter().filter(|at| **at <= position).count() as u64;
@@ -91,7 +92,7 @@ mod tests {
             assert_eq!(line(&layout, (0x9000, count, 0x1000), position, &mut target), known, "{position}");
         }
         assert_eq!(line(&layout, (0x9000, 1, 0), 9, &mut target), Some(1000));
-        // There is no line, or it cannot be read.
+        // There is no line here, or it cannot be read.
         assert_eq!(line(&layout, (0x9000, 0, 0), 9, &mut target), Some(0));
         assert_eq!(line(&layout, (0x9000, 2, 0x1000), 1299, &mut target), Some(0));
         assert_eq!(line(&layout, (0x9000, 2, 0x10), 9, &mut target), None);

@@ -12,18 +12,18 @@ use crate::runtime::{Functions, MAX_NAME, ResolveSession};
 
 /// The path shown for C functions.
 const NO_FILE: &str = "<cfunc>";
-/// The offset in a method definition of the name that it was defined with.
+/// The offset in a method definition of the name with which the method was defined.
 const ORIGINAL_NAME: usize = 32;
 
 /// A method: its class, and the fields that identify it.
 pub(super) struct Method {
-    /// Its sequence, if it has one.
+    /// The instruction sequence, if the method has one.
     pub(super) body: u64,
     pub(super) owner: u64,
     print: [u64; 5],
 }
 
-/// Reads a method. A frame may refer to it through the object of its special variables.
+/// Reads a method. A frame may refer to its method through an object with special variables.
 pub(super) fn read_method(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
     let mut bytes = [0; 40];
     let mut at = address;
@@ -82,13 +82,13 @@ impl CachedCode for CFunction {
 pub(super) struct MethodReader<'a> {
     pub(super) layout: &'a RubyLayout,
     pub(super) located: Located,
-    /// The array of symbol names, once it was needed for this stack.
+    /// The array of symbol names, if it was already looked up for this stack.
     pub(super) names: &'a mut Option<Option<u64>>,
 }
 
 impl CodeSource for MethodReader<'_> {
     type Code = CFunction;
-    /// The name, including that of its class.
+    /// The name, including that of the class.
     type Texts = String;
 
     fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<MethodPrint> {

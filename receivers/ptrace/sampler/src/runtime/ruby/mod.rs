@@ -1,16 +1,16 @@
 //! CRuby, 3.0 to 3.4.
 //!
 //! The virtual machine has all threads, a thread has the execution context of its current fiber, and the context has a
-//! stack of control frames. The offsets of the fields are in a table by minor version (`layout`). In libraries that
-//! hide their symbols the data is found by a search (`search`). Objects are moved and freed by a garbage collector, so
-//! the type of every object is checked (`objects`).
+//! stack of control frames. The offsets of the fields are in a table by minor version (`layout`). If a library hides
+//! its symbols, its data is found by a search (`search`). Objects are moved and freed by a garbage collector, so the
+//! type of every object is checked when it is read (`objects`).
 //!
 //! * Tested: 3.0.2, 3.1.7, 3.2.3, 3.3.8 and 3.4.11, of Debian and Ubuntu. Not tested: ractors, and threads without a
 //!   native thread of their own (`RUBY_MN_THREADS`).
 //! * Up to 3.2 class names are in hash tables that are not read, so methods have no class name in front.
-//! * A `rescue` has a frame of its own, besides that of its method; Ruby's backtraces show one for both from 3.4 on.
+//! * A `rescue` has a frame in addition to that of its method; from 3.4 on Ruby's backtraces show one frame for both.
 //! * Code compiled by YJIT is named while its thread waits, but not while it runs.
-//! * Code that is evaluated and freed within a sample or two is not known yet when a running thread executes it.
+//! * Code that is evaluated and freed within one or two sampling periods is unknown if its thread is running.
 
 mod capture;
 mod code;
@@ -37,7 +37,7 @@ use self::threads::RubyThreads;
 use super::target::Target;
 use super::{Captured, CodeReader, Instance, MAX_FRAMES, ThreadKey};
 
-/// The first and the longest pause before something that failed is tried again: the interpreter may be starting.
+/// The first and the longest pause before a failed attempt is repeated: the interpreter may be starting.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// The shortest pause between two reads of code.
 const PAUSE_OF_CODE: Duration = Duration::from_secs(5);
@@ -64,11 +64,11 @@ impl Attempts {
 #[derive(Debug)]
 pub(super) struct RubyReader {
     place: RubyPlace,
-    /// The slice of variables to be searched next.
+    /// The number of the next slice of variables to be searched.
     slice: u64,
     searches: Attempts,
     threads: RubyThreads,
-    /// The code that executes Ruby, and when it is read again if that failed.
+    /// The code that executes Ruby, and when a failed read of it is repeated.
     code: Option<Arc<ExecutorCode>>,
     readings: Attempts,
     /// The functions that execute Ruby, and when they are looked for next.
@@ -107,7 +107,7 @@ impl RubyReader {
         }
     }
 
-    /// Reads the code that executes Ruby, once the frames of a thread show where it is.
+    /// Reads the code that executes Ruby, once captured frames show where it is.
     fn read_code(&mut self, captured: &Captured, now: Instant, target: &mut dyn Target) {
         if self.code.is_none() && self.place.object.is_some() && now >= self.readings.due {
             self.readings.postpone(now);
@@ -115,7 +115,7 @@ impl RubyReader {
         }
     }
 
-    /// Finds the functions that execute Ruby, by the tags of a thread.
+    /// Finds the functions that execute Ruby, by the tags on a thread's native stack.
     fn learn(&mut self, now: Instant, target: &mut dyn Target) {
         let Some(code) = self.code.as_ref().filter(|_| self.executors.is_none() && now >= self.comparisons.due) else {
             return;
@@ -142,7 +142,7 @@ impl Instance for RubyReader {
         captured: &mut Captured,
     ) -> bool {
         captured.clear();
-        // Slow work is left to threads that are not stopped.
+        // Slow work is done only for threads that are not stopped.
         let is_stopped = limit < MAX_FRAMES;
         if !is_stopped {
             self.locate(now, target);

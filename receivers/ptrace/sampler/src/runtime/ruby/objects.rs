@@ -17,15 +17,15 @@ const INTERNAL_KIND: (u32, u64) = (12, 0xf);
 pub(super) const VARIABLES: u64 = 2;
 pub(super) const METHOD: u64 = 6;
 pub(super) const SEQUENCE: u64 = 7;
-/// A class that represents an included module; its own class is that module.
+/// A class object that represents an included module; its own class is that module.
 const INCLUDED: u64 = 0x1c;
 
 /// In strings: the bytes are stored elsewhere. In arrays: the elements are stored inside.
 const USER_1: u64 = 1 << 13;
-/// The length of a string whose bytes are stored inside, up to 3.1.
+/// The bits of the length of a string whose bytes are stored inside, up to 3.1: position and mask.
 const SHORT_LENGTH: (u32, u64) = (14, 0x1f);
 
-/// The number of symbol names in an array, and the number of elements for each (ruby/ruby `symbol.c`).
+/// The number of symbols in an array of names, and the number of array elements for each (ruby/ruby `symbol.c`).
 const NAMES: (u64, u64) = (512, 2);
 /// The number of low bits of a symbol's id that are its scope.
 const SCOPE_BITS: u32 = 4;
@@ -51,7 +51,7 @@ pub(super) fn string(layout: &RubyLayout, target: &mut dyn Target, address: u64,
         (true, true) => (word_at(&head, 16), address.wrapping_add(24)),
         (false, _) => (word_at(&head, 16), word_at(&head, 24)),
     };
-    // An implausible length.
+    // Such a length is implausible.
     if length > 1 << 20 {
         return None;
     }
@@ -93,7 +93,7 @@ pub(super) fn path(layout: &RubyLayout, target: &mut dyn Target, address: u64, l
     real.or_else(|| element(target, address, 0).and_then(|path| string(layout, target, path, limit)))
 }
 
-/// The name of a symbol by its id. `names` is the array of arrays of names.
+/// The name of the symbol with this id. `names` is the array of arrays of names.
 pub(super) fn symbol(
     layout: &RubyLayout,
     target: &mut dyn Target,
@@ -107,8 +107,8 @@ pub(super) fn symbol(
     string(layout, target, name, limit)
 }
 
-/// Whether this is the array of arrays of names: operators have the id of their character, so the name at `+` must be
-/// that.
+/// Whether this is the array of arrays of names: the id of an operator is its character, so the name with the id `+`
+/// must be `+`.
 pub(super) fn is_symbols(layout: &RubyLayout, target: &mut dyn Target, address: u64) -> bool {
     symbol(layout, target, address, u64::from(b'+'), 8).as_deref() == Some("+")
 }
@@ -116,15 +116,15 @@ pub(super) fn is_symbols(layout: &RubyLayout, target: &mut dyn Target, address: 
 /// The fields of a class that determine its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class {
-    /// The address of its name, and the content there; 0 if it has none.
+    /// The address of the name, and the contents there; 0 if there is none.
     path: u64,
     content: [u8; 24],
-    /// Whether it is a singleton class, whose name is that of the class object it belongs to.
+    /// Whether this is a singleton class, which has the name of the class object to which it belongs.
     is_singleton: bool,
 }
 
 impl Class {
-    /// Reads the name, if there is one. It is right if the class is unchanged afterwards.
+    /// Reads the name, if there is one. It is valid if the class is unchanged afterwards.
     pub(super) fn name(&self, layout: &RubyLayout, target: &mut dyn Target, limit: usize) -> Option<String> {
         if self.path == 0 { None } else { string(layout, target, self.path, limit) }
     }
@@ -161,7 +161,7 @@ pub(super) fn class(layout: &RubyLayout, target: &mut dyn Target, address: u64) 
     Some(Class { path, content, is_singleton })
 }
 
-/// The words of a string or an array behind the flags, some of which the garbage collector uses, and the class.
+/// The words of a string or an array after the flags (some of which the garbage collector uses) and the class.
 pub(super) fn content(target: &mut dyn Target, address: u64) -> Option<[u8; 24]> {
     let mut bytes = [0; 24];
     target.read(address.wrapping_add(16), &mut bytes).then_some(bytes)

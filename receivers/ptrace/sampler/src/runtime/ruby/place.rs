@@ -20,12 +20,12 @@ pub(in crate::runtime) static SYMBOLS: SymbolNames =
 /// A Ruby interpreter.
 #[derive(Debug, Clone)]
 pub(in crate::runtime) struct RubyPlace {
-    /// The variables near which its data is; `None` if the data's address is known.
+    /// The variables near the interpreter's data; `None` if the data's address is known.
     pub(super) around: Option<Around>,
-    /// Its version: major, minor and teeny number in the upper three bytes.
+    /// Ruby's version: major, minor and teeny number in the upper three bytes.
     pub(in crate::runtime) version: u32,
     pub(super) layout: RubyLayout,
-    /// Its file, and the load bias of that.
+    /// The interpreter's file, and the load bias of the file.
     pub(super) object: Option<(Arc<Object>, u64)>,
     /// The data found so far.
     pub(super) located: Located,
@@ -33,7 +33,7 @@ pub(in crate::runtime) struct RubyPlace {
     pub(super) code: Option<Arc<ExecutorCode>>,
 }
 
-/// An exported variable of an interpreter, and the pointer to the virtual machine if its symbol is exported.
+/// An exported variable of an interpreter, and the pointer to the virtual machine if it has a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Around {
     pub(super) marker: u64,
@@ -43,7 +43,7 @@ pub(super) struct Around {
 impl PartialEq for RubyPlace {
     fn eq(&self, other: &Self) -> bool {
         let file = |place: &Self| place.object.as_ref().map(|(object, bias)| (object.id(), *bias));
-        // If more data is known by now, this is not equal, so that a new reader starts with that data.
+        // Two places are different if one has more data, so that a reader with more data replaces the earlier one.
         self.around == other.around
             && self.version == other.version
             && self.located == other.located
@@ -78,13 +78,13 @@ impl RubyPlace {
         (self.located.machine, self.located.symbols)
     }
 
-    /// The interpreter with this virtual machine and this symbol table.
+    /// Creates the interpreter with this virtual machine and this symbol table.
     #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn at(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
         Ok(Self { located: Located { machine, symbols }, ..Self::with_version(version)? })
     }
 
-    /// An interpreter of this version, of which nothing else is known.
+    /// Creates an interpreter of this version, of which nothing else is known.
     fn with_version(version: u32) -> Result<Self, String> {
         let [major, minor, ..] = version.to_be_bytes();
         let layout = RubyLayout::of_version(major, minor).ok_or_else(|| {

@@ -1,12 +1,13 @@
-//! Finds what has no symbol: the virtual machine, the symbol name table, and the functions that execute Ruby code.
+//! Finds data and functions that have no symbols: the virtual machine, the symbol name table, and the functions that
+//! execute Ruby code.
 //!
 //! Libraries that hide their own symbols still export `rb_cObject`, and the interpreter's other variables are near it.
-//! The target of a pointer identifies the variable: the virtual machine points to a thread that points back, and the
-//! symbol name table has the name of `+` at a known index.
+//! A variable is identified by the object that it points to: the virtual machine points to a thread that points back,
+//! and the symbol name table has the name of `+` at a known index.
 //!
-//! Instructions are addresses within the function that executes them (`vm_exec_core`). Its caller first puts a tag on
-//! the native stack (`struct rb_vm_tag` with its `__builtin_setjmp` buffer), and that contains an address in the
-//! caller.
+//! Ruby's instructions are addresses within the native function that executes them (`vm_exec_core`). The caller of that
+//! function first puts a tag on the native stack (`struct rb_vm_tag` with its `__builtin_setjmp` buffer), which
+//! contains an address in the caller.
 
 use std::ops::Range;
 
@@ -32,14 +33,14 @@ const RACTOR_OF_THREAD: u64 = 24;
 const MAIN_RACTOR: u64 = 32;
 /// The maximum length of a function whose end is unknown because no symbol follows, in bytes.
 const MAX_FUNCTION: u64 = 64 << 10;
-/// How far from the executing function its callers are searched for, and how much code is read at once, in bytes.
+/// How far from the executing function its callers may be, and how much code is read at once, in bytes.
 const NEAR: u64 = 128 << 10;
 const CODE_STEP: usize = 16 << 10;
-/// Limits: functions that may be its caller, calls in each of them, and tags that are compared with them.
+/// Limits: functions that may be the caller, calls in each of them, and tags that are compared with these calls.
 const MAX_OUTERS: usize = 16;
 const MAX_INSIDE: usize = 512;
 const MAX_COMPARED: usize = 64;
-/// How far the stack pointer of the function may be below its tag, in bytes.
+/// How far the stack pointer may be below the tag of a function, in bytes.
 const FAR_BELOW: u64 = 1024;
 /// The opcode of a near relative call (Intel SDM, CALL), and its length.
 const CALL: (u8, usize) = (0xe8, 5);
@@ -54,7 +55,7 @@ pub(super) struct Located {
 }
 
 impl Located {
-    /// Whether everything has been found.
+    /// Whether all data has been found.
     pub(super) fn is_whole(self) -> bool {
         self.machine != 0 && self.symbols != 0
     }
@@ -81,7 +82,7 @@ pub(super) fn search_slice(place: &RubyPlace, slice: u64, located: &mut Located,
         let machine = pointer.and_then(|at| word(target, at)).filter(|at| is_machine(*at, target));
         located.machine = machine.unwrap_or(0);
     }
-    // From the marker outwards, alternating between below and above.
+    // Slices alternate between below and above the known variable, with growing distance.
     let distance = (slice / 2 + slice % 2).wrapping_mul(SLICE as u64);
     let middle = marker & !(SLICE as u64 - 1);
     let start = if slice.is_multiple_of(2) { middle.wrapping_add(distance) } else { middle.wrapping_sub(distance) };
@@ -113,16 +114,16 @@ fn is_machine(address: u64, target: &mut dyn Target) -> bool {
         && word(target, thread.wrapping_add(RACTOR_OF_THREAD)) == word(target, address.wrapping_add(MAIN_RACTOR))
 }
 
-/// The functions that execute Ruby.
+/// The functions that execute Ruby code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Executors {
     /// The function that executes instructions.
     pub(super) core: Range<u64>,
-    /// The function that sets the tag and calls `core`; the same range if the compiler merged both.
+    /// The function that sets the tag and calls `core`; equal to `core` if the compiler merged both.
     pub(super) outer: Range<u64>,
-    /// The layout of its tags.
+    /// How tags store saved registers.
     pub(super) saved: Saved,
-    /// The address stored in its tags, if it is not readable there.
+    /// The mangled code address in the tags of `outer`, if tags do not contain the plain address.
     label: Option<u64>,
     /// Whether `core` keeps the next instruction in R14 and the frame in R15.
     pub(super) in_registers: bool,
@@ -135,12 +136,12 @@ impl Executors {
     }
 }
 
-/// The code that executes Ruby: the function that executes instructions, and each function that may be its caller,
-/// with the addresses after the calls in it.
+/// The code that executes Ruby: the function that executes instructions, and each function that may call it, with the
+/// return addresses of these calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExecutorCode {
     core: Range<u64>,
-    /// Whether it keeps the next instruction in R14 and the frame in R15.
+    /// Whether the code keeps the next instruction in R14 and the frame in R15.
     in_registers: bool,
     outers: Vec<(Range<u64>, Vec<u64>)>,
 }
@@ -156,7 +157,7 @@ fn read_code(place: &RubyPlace, instruction: u64, target: &mut dyn Target) -> Op
         Some(start.wrapping_add(*bias)..end.wrapping_add(*bias))
     };
     let core = function(instruction)?;
-    // Its caller is in the same source file, so it is near.
+    // The caller is in the same source file, so it is near.
     let around = core.start.saturating_sub(NEAR)..core.end.saturating_add(NEAR);
     let calls = calls(&around, &mut Bounded::new(target, OF_CODE));
     let callers = calls.iter().filter(|(_, callee)| *callee == core.start).filter_map(|(behind, _)| function(*behind));
@@ -172,7 +173,7 @@ fn read_code(place: &RubyPlace, instruction: u64, target: &mut dyn Target) -> Op
     Some(ExecutorCode { core, in_registers, outers })
 }
 
-/// Whether code keeps the next instruction in R14 and the frame in R15, which GCC is told to do (ruby/ruby
+/// Whether code keeps the next instruction in R14 and the frame in R15, as Ruby requests from GCC (ruby/ruby
 /// `vm_exec.c`, `DECL_SC_REG`): near its start it loads R14 from the frame and jumps there.
 fn has_registers(start: u64, target: &mut dyn Target) -> bool {
     // mov (%r15), %r14; soon followed by jmp *(%r14), or by mov (%r14), %rax and jmp *%rax (Intel SDM).
@@ -189,7 +190,7 @@ fn has_registers(start: u64, target: &mut dyn Target) -> bool {
         })
 }
 
-/// Reads the code, using the sequences that a thread executes.
+/// Reads the code that executes Ruby, given the frames of a thread.
 pub(super) fn code(place: &RubyPlace, captured: &Captured, target: &mut dyn Target) -> Option<ExecutorCode> {
     let sequence = captured.frames.iter().find(|frame| frame.instruction != 0)?.code;
     let body = word(target, sequence.wrapping_add(16))?;
@@ -198,7 +199,7 @@ pub(super) fn code(place: &RubyPlace, captured: &Captured, target: &mut dyn Targ
     read_code(place, instruction, target)
 }
 
-/// Reads the code, using the sequence that the main thread executes, if it has started.
+/// Reads the code that executes Ruby, using the frames of the main thread, if it has started.
 pub(super) fn main_code(place: &RubyPlace, target: &mut dyn Target) -> Option<ExecutorCode> {
     let machine = Some(place.located.machine).filter(|machine| *machine != 0)?;
     let thread = word(target, machine.wrapping_add(MAIN_THREAD))?;
@@ -208,7 +209,7 @@ pub(super) fn main_code(place: &RubyPlace, target: &mut dyn Target) -> Option<Ex
     code(place, &captured, target)
 }
 
-/// Finds the functions by a thread's tags, which were read with this layout.
+/// Finds the functions by the tags of a thread, which were read in this format.
 pub(super) fn executors(code: &ExecutorCode, saved: Saved, marks: &[Mark]) -> Option<Executors> {
     let marks = marks.get(..MAX_COMPARED).unwrap_or(marks);
     code.outers.iter().find_map(|(outer, inside)| {
@@ -224,20 +225,20 @@ pub(super) fn executors(code: &ExecutorCode, saved: Saved, marks: &[Mark]) -> Op
     })
 }
 
-/// Whether the C library saved this address in a tag. It XORs what it saves with a secret of the process and rotates
-/// the result (glibc `sysdeps/unix/sysv/linux/x86_64/pointer_guard.h`), so two such words reveal the XOR of both
-/// values; and the stack pointer must be slightly below the tag.
+/// Whether the C library saved this address in a tag. The library XORs each saved value with a secret of the process
+/// and rotates the result (glibc `sysdeps/unix/sysv/linux/x86_64/pointer_guard.h`), so two saved words reveal the XOR
+/// of the two values; the stack pointer computed from that must be slightly below the tag.
 fn was_set_at(mark: &Mark, address: u64) -> bool {
     let combined = mark.label.rotate_right(17) ^ mark.pointer.rotate_right(17);
     let pointer = combined ^ address;
     pointer & 15 == 0 && pointer <= mark.address && mark.address - pointer < FAR_BELOW
 }
 
-/// The near calls in some code: the address after each, and its target.
+/// The near calls in some code: the return address of each, and the called address.
 fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
     let mut calls = Vec::new();
     let mut bytes = vec![0; CODE_STEP + CALL.1 - 1];
-    // The file may claim any end of a function.
+    // The size of a function comes from the file, so it may be wrong.
     for start in (code.start..code.end).step_by(CODE_STEP).take(OF_CODE.reads as usize) {
         if !target.read(start, &mut bytes) {
             continue;
@@ -277,14 +278,14 @@ mod tests {
         assert!(has(&[0x4d, 0x8b, 0x37, 0x41, 0xff, 0x26]));
         assert!(has(&[0x4d, 0x8b, 0x37, 0x49, 0x8b, 0x06, 0xff, 0xe0]));
         assert!(has(&[0x4d, 0x8b, 0x37, 0x48, 0x89, 0x5c, 0x24, 0x08, 0x41, 0xff, 0x26]));
-        // Another register, no jump, and no code.
+        // Another register, no jump, and unreadable code.
         assert!(!has(&[0x4d, 0x8b, 0x2f, 0x41, 0xff, 0x26]));
         assert!(!has(&[0x4d, 0x8b, 0x37, 0xc3]));
         assert!(!has(&[]));
         assert!(!has_registers(0x1000, &mut Recording::default()));
     }
 
-    /// Guarantees: code that a file claims to be endless costs no more reads than allowed.
+    /// Guarantees: code that is endless according to the file costs no more reads than allowed.
     #[test]
     fn attack_endless_code() {
         for code in [0..u64::MAX, 0x1000..u64::MAX - NEAR] {
@@ -295,8 +296,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the virtual machine and the variable with the symbol names are found by their targets among the
-    /// variables below and above the marker, slice by slice; pointers to other memory are skipped.
+    /// Guarantees: the virtual machine and the variable with the symbol names are recognized by the objects that they
+    /// point to, among the variables below and above the marker, slice by slice; pointers to other memory are skipped.
     #[test]
     fn variables() {
         let mut recording = recording("ruby-3.1");

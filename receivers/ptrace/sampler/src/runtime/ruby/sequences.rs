@@ -1,6 +1,6 @@
 //! Instruction sequences: the cached data, and the fingerprint that shows whether one has changed.
 //!
-//! The garbage collector frees and moves sequences, so another one may be at the address of a known one. The
+//! The garbage collector frees and moves sequences, so another sequence may take the address of a known one. The
 //! fingerprint consists of the sequence's addresses, its position in the source, and the bytes of its label and path.
 
 use std::ops::Range;
@@ -19,16 +19,17 @@ const MAX_WORDS: u32 = 1 << 24;
 /// The maximum number of cached methods of one sequence.
 const MAX_OWNERS: usize = 8;
 
-/// The offset of the body in a sequence, and those of its type, word count, words, and source position.
+/// The offset of the body in a sequence, and the offsets in the body of type, word count, words, and source position.
 const BODY: u64 = 16;
 const BODY_SIZE: usize = 192;
 const WORDS: (usize, usize) = (4, 8);
 const TEXT: usize = 64;
 /// The size of the source position: path, label of the method, label, line and columns.
 const TEXT_SIZE: usize = 48;
-/// The type of sequences that are methods.
+/// The type number of sequences that are methods.
 const OF_METHOD: u32 = 1;
-/// The label of evaluated text from 3.4 on; before, it has the label of the surrounding code, as in backtraces.
+/// The label of evaluated text from 3.4 on; earlier versions give it the label of the surrounding code, as in
+/// backtraces.
 const EVALUATED: &str = "<compiled>";
 
 /// The fields that identify a sequence.
@@ -39,7 +40,7 @@ pub(super) struct SequencePrint {
     count: u32,
     text: [u8; TEXT_SIZE],
     info: [u64; 3],
-    /// The sequence of the method around it.
+    /// The sequence of the surrounding method.
     pub(super) method: u64,
     label: [u8; 24],
     path: [u8; 24],
@@ -51,24 +52,25 @@ pub(super) struct Sequence {
     pub(super) print: SequencePrint,
     file: String,
     label: String,
-    /// The length of the label before the method's name in bytes, and that name; `None` outside of methods.
+    /// The length in bytes of the part of the label before the method's name, and that name; `None` outside of methods.
     pub(super) method: Option<(usize, String)>,
     first_line: u32,
     pub(super) code: Range<u64>,
-    /// The functions, by the method whose class is part of their name; one may have no class.
+    /// The numbered functions of this sequence, one for each method whose class is part of the name; one may have no
+    /// class.
     pub(super) owners: Vec<Owner>,
 }
 
 /// A method that executes a sequence, or none.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
-    /// The address of its method entry, 0 for none.
+    /// The address of the method entry, 0 for none.
     pub(super) method: u64,
-    /// Its class, and the fingerprint of the class.
+    /// The method's class, and the fingerprint of the class.
     pub(super) class: u64,
     pub(super) described: Option<Class>,
     pub(super) function: u32,
-    /// The number of the last stack for which it was compared with memory.
+    /// The number of the last stack for which the class was compared with memory.
     pub(super) checked: u64,
 }
 
@@ -132,7 +134,7 @@ impl CodeSource for SequenceReader<'_> {
         sequence
     }
 
-    /// The line of the instruction before this one.
+    /// The line of the instruction before this address.
     fn read_line(&mut self, code: &Sequence, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let position = (instruction.wrapping_sub(code.code.start) / WORD).saturating_sub(1);
         let [info, count, index] = code.print.info;

@@ -9,9 +9,9 @@ use crate::runtime::recording::{Counted, RUBY, Reader, recorded, recorded_file};
 use crate::runtime::target::{word, word_at};
 
 /// Guarantees: in all versions every frame equals Ruby's own backtrace of the recorded stack in path, line and label:
-/// through methods, blocks, C functions, a method made of a block, evaluated text and a rescue. From 3.3 on names show
-/// the class before the method, as the labels of 3.4 do. Up to 3.3 Ruby reports the caller's location for C functions,
-/// and from 3.4 on it omits the method behind its rescue.
+/// through methods, blocks, C functions, a method made from a block, evaluated text and a rescue. From 3.3 on names
+/// show the class before the method, as the labels of 3.4 do. Up to 3.3 Ruby reports the caller's location for C
+/// functions, and from 3.4 on it omits the method behind its rescue.
 #[test]
 fn known_stack() {
     for (name, mut recording, mut reader) in recorded(&RUBY) {
@@ -35,14 +35,14 @@ fn known_stack() {
                 }
                 let class = label.rsplit_once(['#', '.']).filter(|_| name == "ruby-3.3" && !label.contains('<'));
                 let label = class.map_or(label.as_str(), |(_, method)| method);
-                // 3.3 puts "block in " and the like before the class.
+                // The labels of 3.3 have "block in " and the like before the class.
                 let end = |label| if name == "ruby-3.3" { str::rsplit(label, " in ").next().unwrap() } else { label };
                 assert_eq!(end(label), end(own[2]), "{name}");
             }
         }
         assert!(reader.resolved.iter().all(|frame| !frame.unknown), "{name}");
         let c_functions = reader.known.iter().filter(|function| function.file == "<cfunc>").count();
-        // read, eval, gsub, each, sort_by.
+        // These are read, eval, gsub, each and sort_by.
         assert_eq!(c_functions, 5, "{name}");
         assert!(reader.known.iter().all(|function| function.kind == FunctionKind::Ruby));
     }
@@ -74,14 +74,14 @@ fn executed() {
         assert_eq!(found.unwrap().0, frames[1], "{name}");
         assert_ne!(reader.executed(end + 8, &mut recording).map(|found| found.0.0), Some(frames[1].0.clone()));
         assert_eq!(reader.executed(frame.instruction + 1, &mut recording), None);
-        // The object is no longer a sequence when the next stack is read.
+        // At the next stack the object is no longer a sequence.
         recording.add(frame.code, &5u64.to_le_bytes());
         reader.read(&mut recording, false);
         assert_eq!(reader.executed(frame.instruction, &mut recording), None, "{name}");
     }
 }
 
-/// Guarantees: a thread whose thread object was reused has no frames.
+/// Guarantees: a thread whose Ruby thread object was reused has no frames.
 #[test]
 fn reused_thread() {
     for (name, mut recording, mut reader) in recorded(&RUBY) {
@@ -94,7 +94,7 @@ fn reused_thread() {
     }
 }
 
-/// Guarantees: circular lists of ractors end.
+/// Guarantees: reading circular lists of ractors terminates.
 #[test]
 fn attack_circles() {
     for (name, mut recording, mut reader) in recorded(&RUBY) {
@@ -109,7 +109,7 @@ fn attack_circles() {
     }
 }
 
-/// Guarantees: a walk through threads that no thread of the process executes ends as well, whether they point to
+/// Guarantees: a walk through Ruby threads that no native thread executes terminates too, whether they point to
 /// themselves or form a long circle, in one ractor or in many; and it is not repeated at once.
 #[test]
 fn attack_threads_without_ids() {

@@ -1,8 +1,8 @@
-//! Finds the Ruby thread of a thread of the process.
+//! Finds the Ruby thread that a native thread executes.
 //!
 //! The virtual machine has a list of ractors, and each ractor a list of threads. A Ruby thread has the thread pointer
-//! of the native thread that executes it, and the C library stores the native id in the memory that this points to. In
-//! a forked process that id is the child's, whereas the id that Ruby 3.1 and later store themselves is the parent's.
+//! of the native thread that executes it, and the C library stores the native id in the memory to which that points. In
+//! a forked process this id is the child's, whereas the id that Ruby 3.1 and later store is still the parent's.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word};
 
-/// Limits: ractors, and threads of all of them.
+/// Limits: ractors, and threads of all ractors.
 const MAX_RACTORS: usize = 256;
 const MAX_THREADS: u32 = 8192;
-/// The shortest pause between two walks through the lists, and how much longer it gets for each thread seen.
+/// The shortest pause between two walks through the lists, and the part of it that is added for each thread seen.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(200));
 /// The offset of the list of ractors in the virtual machine.
 const RACTORS: u64 = 8;
@@ -27,7 +27,7 @@ pub(super) struct RubyThreads {
 }
 
 impl RubyThreads {
-    /// The execution context of a thread: that of its current fiber, if it executes a Ruby thread at all.
+    /// The execution context of a native thread: that of its current fiber. `None` if it executes no Ruby thread.
     pub(super) fn context(
         &mut self,
         layout: &RubyLayout,
@@ -67,12 +67,12 @@ impl RubyThreads {
             let Some(node) = ractor.filter(|node| *node != ractors && *node != 0) else { break };
             let threads =
                 node.wrapping_sub(u64::from(layout.ractor_node)).wrapping_add(u64::from(layout.ractor_threads));
-            // The link is the first field of a thread.
+            // The link to the next thread is the first field of a thread.
             let mut thread = word(target, threads);
             while let Some(address) = thread.filter(|thread| *thread != threads && *thread != 0)
                 && seen < MAX_THREADS
             {
-                // Each step counts, also for a thread without an id, which is not stored.
+                // Every step counts, also for a thread without an id, which is not stored.
                 seen += 1;
                 for id in ids(layout, address, target) {
                     self.known.push((id, address));

@@ -1,4 +1,5 @@
-//! Reads interpreters from recordings, and checks what holds for each interpreter with frames in its own memory.
+//! Reads interpreters from recordings, and tests the guarantees that hold for every interpreter with frames in its own
+//! memory.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ pub(in crate::runtime) struct Reader {
 pub(in crate::runtime) type FrameText = (String, String, u32);
 
 impl Reader {
-    /// A reader that has read nothing yet; `None` if there is no interpreter.
+    /// Creates a reader that has not read anything yet; `None` if there is no interpreter.
     pub(in crate::runtime) fn new(recording: &mut Recording) -> Option<Self> {
         Some(Self {
             instance: recording.found().ok()?.instance(),
@@ -64,7 +65,6 @@ impl Reader {
         })
     }
 
-    /// The thread of a recording.
     pub(in crate::runtime) fn key(recording: &Recording) -> ThreadKey {
         ThreadKey { id: recording.thread, pointer: recording.pointer }
     }
@@ -78,7 +78,7 @@ impl Reader {
         found.then_some(counted.reads)
     }
 
-    /// Reads a stack, some time after the last one. The thread is stopped if `stands`; otherwise it was sampled a
+    /// Reads a stack, a minute after the last one. With `stands`, the thread is stopped; otherwise it was sampled a
     /// second ago.
     pub(in crate::runtime) fn read(&mut self, recording: &mut Recording, stands: bool) -> Vec<FrameText> {
         self.instance.sampled(None, self.now);
@@ -87,7 +87,7 @@ impl Reader {
         self.read_of(recording, sampled)
     }
 
-    /// The same for a sample taken at `sampled`, whose thread has run since; `None` if it is stopped.
+    /// The same for a sample taken at `sampled`, whose thread has run since; `None` if the thread is stopped.
     pub(in crate::runtime) fn read_of(
         &mut self,
         recording: &mut Recording,
@@ -108,7 +108,6 @@ impl Reader {
         locations.into_iter().map(|location| self.text(location)).collect()
     }
 
-    /// The function of a location.
     pub(in crate::runtime) fn function(&mut self, location: Location) -> Function {
         if let Some((first, fresh)) = self.functions.take_fresh() {
             assert_eq!(first as usize, self.known.len());
@@ -136,9 +135,9 @@ impl Reader {
     }
 }
 
-/// If other code has replaced the code of a frame, the function is unknown for a thread that has run since and never
-/// shows the other's name; the next sample shows the new name, and a stopped thread shows it at once. `name_at` returns
-/// the address of the pointer to the name, given the address of the code.
+/// If other code has replaced the code of a frame, the function of a thread that has run since is unknown, and never
+/// has the other's name; the next sample has the new name, and so does a stopped thread at once. `name_at` returns the
+/// address of the pointer to the name, given the address of the code.
 pub(in crate::runtime) fn check_replaced_code(
     names: &[&str],
     (inner, other): (usize, usize),
@@ -169,9 +168,9 @@ pub(in crate::runtime) fn check_replaced_code(
     }
 }
 
-/// If other code replaces the code of a frame while it is read, name, file and line are all its own, or the function is
-/// unknown. With `other`, the name and the file may also be those of that frame. `replace` changes memory, given the
-/// reader of the whole stack.
+/// If other code replaces the code of a frame while it is read, name, file and line all belong to the replaced code, or
+/// the function is unknown. With `other`, the name and the file may also be those of that frame. `replace` changes
+/// memory, given the reader of the whole stack.
 pub(in crate::runtime) fn check_code_replaced_during_reads(
     names: &[&str],
     inner: usize,
@@ -201,12 +200,11 @@ pub(in crate::runtime) fn check_code_replaced_during_reads(
     }
 }
 
-/// All recordings.
 fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
     recorded(&PYTHON).chain(recorded(&PHP)).chain(recorded(&RUBY))
 }
 
-/// Guarantees: if any word that is read is flipped, zeroed, huge or points at itself, nothing panics, the number of
+/// Guarantees: if any word that is read is flipped, zeroed, huge or points to itself, nothing panics, the number of
 /// frames is bounded, and texts are within their limits.
 #[test]
 fn attack_words() {
@@ -223,8 +221,8 @@ fn attack_words() {
     }
 }
 
-/// Guarantees: while its thread is stopped, one stack costs a handful of reads, whatever its depth, and one read per
-/// frame in Python up to 3.10, where frames are not adjacent.
+/// Guarantees: reading a stack while its thread is stopped takes a few reads, whatever its depth; in Python up to 3.10,
+/// where frames are not adjacent, one per frame.
 #[test]
 fn few_reads() {
     for (name, mut recording, mut reader) in all() {
@@ -232,7 +230,7 @@ fn few_reads() {
         let most = match name {
             "3.8" | "3.9" => 11,
             "3.10" => 22,
-            // A recording has only the memory that was read, so some windows are incomplete in it.
+            // A recording has only the memory that was read, so some reads of adjacent frames fail at first.
             _ if name.starts_with("php") => 16,
             // The thread, its id, the context, frames and values, and environments kept by closures.
             _ if name.starts_with("ruby") => 20,
@@ -252,7 +250,7 @@ fn known_before_a_sample() {
         let at = |seconds| start + Duration::from_secs(seconds);
         // PHP frees only closures, scripts and evaluated code: this is a closure.
         let frame = if name.starts_with("php") { 6 } else { 1 };
-        // The first three samples were taken before it was read; one of them was processed late.
+        // The first three samples were taken before the code was read; one of them was processed late.
         let samples = [(Some(59), 60, true), (Some(59), 62, true), (Some(61), 63, true), (Some(63), 64, false)];
         for (sampled, now, is_fresh) in samples.into_iter().chain([(None, 65, false)]) {
             reader.now = at(now);

@@ -1,4 +1,4 @@
-//! Recordings of the memory that was read of a process, so that interpreters can be tested without one.
+//! Recordings of memory that was read from a process, so that interpreters can be tested without a process.
 
 #[cfg(test)]
 mod reader;
@@ -64,7 +64,7 @@ impl Found {
     /// Creates an empty recording of this interpreter and one of its threads.
     pub fn recording(&self, thread: u32) -> Recording {
         let (runtime, version) = self.state();
-        // A Ruby recording has the variable of the symbol names instead of a thread pointer.
+        // A Ruby recording has the address of the variable with the symbol names in place of a thread pointer.
         let (kind, pointer) = (Some(self.kind()), self.symbols());
         let mut recording = Recording { kind, runtime, version, thread, pointer, ..Recording::default() };
         if let FoundKind::V8(layout) = &self.kind {
@@ -83,9 +83,9 @@ impl Found {
         }
     }
 
-    /// The address of its state, and its version: for Python as in `PY_VERSION_HEX`, for PHP major, minor and release
-    /// in one byte each, for Ruby (address of the virtual machine) three numbers in the upper bytes. Zeros for V8,
-    /// which has no such address.
+    /// The address of the interpreter's state (for Ruby, the virtual machine) and its version: for Python as in
+    /// `PY_VERSION_HEX`, for PHP major, minor and release in one byte each, for Ruby three numbers in the upper bytes.
+    /// Zeros for V8, which has no such address.
     pub fn state(&self) -> (u64, u32) {
         match &self.kind {
             FoundKind::Python(place) => (place.runtime, place.version),
@@ -112,12 +112,12 @@ pub struct Recording {
     /// The address of the interpreter's state (Python's `_PyRuntime`, PHP's `executor_globals`, Ruby's virtual
     /// machine). For V8, the address of the constants in the recording.
     pub runtime: u64,
-    /// Its version, as returned by [`Found::state`].
+    /// The interpreter's version, as returned by [`Found::state`].
     pub version: u32,
     /// The thread's id in its own PID namespace.
     pub thread: u32,
-    /// The thread pointer, 0 if unknown. For Ruby, which needs none, the variable with the symbol names; for V8 the
-    /// address of the native frames in the recording.
+    /// The thread pointer, 0 if unknown. For Ruby, which needs no thread pointer, the address of the variable with the
+    /// symbol names; for V8 the address of the native frames in the recording.
     pub pointer: u64,
     /// The recorded bytes by their address.
     pub parts: BTreeMap<u64, Vec<u8>>,
@@ -179,7 +179,7 @@ impl Recording {
         }
     }
 
-    /// Adds bytes. Parts that overlap or touch are merged; in the overlap the new bytes win.
+    /// Adds bytes. Parts that overlap or touch are merged; in the overlap the new bytes replace the old ones.
     pub fn add(&mut self, address: u64, bytes: &[u8]) {
         let end = |start: u64, part: &[u8]| start.saturating_add(part.len() as u64);
         let (mut start, mut whole) = (address, bytes.to_vec());

@@ -1,4 +1,4 @@
-//! Variants of recordings.
+//! Variants of recordings: with hostile words, counted reads, unreadable parts, or changing memory.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::runtime::Target;
 use crate::runtime::target::word_at;
 
 impl Recording {
-    /// Recordings with one hostile word each: zeroed, flipped, huge, pointing at itself, far away or slightly off.
-    /// Includes the offset of the word in its part.
+    /// Recordings with one hostile word each: zeroed, flipped, huge, pointing to itself, far away or slightly off; with
+    /// the offset of the word in its part.
     pub(in crate::runtime) fn hostile(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
         let words = self.parts.iter().flat_map(|(&start, part)| {
             let places = (0..part.len().saturating_sub(7)).step_by(8);
@@ -51,7 +51,7 @@ impl Target for Hidden<'_> {
     }
 }
 
-/// Memory that changes before one of the reads.
+/// Memory that changes just before one of the reads.
 pub(in crate::runtime) struct Changing {
     before: Recording,
     after: Recording,
@@ -60,7 +60,8 @@ pub(in crate::runtime) struct Changing {
 }
 
 impl Changing {
-    /// Calls `read` once for each of its reads at which memory may change, and a last time without a change.
+    /// Calls `read` repeatedly: memory changes before its first read, then before its second one and so on, and in the
+    /// last call not at all.
     pub(in crate::runtime) fn at_all_moments(before: &Recording, after: &Recording, mut read: impl FnMut(&mut Self)) {
         for at in 0.. {
             let mut changing = Self { before: before.clone(), after: after.clone(), reads: 0, at };

@@ -15,10 +15,10 @@ const MAX_LENGTH: usize = 1 << 20;
 /// Cached byte code of one function.
 #[derive(Debug)]
 pub(super) struct Bytecode {
-    /// The words compared to see whether it is still the same: map, length and source position table.
+    /// The words compared to see whether the object is still the same: map, length and source position table.
     print: [u64; 3],
     pub(super) positions: Vec<u8>,
-    /// The instructions, needed for Sparkplug's code.
+    /// The instructions, which are needed for code compiled by Sparkplug.
     pub(super) code: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Bytecodes {
 }
 
 impl Bytecodes {
-    /// Returns the byte code at an address, and reads it again if it has changed.
+    /// Returns the byte code at an address, and reads it if it is new or has changed.
     pub(super) fn look_up(&mut self, address: u64, heap: &mut Heap<'_, '_>) -> Option<&Bytecode> {
         let layout = heap.layout;
         let mut bytes = [0; 48];

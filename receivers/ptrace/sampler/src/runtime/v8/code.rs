@@ -1,9 +1,9 @@
-//! Compiled code: finds the function that contains an address, and the position in it.
+//! Compiled code: finds the function that contains an address, and the position in the function.
 //!
-//! Instructions are held by an object that begins with a map and the address of the `Code` object, which in turn says
-//! where its instructions are. So this code searches backwards from the address for such a beginning, and accepts only
-//! a `Code` object that says it contains the address. Source of the layouts: v8/v8 `src/objects/code.h`,
-//! `instruction-stream.h`, `deoptimization-data.h`.
+//! Instructions are in an object that begins with a map and the address of a `Code` object, which in turn has the
+//! address of the instructions. So the beginning of such an object is searched for backwards from the address, and
+//! accepted only if the `Code` object's instructions include the address. Source of the layouts: v8/v8
+//! `src/objects/code.h`, `instruction-stream.h`, `deoptimization-data.h`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const MAX_BEHIND: u64 = 512 << 10;
 const STEP: u64 = 4 << 10;
 /// V8 places instructions at multiples of this (`kCodeAlignment`).
 const ALIGNMENT: u64 = 32;
-/// Limits: candidates examined for one address, and addresses searched for in one stack.
+/// Limits: candidates examined for one address, and addresses looked up for one stack.
 const MAX_CANDIDATES: u32 = 64;
 const MAX_SEARCHES: u32 = 8;
 /// The maximum number of addresses remembered as not being in any code.
@@ -38,16 +38,16 @@ const REGULAR_EXPRESSION: u32 = 3;
 /// The maximum nesting of inlined functions.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// The kind of code.
+/// What a piece of compiled code is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     /// Code that Sparkplug compiled from byte code, with its position table.
     Baseline { bytecode: u64, table: Arc<[u8]> },
     /// Code of an optimizing compiler.
     Optimized(Optimized),
-    /// Code of a regular expression.
+    /// Code for a regular expression.
     RegularExpression,
-    /// Part of V8.
+    /// Other code, which is part of V8.
     Other,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum What {
 pub(super) struct Optimized {
     /// The function that was compiled (`SharedFunctionInfo`).
     pub(super) function: u64,
-    /// The functions that were inlined into it.
+    /// The functions that were inlined.
     functions: Vec<u64>,
     /// The position of each inlined call, and the number of the inlined function.
     calls: Vec<(SourcePosition, i32)>,
@@ -99,14 +99,14 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// Starts a new stack: known code is compared with memory once more.
+    /// Starts a new stack: known code is compared with memory again.
     pub(super) fn next_stack(&mut self) {
         self.turn += 1;
         self.searches = MAX_SEARCHES;
     }
 
-    /// Whether all instructions of this code have positions. An isolate records them for all of its code or for none,
-    /// unless the setting changes at run time; Node records them from the start.
+    /// Whether all instructions of this code have source positions. An isolate records these for all of its code or for
+    /// none, unless the setting changes at run time; Node records them from the start.
     pub(super) fn is_detailed(&self, code: &Optimized) -> bool {
         let [all, calls] = self.detailed;
         code.detail == Detail::All || code.detail == Detail::Unclear && all > calls.saturating_mul(4)
@@ -195,11 +195,11 @@ impl Optimized {
         !self.calls.is_empty()
     }
 
-    /// The functions at an offset in the code, innermost first, with the position in each. `None` if that is unknown,
-    /// because there is no table or the tables contradict each other.
+    /// The functions at an offset in the code, innermost first, with the source position in each. `None` if they are
+    /// unknown, because there is no table or the tables contradict each other.
     pub(super) fn at(&self, offset: u64) -> Option<Vec<(u64, Option<u32>)>> {
         let Some(mut position) = positions::position(&self.table, offset) else {
-            // Nothing is inlined before the first entry.
+            // Before the first entry, no inlined function is executed.
             return (!self.table.is_empty() || !self.has_inlined()).then(|| vec![(self.function, None)]);
         };
         let mut found = Vec::new();
@@ -215,7 +215,7 @@ impl Optimized {
                 Err(_) => self.function,
             };
             found.push((function, position.offset()));
-            // An inlined call has a higher number than the call that contains it.
+            // The number of an inlined call is higher than that of the call that contains it.
             if call.inlining() >= inlining {
                 return None;
             }
@@ -234,7 +234,6 @@ struct CompiledCode {
     print: [u64; 5],
 }
 
-/// Reads a `Code` object.
 fn read_code_object(object: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
     let fields = heap.layout.code;
     let mut bytes = [0; 64];
@@ -254,7 +253,7 @@ fn read_code_object(object: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode
     let size = half(fields.size);
     let print =
         [map, field(fields.deoptimization), field(fields.positions), u64::from(half(fields.flags)), u64::from(size)];
-    // The lowest bits are the kind.
+    // The lowest bits of the flags are the kind.
     Some(CompiledCode { object, start, end: start.checked_add(u64::from(size))?, kind: half(fields.flags) & 15, print })
 }
 
@@ -268,7 +267,7 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
     while end > last {
         // The page before this one may not be mapped.
         let from = (end - 1) & !(STEP - 1);
-        // This page may contain the start of instructions. The header before them may be in the preceding page.
+        // This page may contain the start of instructions, while the header before them is in the preceding page.
         let length = (end - from) as usize;
         if !heap.target_read(from, &mut bytes[..length]) {
             return None;
@@ -306,7 +305,7 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
     None
 }
 
-/// Whether a `Code` object says that its instructions are in the holder at this address.
+/// Whether the instructions of a `Code` object are in the object at `holder`.
 fn holds(object: u64, holder: u64, heap: &mut Heap<'_, '_>) -> bool {
     let Some((stream, _)) = heap.layout.code.instructions else { return true };
     heap.field(object, stream) == Some(holder + 1)
@@ -316,7 +315,7 @@ fn what(code: &CompiledCode, heap: &mut Heap<'_, '_>) -> Option<What> {
     let kinds = heap.layout.kinds;
     let [_, deoptimization, positions, ..] = code.print;
     if code.kind == kinds.baseline {
-        // Without a table only the function is known.
+        // Without a table only the outermost function is known.
         let table = heap.bytes(positions, MAX_TABLE).unwrap_or_default();
         return Some(What::Baseline { bytecode: deoptimization, table: table.into() });
     }
@@ -345,10 +344,10 @@ fn what(code: &CompiledCode, heap: &mut Heap<'_, '_>) -> Option<What> {
 /// call before the next entry. All instructions have positions under Node, `--detailed-line-info`, debuggers and V8's
 /// profiler.
 fn detail(code: &CompiledCode, table: &[u8], heap: &mut Heap<'_, '_>) -> Detail {
-    /// How many entries are examined, and how far behind its entry a call may be, in bytes.
+    /// How many entries are examined, and how far after its entry a call may be, in bytes.
     const MOST: usize = 64;
     const NEAR: usize = 32;
-    /// The number of entries without a call, and with one, that is enough to decide.
+    /// The number of entries without a call, and of entries with one, that is enough to decide.
     const PROVE: [u32; 2] = [2, 6];
     let (mut others, mut calls) = (0, 0);
     let mut entries = positions::entries(table).map(|(offset, _)| offset).skip_while(|offset| *offset <= 0).peekable();

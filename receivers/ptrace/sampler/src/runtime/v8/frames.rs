@@ -1,4 +1,4 @@
-//! Finds for each native frame the functions of the program that it executes, and the position in them.
+//! Finds for each native frame the functions of the program that it executes, and the source positions in them.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) const CALLED: u8 = 5;
 /// Offsets from the stack pointer where return addresses are looked for.
 const TOP: [u64; 4] = [0, 8, 16, 24];
 
-/// The words of a frame, from its frame pointer down.
+/// The words of a V8 frame, from its frame pointer downwards.
 #[derive(Debug, Clone, Copy)]
 struct Words {
     function: u64,
@@ -36,14 +36,14 @@ struct Words {
 }
 
 impl Words {
-    /// `None` for an internal frame of V8, which has a frame type number instead of a context.
+    /// Reads the words; `None` for an internal frame of V8, which has a frame type number instead of a context.
     fn read(pointer: u64, memory: &mut dyn StackMemory) -> Option<Self> {
         let mut word = |below: u64| memory.read_u64(pointer.wrapping_sub(below));
         let context = word(CONTEXT)?;
         if !is_object(context) {
             return None;
         }
-        // Frames of compiled functions may be so small that the words below belong to something else.
+        // Frames of compiled functions may be so small that the words below do not belong to them.
         Some(Self {
             function: word(FUNCTION)?,
             bytecode: word(BYTECODE).unwrap_or(0),
@@ -52,14 +52,14 @@ impl Words {
     }
 }
 
-/// A native frame.
+/// A native frame to be named.
 #[derive(Debug)]
 pub(super) struct OneFrame<'a> {
     frame: &'a Frame,
     lookup: u64,
     is_leaf: bool,
     words: Option<Words>,
-    /// The function being called, if the call has just happened.
+    /// The function being called, if the call has just begun.
     called: Option<u64>,
     /// The words at the top of the stack.
     top: [u64; 4],
@@ -74,33 +74,33 @@ impl<'a> OneFrame<'a> {
         let words = pointer.and_then(|pointer| Words::read(pointer, memory));
         let is_leaf = index == 0;
         let lookup = frame.lookup(index);
-        // A function may call a built-in one that sets up its frame.
+        // A function may begin with a call of a built-in function that sets up the function's frame.
         let called = frames.first().filter(|_| index <= 1).and_then(|leaf| leaf.registers.get(CALLED));
-        // A built-in function without a frame of its own was called by the function that owns this frame.
+        // A built-in function without a frame was called by the function to which this frame belongs.
         let top = if is_leaf { TOP.map(|at| memory.read_u64(frame.sp.wrapping_add(at)).unwrap_or(0)) } else { [0; 4] };
         Some(Self { frame, lookup, is_leaf, words, called, top })
     }
 }
 
-/// The meaning of a native frame.
+/// What a native frame is shown as.
 #[derive(Debug)]
 pub(super) enum FrameMeaning {
-    /// Functions, innermost first, with the character offset of the position in each, if known.
+    /// These functions, innermost first, each with the character offset of its source position, if known.
     Functions(Vec<(KnownFunction, Option<u32>)>),
-    /// This function, or one that was inlined into it.
+    /// This function, or one that was inlined into it: the name says so.
     Inlined(KnownFunction),
     /// This function or one inlined into it, in code without positions. V8's own profiler reports the outer function,
     /// and so does this sampler, which counts these cases.
     Outermost(KnownFunction),
     /// The code of a regular expression.
     RegularExpression,
-    /// A function that could not be determined.
+    /// An unknown function.
     Unknown,
-    /// A built-in function that is called by this one.
+    /// A built-in function without a frame, called by this function.
     Calls(Box<FrameMeaning>),
 }
 
-/// How many bytes of tables may still be scanned for one stack.
+/// How many bytes of position tables may still be scanned for one stack.
 pub(super) struct Walk(usize);
 
 impl Default for Walk {
@@ -130,7 +130,7 @@ pub(super) struct FrameNamer<'a, 'b> {
 }
 
 impl FrameNamer<'_, '_> {
-    /// Determines the meaning of a frame; `None` if the native frame is shown unchanged.
+    /// Determines the meaning of a frame; `None` if the native frame is shown as it is.
     pub(super) fn interpret(&mut self, one: &OneFrame<'_>, place: CodePlace) -> Option<FrameMeaning> {
         match place {
             CodePlace::Generated => self.generated(one),
@@ -138,7 +138,7 @@ impl FrameNamer<'_, '_> {
         }
     }
 
-    /// A frame of code that was compiled at run time.
+    /// Determines the meaning of a frame of code that was compiled at run time.
     fn generated(&mut self, one: &OneFrame<'_>) -> Option<FrameMeaning> {
         let Some(start) = self.codes.find(one.lookup, &mut self.heap) else {
             // The code object was not found: use the function stored in the frame.
@@ -157,7 +157,7 @@ impl FrameNamer<'_, '_> {
                     None => (one.called?, None),
                 };
                 let Some(known) = self.compiled(function) else { return Some(FrameMeaning::Unknown) };
-                // While a frame is set up, the byte code is stored last.
+                // While a frame is being set up, its byte code is stored last.
                 if in_frame != Some(bytecode) && !self.belongs(&known, bytecode) {
                     return Some(FrameMeaning::Unknown);
                 }
@@ -171,8 +171,8 @@ impl FrameNamer<'_, '_> {
                 if code.table.is_empty() && code.has_inlined() {
                     return Some(self.compiled_from(function).map_or(FrameMeaning::Unknown, FrameMeaning::Outermost));
                 }
-                // The leaf is not at a call, so the position of the preceding call does not show which function it
-                // executes.
+                // The innermost frame is not at a call, so the position of the preceding call does not show which
+                // function it executes.
                 let is_told = !one.is_leaf || !code.has_inlined() || self.codes.is_detailed(code);
                 let chain = if is_told && self.walk.may(code.table.len()) { code.at(offset) } else { None };
                 let Some(chain) = chain else {
@@ -190,7 +190,8 @@ impl FrameNamer<'_, '_> {
         }
     }
 
-    /// A frame of one of V8's built-in functions: of the bytecode interpreter, or of the language's library.
+    /// Determines the meaning of a frame of V8's built-in functions: the bytecode interpreter, and the JavaScript
+    /// library.
     fn builtin(&mut self, one: &OneFrame<'_>) -> Option<FrameMeaning> {
         let words = one.words?;
         let layout = self.heap.layout;
@@ -198,12 +199,13 @@ impl FrameNamer<'_, '_> {
         let is_bytecode = offset.is_some() && self.heap.kind(words.bytecode) == Some(layout.types.bytecode);
         let map = is_object(words.function).then(|| self.heap.field(words.function, 0))?;
         if !map.is_some_and(|map| self.heap.is_function(map)) {
-            // The executed function was moved meanwhile; other such frames do not belong to a function.
+            // If a byte code frame has no function, the function was moved meanwhile. Other frames without one belong
+            // to no function.
             return is_bytecode.then_some(FrameMeaning::Unknown);
         }
         let Some(known) = self.function(words.function) else { return is_bytecode.then_some(FrameMeaning::Unknown) };
         if known.builtin && known.is_anonymous() && !is_bytecode {
-            // Its native symbol is more precise.
+            // The native symbol of an anonymous built-in function is more precise.
             return None;
         }
         if known.builtin {
@@ -223,7 +225,7 @@ impl FrameNamer<'_, '_> {
         Some(FrameMeaning::Functions(vec![(known, position)]))
     }
 
-    /// The compiled function that called a built-in function which has no frame.
+    /// The compiled function that called a built-in function without a frame.
     fn caller_of_builtin(&mut self, one: &OneFrame<'_>, known: KnownFunction) -> Option<FrameMeaning> {
         if !one.is_leaf {
             return None;
@@ -279,19 +281,19 @@ impl FrameNamer<'_, '_> {
             Some(kind) if kind == types.code => {
                 let at = self.heap.layout.code.deoptimization;
                 let made_from = self.heap.field(known.code, at);
-                // A copy of the interpreter's entry has no byte code.
+                // A copy of the interpreter's entry code refers to no byte code.
                 made_from == Some(bytecode)
                     || made_from.and_then(|object| self.heap.kind(object)) != Some(types.bytecode)
             }
-            // Debuggers and profilers put other objects in between.
+            // Debuggers and profilers insert other objects in between.
             _ => true,
         }
     }
 
-    /// The source position in byte code at the offset that `at` computes.
+    /// The source position in byte code at the byte code offset that `at` computes.
     fn position(&mut self, bytecode: u64, at: impl FnOnce(&V8Layout, &[u8]) -> Option<u64>) -> Option<u32> {
         let bytecode = self.bytecodes.look_up(bytecode, &mut self.heap)?;
-        // The table of Sparkplug's code has an entry for each instruction.
+        // The table of Sparkplug's code has an entry for each instruction, so the code's length counts too.
         if !self.walk.may(bytecode.positions.len() + bytecode.code.len()) {
             return None;
         }
@@ -299,7 +301,7 @@ impl FrameNamer<'_, '_> {
         positions::position(&bytecode.positions, at)?.offset()
     }
 
-    /// Adds the result for a native frame to `named`.
+    /// Adds the meaning of a native frame to `named`.
     pub(super) fn put(&mut self, frame: usize, meaning: FrameMeaning, named: &mut NativelyNamed) {
         let mut add = |function, line| named.locations.push((frame, Location::Interpreted { function, line }));
         match meaning {
@@ -331,7 +333,7 @@ impl FrameNamer<'_, '_> {
     }
 }
 
-/// Whether the source of a function is still there. V8 may discard it meanwhile.
+/// Whether the source of a function still exists. V8 may discard it at run time.
 fn has_source(known: &KnownFunction) -> bool {
     !known.builtin
 }

@@ -37,14 +37,13 @@ struct FunctionFields {
     numbers: [u64; 2],
 }
 
-/// The source of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FunctionSource {
     /// A script: its address, and its id, which is unique in the isolate.
     Script { address: u64, id: u64 },
-    /// A script that is not looked up, since the function is being debugged.
+    /// The function has a script, which is not looked up because the function is being debugged.
     Debugged,
-    /// No source: the function is part of V8.
+    /// There is no source: the function is part of V8.
     Nothing,
 }
 
@@ -52,9 +51,9 @@ enum FunctionSource {
 #[derive(Debug, Clone)]
 pub(super) struct KnownFunction {
     print: FunctionFields,
-    /// Its current code or byte code.
+    /// The function's current code or byte code.
     pub(super) code: u64,
-    /// Whether it has no source, being part of V8.
+    /// Whether the function has no source, because it is part of V8.
     pub(super) builtin: bool,
     pub(super) function: u32,
     texts: Arc<FunctionName>,
@@ -66,7 +65,7 @@ struct FunctionName {
     name: String,
     file: Arc<str>,
     first_line: u32,
-    /// The number of the entry "with inlined functions", once one was needed.
+    /// The number of the function's entry with the suffix "with inlined functions", once it was needed.
     with_inlined: OnceLock<u32>,
 }
 
@@ -75,7 +74,7 @@ struct Script {
     id: u64,
     file: Arc<str>,
     first_line: u32,
-    /// Where lines end, in characters.
+    /// The offsets where lines end, in characters.
     ends: Vec<u32>,
 }
 
@@ -85,13 +84,13 @@ pub(super) struct SharedFunctions {
     known: HashMap<u64, KnownFunction, RandomState>,
     scripts: HashMap<u64, Script, RandomState>,
     lines: usize,
-    /// The number of the entry for regular expressions, once one was needed.
+    /// The number of the entry for regular expressions, once it was needed.
     regular_expression: Option<u32>,
 }
 
 impl SharedFunctions {
-    /// Returns the function with this `SharedFunctionInfo`, and reads it again if it has changed. `None` also if it,
-    /// or an object that it refers to, was moved or freed during the read: the strings may be wrong then.
+    /// Returns the function with this `SharedFunctionInfo`, and reads it again if it has changed. `None` also if this
+    /// object, or one that it refers to, was moved or freed during the read, so that strings may be wrong.
     pub(super) fn look_up(
         &mut self,
         shared: u64,
@@ -177,7 +176,7 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(FunctionFields, u64)> 
         return None;
     }
     let kind = heap.kind(script)?;
-    // An object of any other type was a script until it was moved or discarded.
+    // An object of any other type replaced the script, which was moved or discarded.
     let source = match kind {
         _ if kind == layout.types.script => FunctionSource::Script { address: script, id: heap.field(script, ID)? },
         _ if kind == layout.types.debug_info => FunctionSource::Debugged,
@@ -188,13 +187,13 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(FunctionFields, u64)> 
     Some((FunctionFields { map, name, source, numbers }, field(8)))
 }
 
-/// The suffix of a name that also stands for the functions inlined into this one.
+/// The suffix of a function's name that says that functions inlined into it may be executed instead.
 pub const WITH_INLINED: &str = " [with inlined functions]";
 
 /// The name shown for code of regular expressions.
 const REGULAR_EXPRESSION: &str = "[regular expression]";
 
-/// V8's name for functions without a name.
+/// V8's name for anonymous functions.
 const ANONYMOUS: &str = "<anonymous>";
 
 impl KnownFunction {
@@ -203,7 +202,7 @@ impl KnownFunction {
         self.texts.name == ANONYMOUS
     }
 
-    /// The number of the entry that stands for this function and those inlined into it.
+    /// The number of the entry for this function or those inlined into it.
     pub(super) fn with_inlined(&self, functions: &mut Functions) -> u32 {
         let FunctionName { name, file, first_line, with_inlined } = &*self.texts;
         let number = || functions.number(FunctionKind::V8, &format!("{name}{WITH_INLINED}"), file, *first_line);
@@ -212,7 +211,7 @@ impl KnownFunction {
 }
 
 impl Script {
-    /// The line at an offset, 0 if it is behind the last known line end: long scripts may have an incomplete list.
+    /// The line at an offset, 0 after the last known line end: the list may be incomplete for long scripts.
     fn line(&self, offset: u32) -> u32 {
         if self.ends.last().is_none_or(|last| *last < offset) {
             return 0;
@@ -269,7 +268,7 @@ fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
             break;
         }
     }
-    // The name is right only if the function still refers to it.
+    // The name is valid only if the function still refers to it.
     let mut now = [0; 8 * 6];
     (heap.read(scope, at, &mut now[..length]) && now == bytes).then_some((name, start))
 }
@@ -290,12 +289,12 @@ fn read_script(address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<Script>
     }
     let first_line = number(first_line).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
     let ends = known_ends(ends, heap).or_else(|| count_ends(source, heap)).unwrap_or_default();
-    // The strings are right only if the script still refers to them.
+    // The strings are valid only if the script still refers to them.
     let script = Script { id, file: file.into(), first_line: first_line.min(1 << 30), ends };
     (before[0] == id && fields(heap)? == before).then_some(script)
 }
 
-/// Reads the line ends that V8 has computed, which it does only when it needs them itself.
+/// Reads the line ends that V8 has computed. V8 computes them only when it needs them itself.
 pub(super) fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
     if !is_object(ends) || heap.kind(ends)? != heap.layout.types.fixed_array {
         return None;

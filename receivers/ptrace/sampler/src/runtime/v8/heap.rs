@@ -10,7 +10,7 @@ use crate::runtime::target::{Bounded, Target, half_at, word, word_at};
 const MAX_MAPS: usize = 8192;
 /// The maximum number of parts of one string.
 const MAX_PARTS: usize = 32;
-/// The longest string that is read, in bytes; scripts' sources need that.
+/// The longest string that is read, in bytes; sources of scripts are the longest.
 const MAX_STRING: u64 = 16 << 20;
 /// How much of a string is read at once, in bytes.
 const PIECE: usize = 64 << 10;
@@ -21,7 +21,7 @@ const ONE_BYTE: u16 = 8;
 /// An external string that does not store the address of its characters.
 const UNCACHED: u16 = 16;
 
-/// The types of known objects, by their maps.
+/// The types of objects, by the addresses of their maps.
 pub(super) type Maps = HashMap<u64, u16, RandomState>;
 
 /// Reads objects from a V8 heap.
@@ -52,7 +52,6 @@ impl Heap<'_, '_> {
         is_object(object) && self.target.read(object.wrapping_sub(1).wrapping_add(offset), bytes)
     }
 
-    /// Reads bytes at an address.
     pub(super) fn target_read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.target.read(address, bytes)
     }
@@ -111,8 +110,8 @@ impl Heap<'_, '_> {
         Some(text)
     }
 
-    /// Passes the characters of a string to `each` until that returns false, of each part at most `limit`. `None` if
-    /// the string cannot be read.
+    /// Passes the characters of a string to `each` until it returns false, at most `limit` of each part. `None` if the
+    /// string cannot be read.
     pub(super) fn characters(&mut self, object: u64, limit: u64, each: &mut dyn FnMut(u16) -> bool) -> Option<()> {
         // The parts still to be read: object, first character, and count.
         let mut rest = vec![(object, 0u64, u64::MAX)];

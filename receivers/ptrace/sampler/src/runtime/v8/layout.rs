@@ -1,7 +1,7 @@
-//! Where the fields of V8's objects are.
+//! The offsets of fields in V8's objects.
 //!
-//! Most offsets come from V8's constants for debuggers (`v8dbg_*`, v8/v8 `tools/gen-postmortem-metadata.py`). The
-//! others do not change within a minor version: they are from the sources (v8/v8 `src/objects/code.h`,
+//! Most offsets come from V8's constants for debuggers (`v8dbg_*`, v8/v8 `tools/gen-postmortem-metadata.py`). The other
+//! offsets do not change within a minor version: they are from the sources (v8/v8 `src/objects/code.h`,
 //! `bytecode-array.tq`, `deoptimization-data.h`), and were checked with programs of Node 18.20, 20.20, 22.23, 24.9 and
 //! 24.21.
 
@@ -15,8 +15,9 @@ const MINOR_VERSION: &str = "_ZN2v88internal7Version6minor_E";
 /// The symbol of the table of byte code instruction lengths.
 const BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
 
-/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each with all names it
-/// has had. First the size of a tagged word, then the frame offsets of context and function, then fields.
+/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each with the names it
+/// has in different versions. First the size of a tagged word, then the frame offsets of context and function, then
+/// fields.
 const NUMBERS: [&[&str]; 8] = [
     &["v8dbg_TaggedSize"],
     &["v8dbg_off_fp_context_or_frame_type"],
@@ -74,9 +75,9 @@ pub(super) struct Types {
     pub(super) shared: u16,
     pub(super) scope_info: u16,
     pub(super) script: u16,
-    /// The type of `undefined`, which functions without a source have instead of a script.
+    /// The type of `undefined`, which is in place of the script in functions without a source.
     pub(super) oddball: u16,
-    /// The type that functions being debugged have instead of a script.
+    /// The type of the object in place of the script in functions that are being debugged.
     pub(super) debug_info: u16,
     pub(super) code: u16,
     pub(super) bytecode: u16,
@@ -91,7 +92,7 @@ pub(super) struct Types {
 /// The numbers of the code kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kinds {
-    /// Sparkplug's. Higher numbers belong to the optimizing compilers.
+    /// The kind of Sparkplug's code. Higher numbers belong to the optimizing compilers.
     pub(super) baseline: u32,
     pub(super) last: u32,
 }
@@ -99,9 +100,9 @@ pub(super) struct Kinds {
 /// The fields of `Code`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CodeFields {
-    /// The deoptimization data, or the byte code of Sparkplug's code.
+    /// The deoptimization data; in Sparkplug's code, the byte code.
     pub(super) deoptimization: u64,
-    /// The source position table, or that of Sparkplug.
+    /// The source position table, or Sparkplug's table.
     pub(super) positions: u64,
     /// The offsets of the instruction object and of the instructions' address; `None` if the instructions are in the
     /// `Code` object itself.
@@ -141,7 +142,7 @@ pub(in crate::runtime) struct V8Layout {
 }
 
 /// The maximum number of function types, counted from the first one: those of classes and of V8's own constructors.
-/// They are the last of all types (v8/v8 `src/objects/instance-type.h`).
+/// Function types are the last of all types (v8/v8 `src/objects/instance-type.h`).
 pub(super) const FUNCTION_TYPES: u16 = 32;
 /// In a `Map`: the instance type.
 pub(super) const INSTANCE_TYPE: u64 = 12;
@@ -151,7 +152,7 @@ pub(super) const FIRST_NO_STRING: u16 = 128;
 /// V8's own metadata in a file: version, constants for debuggers, and lengths of byte code instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::runtime) struct Constants {
-    /// Major and minor.
+    /// Major and minor version.
     pub(super) version: (u32, u32),
     /// The values of [`NUMBERS`].
     pub(super) numbers: [Option<u32>; NUMBERS.len()],
@@ -192,7 +193,7 @@ impl V8Layout {
         if [MAJOR_VERSION, MINOR_VERSION].iter().any(|name| object.symbol(name).is_none()) {
             return refused("a V8 of an unknown version");
         }
-        // A program that has just started maps its file a moment later; the maps will be read again.
+        // A program that has just started may not have mapped its file yet; the maps will be read again.
         let there = Constants::read(object, bias, target).filter(|constants| constants.version != (0, 0));
         there.map(Self::from_constants).transpose()
     }

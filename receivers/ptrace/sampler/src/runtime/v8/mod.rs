@@ -1,17 +1,17 @@
 //! V8 10.2, 11.3, 12.4 and 13.6: Node 18, 20, 22 and 24.
 //!
-//! V8 has no list of frames. Its functions have frames on the native stack, with a frame pointer; below it are the
-//! function and, for interpreted functions, the byte code and the current offset. These words are in the stack copy,
-//! so they are from the moment of the sample. The objects that they refer to are read from memory right afterwards. As
-//! objects may move or be freed, the type of each is checked, and that function and code belong together.
+//! V8 has no list of frames. Its functions have frames on the native stack, with a frame pointer; the words below it
+//! are the function and, for interpreted functions, the byte code and the current offset. They are in the stack copy,
+//! so they are from the moment of the sample. The objects to which they refer are read from memory right afterwards. As
+//! objects may move or be freed, the type of each is checked, and whether function and code belong together.
 //!
 //! * V8 creates byte code positions only when an exception, a profiler or a debugger needs them. Until then the line
-//!   is that of the function's start.
+//!   shown is the function's first.
 //! * Inlined functions are found by the deoptimization data and the positions in code. Node makes V8 record positions
-//!   of all TurboFan instructions. If V8 records those of calls only, the innermost frame is ambiguous and shown as
-//!   `outer [with inlined functions]`. Maglev records none: its frames have the name of the outermost function. A
-//!   table has positions of all instructions if it has entries without a call behind them; for code with few entries,
-//!   the rest of the process's code decides.
+//!   of all TurboFan instructions. If V8 records only those of calls, the innermost frame is ambiguous and shown as
+//!   `outer [with inlined functions]`. Maglev records none: its frames have the name of the outermost function. A table
+//!   with entries that no call follows has positions of all instructions; for code with few entries, the process's
+//!   other code decides.
 //! * Not supported: V8 with compressed pointers (Electron), and builds without the constants for debuggers
 //!   (`v8dbg_*`).
 
@@ -48,7 +48,7 @@ use super::{Captured, CodePlace, Functions, Instance, NativeStack, NativelyNamed
 use crate::address_space::Module;
 use crate::unwind::StackMemory;
 
-/// How much is read for one stack. Most of it are scripts' sources, which are read once.
+/// How much is read for one stack. The sources of scripts need most of it, but are read only once.
 const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
 
 /// Finds the V8 whose code is in this module.

@@ -3,12 +3,12 @@
 //! Source of the formats: v8/v8 `src/codegen/source-position-table.cc` (pairs of variable-length integers),
 //! `src/codegen/source-position.h` (what a position is), `src/baseline/bytecode-offset-iterator.h` (Sparkplug's table).
 
-/// A position in a source, with the number of the inlined function it belongs to.
+/// A position in a source, with the number of the inlined function to which it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct SourcePosition(pub(super) u64);
 
 impl SourcePosition {
-    /// The character offset in its script; `None` if unknown or if it is in V8's own source.
+    /// The character offset in the script; `None` if it is unknown or the source is V8's own.
     pub(super) fn offset(self) -> Option<u32> {
         let external = self.0 & 1 == 1;
         // The stored value counts from one; zero means none.
@@ -22,7 +22,7 @@ impl SourcePosition {
     }
 }
 
-/// Reads variable-length integers of seven bits a byte, lowest bits first.
+/// Reads variable-length integers with seven bits in each byte, lowest bits first.
 struct Integers<'a>(&'a [u8]);
 
 impl Integers<'_> {
@@ -39,7 +39,7 @@ impl Integers<'_> {
         None
     }
 
-    /// The sign is the lowest bit.
+    /// Reads a number whose lowest bit is the sign.
     fn signed(&mut self) -> Option<i64> {
         let value = self.unsigned()?;
         Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
@@ -74,7 +74,8 @@ impl Sizes {
     /// The maximum table size in bytes: an operation is one byte, with three lengths each.
     pub(super) const MAX: usize = 3 << 8;
 
-    /// The prefixes of instructions with operands of two and four bytes, and those that a debugger inserts.
+    /// The prefixes of instructions with operands of two and four bytes, and those that a debugger inserts, each with
+    /// the index of the operand width.
     const PREFIXES: [(u8, usize); 4] = [(0, 1), (1, 2), (2, 1), (3, 2)];
 
     /// Returns the length of the first instruction, including its prefix.
@@ -91,8 +92,8 @@ impl Sizes {
     }
 }
 
-/// Converts an offset in Sparkplug's code to a byte code offset. The table has the length of the prologue, then the
-/// length of the machine code of each instruction.
+/// Converts an offset in Sparkplug's code to a byte code offset. The table contains the length of the prologue, then
+/// the length of the machine code for each byte code instruction.
 pub(super) fn bytecode_offset(table: &[u8], sizes: &Sizes, code: &[u8], offset: u64) -> Option<u64> {
     let mut lengths = Integers(table);
     let mut end = lengths.unsigned()?;
@@ -113,17 +114,17 @@ pub(super) fn bytecode_offset(table: &[u8], sizes: &Sizes, code: &[u8], offset: 
 mod tests {
     use super::*;
 
-    /// Guarantees: the table that V8 12.4 wrote for a function with an inlined one has these entries, and an offset
-    /// belongs to the last entry before it.
+    /// Guarantees: the table that V8 12.4 wrote for a function with another one inlined has these entries, and an
+    /// offset belongs to the last entry before it.
     #[test]
     fn table() {
-        // Node 22.23.3, `outer` of a program in which `inner` is inlined.
+        // Node 22.23.3: `outer` of a program in which `inner` is inlined.
         let words = [0x0190_2d7c_4f01_d803u64, 0x0733_3934_1701_c339, 0xffff_fdd8_1948_2134, 0xffff_fe97_2908_310f];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let first: Vec<_> = entries(&bytes).take(2).map(|(at, position)| (at, position.offset())).collect();
         assert_eq!(first, [(0, Some(53)), (39, Some(84))]);
         assert_eq!(position(&bytes, 38).and_then(SourcePosition::offset), Some(53));
-        // An interpreted function: its entry, and its first instruction.
+        // An interpreted function: the entry of the function, and that of its first instruction.
         assert_eq!(
             entries(&[1, 6, 2, 4]).map(|(at, position)| (at, position.0)).collect::<Vec<_>>(),
             [(-1, 3), (0, 5)]

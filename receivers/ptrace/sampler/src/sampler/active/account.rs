@@ -1,4 +1,4 @@
-//! Turns stacks that were found into samples of the batch, and gives each the time that it stands for.
+//! Turns stacks that were found into samples of the batch, and assigns to each sample the time that it covers.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use crate::sampler::states::LastSeen;
 use crate::sampler::thread_state::Blocked;
 use crate::sampler::unseen::Unseen;
 
-/// The name of a made-up thread that stands for threads that ended before they were examined.
+/// The name of an artificial thread with the time of all threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
 
-/// The process's clock is read in each tick if the process has fewer threads than `CLOCK_THREADS`. With more threads it
-/// is read proportionally less often, and with more than `MANY_THREADS` four times less often again.
+/// The process's CPU clock is read in each tick if the process has fewer threads than `CLOCK_THREADS`. With more
+/// threads it is read proportionally less often, and with more than `MANY_THREADS` four times less often again.
 const CLOCK_THREADS: u64 = 64;
 const MANY_THREADS: usize = 1024;
 
@@ -35,9 +35,9 @@ pub(in crate::sampler) struct FoundStack<'a> {
 }
 
 impl Active {
-    /// Adds a sample of a thread that was blocked when it was stopped and has gone on since. Returns a reference for
-    /// [`Active::replace_stack`]; `None` if blocked threads are not sampled. The sample is counted later, by
-    /// [`Active::observed`].
+    /// Adds a sample of a thread that was found blocked when it was stopped, and has continued since. Returns a
+    /// reference for [`Active::replace_stack`]; `None` if blocked threads are not sampled. The sample is counted later,
+    /// by [`Active::observed`].
     pub(in crate::sampler) fn account_met_blocked(
         &mut self,
         index: usize,
@@ -56,9 +56,9 @@ impl Active {
         Some(self.batch.entry(sample))
     }
 
-    /// Adds a sample of a running thread, taken for `period_nano` of running time. The time that it stands for is
-    /// settled when the batch is sent. Returns a reference for [`Active::replace_stack`]. The sample is counted later,
-    /// by [`Active::observed`].
+    /// Adds a sample of a running thread, taken for `period_nano` of running time. The time that it covers is
+    /// determined when the batch is sent. Returns a reference for [`Active::replace_stack`]. The sample is counted
+    /// later, by [`Active::observed`].
     pub(in crate::sampler) fn account_on_cpu(
         &mut self,
         index: usize,
@@ -111,8 +111,8 @@ impl Active {
             let standing = thread.blocked.standing.clone().unwrap_or_else(found);
             thread.blocked.standing = Some(standing.clone());
             if self.threads[index].name.is_empty() {
-                // Names are not left for the end of the batch: while those of thousands of threads are read, the rings
-                // would overflow.
+                // Names are not left for the end of the batch: while the names of thousands of threads are read, the
+                // rings would overflow.
                 self.introduce(index);
             }
             return self.stood(index, now, now, standing);
@@ -142,12 +142,12 @@ impl Active {
         thread.run = Some(self.batch.entry(sample));
         let sched = thread.sched;
         thread.ledger.blocked(sample, now, sched);
-        // Counts how often the stack was read, not how often it was found unchanged.
+        // Counts how often the stack was read; finding it unchanged does not count.
         let named = std::mem::take(&mut thread.blocked.named);
         self.observed(trust, &named);
     }
 
-    /// Shares the time of all threads among their samples. `next` is what follows.
+    /// Divides the time of all threads up to now among their samples. `next` says what follows.
     pub(in crate::sampler) fn settle_all(&mut self, now: Instant, next: Next) {
         self.apply_records();
         let mut running = 0;
@@ -160,7 +160,7 @@ impl Active {
                 continue;
             }
             match thread.ledger.last_blocked() {
-                // The thread has no sample since it was last settled.
+                // The thread has no sample since its time was last divided.
                 Some(_) if thread.ledger.is_empty() => {}
                 // The thread has not run since it was last examined, so the counters of that time still hold.
                 Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::COUNTERS),
@@ -178,10 +178,10 @@ impl Active {
         self.report_unseen(now, running, next);
     }
 
-    /// Shares the time of a running thread up to now among its samples. Later samples do not stand for any of it.
+    /// Divides the time of a running thread up to now among its samples. Later samples do not cover any of it.
     pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
-        // Reading fails for a thread that has ended. Its time is settled when the threads are listed again.
+        // Reading the counters of a thread that has ended fails. Its time is divided when the threads are listed again.
         if thread.recording.is_some() {
             self.settle_recorded(index, now, Next::Other);
         } else if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
@@ -190,7 +190,7 @@ impl Active {
         }
     }
 
-    /// Settles the time of the threads that are not among these ids any more.
+    /// Divides the time of the threads that are no longer among these ids.
     pub(super) fn settle_gone(&mut self, ids: &[u32], now: Instant) {
         for index in 0..self.threads.len() {
             if ids.binary_search(&self.threads[index].id()).is_err() {
@@ -199,7 +199,7 @@ impl Active {
         }
     }
 
-    /// Settles the time of a thread that has ended.
+    /// Divides the time of a thread that has ended.
     pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
         if self.threads[index].recording.is_some() {
             return self.settle_recorded(index, now, Next::Nothing);
@@ -207,8 +207,8 @@ impl Active {
         self.settle(index, now, None, Next::Nothing, Basis::COUNTERS);
     }
 
-    /// Starts counting running time: of the present threads by their own counters, and of all others by the difference
-    /// to the process's clock.
+    /// Starts counting running time: of the current threads by their own counters, and of all others by the difference
+    /// to the process's CPU clock.
     pub(in crate::sampler) fn begin_counting(&mut self) {
         self.read_counters();
         self.unseen = Some(Unseen::default());
@@ -234,8 +234,8 @@ impl Active {
         }
     }
 
-    /// Notes the process's processor time, which cannot be read any more once the process has ended. The kernel adds up
-    /// all threads for it, so it is read less often if there are many.
+    /// Records the process's CPU time, which cannot be read after the process has ended. The kernel adds up all threads
+    /// for it, so it is read less often if there are many threads.
     pub(in crate::sampler) fn note_clock(&mut self) {
         let seldom = if self.threads.len() > MANY_THREADS { 4 } else { 1 };
         let stride = 1 + seldom * self.threads.len() as u64 / CLOCK_THREADS;
@@ -246,8 +246,8 @@ impl Active {
         }
     }
 
-    /// Adds a sample for the processor time of threads that were never examined; at the end, for all time that is
-    /// missing.
+    /// Adds a sample for the processor time of threads that were never examined; at the end, for all time without a
+    /// sample.
     fn report_unseen(&mut self, now: Instant, running: u64, next: Next) {
         let period = self.event_period();
         let is_significant = |missing| match next {
@@ -258,8 +258,8 @@ impl Active {
             self.note_clock();
         }
         let begins = std::mem::replace(&mut self.unseen_since, now);
-        // The first estimate uses the last readings of the counters. Idle threads were not read for some ticks, so
-        // before a sample is added all counters are read.
+        // The first estimate uses the last readings of the counters. Idle threads were not read for some ticks, so all
+        // counters are read before a sample is added.
         if !is_significant(self.missing(false)) {
             return;
         }
@@ -277,7 +277,7 @@ impl Active {
         self.batch.add_sample(sample);
     }
 
-    /// The processor time of the process for which no thread accounts, in nanoseconds. With `read`, the counters of all
+    /// The CPU time of the process that no thread accounts for, in nanoseconds. With `read`, the counters of all
     /// threads are read again; otherwise the last readings are used.
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
@@ -289,7 +289,8 @@ impl Active {
                 thread.sched = sched;
             }
             if !thread.sched.kept() {
-                // The kernel keeps no such counters, or the thread was not examined yet, which will happen soon.
+                // The kernel does not maintain such counters, or the thread was not examined yet, which will happen
+                // soon.
                 continue;
             }
             known += thread.ledger.unaccounted(thread.sched);
@@ -360,7 +361,7 @@ impl Active {
             self.batch.add_sample(sample);
         }
         if !settled.samples.is_empty() {
-            // The time of the last sample is settled, so a blocked thread needs a new sample.
+            // The time up to the last sample has been divided, so a blocked thread needs a new sample.
             self.threads[index].run = None;
         }
     }
@@ -405,8 +406,8 @@ impl Active {
         }
     }
 
-    /// Counts what a sample says about the thread's work, and adds it to the batch if the sample is `new` there.
-    /// Returns its index.
+    /// Counts the trace context of a sample, and adds the context to the batch if the sample is `new` there. Returns
+    /// the index of the context.
     pub(super) fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
         let Worked { context, torn, unproven } = worked;
         let status = &mut self.attached.status;

@@ -18,18 +18,18 @@ use crate::unwind::{FRAME_POINTER, Outcome, Registers, StackMemory};
 /// A thread that has been idle for a second is examined in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
 
-/// If there are more idle threads than this, they are examined less often, so that no tick examines more of them than
-/// it would examine of this many.
+/// If there are more threads than this, idle ones are examined less often, so that the number of idle threads examined
+/// per tick does not grow with the number of threads.
 const IDLE_THREADS: u64 = 1024;
 
 /// If a process has more threads than this, a thread counts as idle after less than a second.
 const MANY_THREADS: u64 = 256;
 
-/// A thread that has not run for one part in this many of a second is checked once for a stop by a signal or a
+/// A thread that has not run for this fraction of a second (1/`STOPPED`) is checked once for a stop by a signal or a
 /// debugger.
 const STOPPED: u64 = 10;
 
-/// The longest line of `stat`, in bytes.
+/// The longest line of `/proc/PID/task/TID/stat`, in bytes.
 const STAT: usize = 1024;
 
 /// How many times a stack is read if the thread runs meanwhile.
@@ -44,9 +44,9 @@ pub(in crate::sampler) enum Look {
     Unchanged,
     /// The thread runs.
     Running,
-    /// According to its records the thread waits, and its registers are known, but not its stack.
+    /// According to its switch records the thread waits; its registers are known, but its stack is not.
     Stands,
-    /// According to its records the thread waits for a processor. Neither its place nor its registers are known.
+    /// According to its switch records the thread waits for a processor; neither its stack nor its registers are known.
     Preempted,
     /// The thread is blocked.
     Blocked(BlockedAt),
@@ -67,12 +67,11 @@ pub(in crate::sampler) struct BlockedAt {
 /// The result of sampling a blocked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) enum Passive {
-    /// Its stack is known.
+    /// The stack of the thread is known.
     Known,
-    /// The thread ran meanwhile, so its stack is not known. The sample of the next tick will stand for this time as
-    /// well.
+    /// The thread ran meanwhile, so its stack is not known. The sample of the next tick will also cover this time.
     Ran,
-    /// Its frame pointer is needed, and a stop would provide it.
+    /// Unwinding needs the thread's frame pointer, which a stop would provide.
     Stop,
 }
 
@@ -116,8 +115,8 @@ impl Active {
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
             return Look::Nothing;
         }
-        // If the thread ran when it was last examined, it is first checked whether it still runs: then its counters
-        // need not be read.
+        // If the thread ran when it was last examined, check first whether it still runs: then its counters need not be
+        // read.
         if thread.last_seen == LastSeen::Running && wall && matches!(thread.files.activity(task), Ok(Activity::Running))
         {
             return self.is_ready(index);
@@ -129,7 +128,7 @@ impl Active {
             Err(_) => return Look::Nothing,
         };
         thread.count_run(sched);
-        // If an incomplete stack ended in unknown code, that code may be known now, because the maps were read since.
+        // Incomplete stacks may be read again: after the maps were read, the code where one ended may be known.
         if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation, context_generation)
         {
             return Look::Unchanged;
@@ -138,8 +137,7 @@ impl Active {
             Ok(Activity::Running) => self.is_ready(index),
             Ok(activity) if activity.is_end() => Look::Nothing,
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
-                // Threads that run in short slices are hardly ever found running, but their counters show that they
-                // ran.
+                // Threads that run in short slices are seldom found running, but their counters show that they ran.
                 if thread.moved {
                     thread.idle_since = slot;
                 }
@@ -150,7 +148,7 @@ impl Active {
         }
     }
 
-    /// Notes that a thread runs or is ready to run: its wait is over.
+    /// Called when a thread runs or is ready to run: its wait is over.
     fn is_ready(&mut self, index: usize) -> Look {
         let slot = self.slot;
         self.threads[index].is_active(slot);
@@ -172,8 +170,8 @@ impl Active {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
             if self.concern != Concern::None && self.attached.is_another() {
-                // Its memory could not be read: the thread is blocked in another program, whose mappings are not known
-                // here.
+                // The process's memory could not be read: the thread is blocked in another program, whose mappings are
+                // not known here.
                 break;
             }
             seen = self.recheck(index, attempt);
@@ -213,12 +211,12 @@ impl Active {
         let context_generation = self.attached.contexts.generation();
         let mut worked = self.standing(index);
         if !seen.sched.kept() {
-            // Without counters, nothing proves that the thread stood still.
+            // Without counters, nothing proves that the thread did not run meanwhile.
             worked.disbelieve();
         }
         let thread = &mut self.threads[index];
         if known.worked != worked || known.context_generation != context_generation {
-            // Even if the stack is the same, it needs a new sample, because the context has changed.
+            // Even if the stack is the same, a new sample is needed, because the trace context has changed.
             thread.run = None;
             known.standing = None;
             known.worked = worked;
@@ -227,7 +225,7 @@ impl Active {
         let words_unchanged = copied && pieces.unchanged(&self.attached.files, &known.words);
         let mut interpreted = std::mem::take(&mut unwinder.interpreted);
         if words_unchanged {
-            // Interpreters call functions of the program without native calls, so their frames may have changed.
+            // An interpreter may have called other functions without any change of the native stack.
             self.capture_interpreted(index, UNSTOPPED, Some(pieces), &mut interpreted);
             if interpreted == known.interpreted {
                 unwinder.interpreted = interpreted;
@@ -256,8 +254,8 @@ impl Active {
         let mut memory = pieces.live(&files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
-            // Registers of the system call are used only if unwinding needs them (glibc's `vfork` keeps its return
-            // address in one), since they differ from call to call.
+            // The registers of the system call differ from call to call, so they are used only if unwinding needs them
+            // (glibc's `vfork` keeps its return address in one).
             registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
             known.arguments = seen.arguments;
             outcome = unwinder.unwind(self, &registers, &mut memory);
@@ -269,8 +267,7 @@ impl Active {
                 outcome = unwinder.unwind(self, &registers, &mut memory);
             }
         }
-        // The frames are named before it is checked whether the thread ran meanwhile. If it did not, these are the
-        // names at that moment.
+        // The frames are named before the check whether the thread ran meanwhile. If it did not, the names are valid.
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
@@ -288,8 +285,8 @@ impl Active {
         Some(outcome)
     }
 
-    /// Checks once whether a thread that has not run for a while was stopped by a signal or a debugger. The thread then
-    /// does not wait for anything of its own, so its stack gets a frame that shows the stop.
+    /// Checks once whether a thread that has not run for a while was stopped by a signal or a debugger. A stopped
+    /// thread is not waiting by itself, so its stack gets a frame that shows the stop.
     pub(in crate::sampler) fn notice_stop(&mut self, index: usize) {
         let patience = self.slots_per_second() / STOPPED;
         let thread = &mut self.threads[index];
@@ -312,7 +309,7 @@ impl Active {
         }
     }
 
-    /// Examines a blocked thread once more. `None` if it has not run since, else its state for another attempt.
+    /// Examines a blocked thread again. `None` if it has not run since, otherwise its new state for another attempt.
     fn recheck(&mut self, index: usize, before: BlockedAt) -> Option<BlockedAt> {
         let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
@@ -323,7 +320,8 @@ impl Active {
         if before.sched.kept() && sched == before.sched {
             return None;
         }
-        // Either the thread ran between its examination and the reading of its stack, or the kernel keeps no counters.
+        // Either the thread ran between its examination and the reading of its stack, or the kernel maintains no
+        // counters.
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);

@@ -1,10 +1,11 @@
-//! Running time of threads that ran too little to be sampled, in processes with many threads.
+//! Assigns the running time of threads that ran too little to be sampled, in processes with many threads.
 //!
 //! Events of processors take a sample for each period of running time, no matter which threads ran. If thousands of
-//! threads run for microseconds at a time, hardly any of them has a sample, and a thread that has one ran for a small
-//! part of the sample's period only. So a sample stands for the running time of its own thread, and with the rest of
-//! its period for threads without samples. The kernel's counters say how long those ran, and the samples of all threads
-//! together say where. That time is given to a made-up thread, since it is not known which thread it belongs to.
+//! threads run for microseconds at a time, hardly any of them has a sample, and a thread that has one ran for only a
+//! small part of the sample's period. So a sample covers the running time of its own thread, and the rest of its period
+//! covers threads without samples. The kernel's counters say how long those ran, and the samples of all threads
+//! together say in which functions. This time is assigned to an artificial thread, since it is not known which of them
+//! executed which function.
 
 use std::time::Instant;
 
@@ -15,10 +16,10 @@ use crate::sampler::coverage::THREADS;
 use crate::sampler::ledger::{MOST_SCALE, Next, Shares, UNSAMPLED};
 use crate::sampler::states::Watch;
 
-/// The name of the made-up thread.
+/// The name of the artificial thread.
 const POOLED_THREADS: &str = "[threads sampled together]";
 
-/// Unsettled running time of all threads together.
+/// Running time of all threads together that was not assigned to samples yet.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// How long threads ran without a sample, in nanoseconds.
@@ -26,19 +27,19 @@ pub(super) struct Pool {
     /// The samples of the batch, by index, and for each the part of its period during which its own thread did not run,
     /// in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,
-    /// Since when this is unsettled.
+    /// The start of the time to which these values belong.
     since: Option<Instant>,
 }
 
 impl Active {
-    /// Whether threads share their samples.
+    /// Whether threads without samples share the samples of other threads.
     pub(super) fn is_pooled(&self) -> bool {
         self.threads.len() > THREADS && matches!(self.watch, Watch::Group | Watch::Machine)
     }
 
     /// Divides the running time of threads without samples among the stacks of the other threads' samples. If the
-    /// samples do not suffice, a small rest is kept for the next batch; a large one, or one at the end, is reported as
-    /// not sampled.
+    /// samples do not suffice, a small remainder is kept for the next batch; a large one, and any at the end, is
+    /// reported as not sampled.
     pub(super) fn settle_pool(&mut self, now: Instant, next: Next) {
         let since = self.pool.since.replace(now).unwrap_or(now);
         let left = std::mem::take(&mut self.pool.left);
@@ -81,9 +82,9 @@ mod tests {
     use super::*;
     use crate::sampler::processors::tests::engine;
 
-    /// Guarantees: running time without samples is divided among the samples of the other threads in proportion to
-    /// their unused periods, up to twice those; a small rest waits for the next batch, and at the end the rest is
-    /// reported without a function.
+    /// Guarantees: running time without samples is divided among the samples of the other threads in proportion to the
+    /// unused parts of their periods, up to twice these; a small remainder is kept for the next batch, and at the end
+    /// it is reported without a function.
     #[test]
     fn shared_samples() {
         let now = Instant::now();

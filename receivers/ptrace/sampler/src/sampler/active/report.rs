@@ -9,7 +9,7 @@ use crate::os::time;
 use crate::sampler::ledger::Next;
 
 /// How often a batch is sent. The interval grows with each multiple of `MANY_THREADS` threads, up to `SELDOM` times
-/// this.
+/// this interval.
 pub(super) const FLUSH: Duration = Duration::from_millis(500);
 const MANY_THREADS: usize = 1024;
 const SELDOM: u32 = 4;
@@ -17,14 +17,14 @@ const SELDOM: u32 = 4;
 /// How often counters are sent.
 pub(super) const STATUS: Duration = Duration::from_secs(1);
 
-/// How many thread names are read again for a batch at most: this takes a tenth of a millisecond.
+/// The maximum number of thread names that are read again for a batch: this takes a tenth of a millisecond.
 const NAMES: usize = 16;
 
-/// How far the time of a batch may differ from the system's clock, in nanoseconds.
+/// How far the times of a batch may differ from the wall clock, in nanoseconds.
 const MOST_DRIFT: u64 = 1_000_000;
 
 impl Active {
-    /// Whether a batch has to be sent now: a little later if a part of it `is_unknown` until the maps have been read.
+    /// Whether a batch has to be sent now: a little later if code in it `is_unknown` until the maps have been read.
     pub(in crate::sampler) fn flush_is_due(&self, now: Instant, is_unknown: bool) -> bool {
         let due = if is_unknown { self.flush_due + FLUSH / 2 } else { self.flush_due };
         now >= due || self.batch.is_full()
@@ -35,7 +35,7 @@ impl Active {
         FLUSH * u32::try_from(1 + self.threads.len() / MANY_THREADS).unwrap_or(SELDOM).min(SELDOM)
     }
 
-    /// The batch of samples; `None` if there are none. `next` is what follows.
+    /// Takes the batch of samples; `None` if there are none. `next` says what follows.
     pub(in crate::sampler) fn flush(&mut self, now: Instant, next: Next) -> Option<Batch> {
         self.flush_due = now + self.flush_interval();
         self.settle_all(now, next);
@@ -62,8 +62,8 @@ impl Active {
         Some(batch)
     }
 
-    /// Reads the clock again. The last reading is kept while it is accurate enough, so that spans of time that follow
-    /// each other also do so across batches.
+    /// Reads both clocks again. The last reading is kept while it is accurate enough, so that the times of successive
+    /// batches follow each other without gaps.
     fn follow_clock(&mut self) {
         let (then, unix_nano) = epoch();
         if on_wall_clock(self.epoch, then).abs_diff(unix_nano) > MOST_DRIFT {
@@ -81,7 +81,7 @@ impl Active {
     }
 }
 
-/// The present moment on both clocks. The `now` of a tick would not do: it may be long ago on a busy machine.
+/// The current time on both clocks. The `now` of a tick is not used: on a busy machine it may be outdated.
 pub(super) fn epoch() -> (Instant, u64) {
     (Instant::now(), time::unix_nano())
 }

@@ -7,8 +7,8 @@ use crate::message::Stops;
 use crate::sampler::states::Watch;
 
 impl Active {
-    /// Whether a running thread may be stopped. When the answer changes, the thread's time up to now is settled:
-    /// samples taken while it was allowed do not stand for time in which it was not.
+    /// Whether a running thread may be stopped. When the answer changes, the thread's time up to now is divided among
+    /// its samples: samples taken while stops were allowed must not cover time in which they were not.
     pub(in crate::sampler) fn may_stop(&mut self, index: usize, now: Instant) -> bool {
         let task = self.attached.files.task();
         let thread = &mut self.threads[index];
@@ -28,13 +28,13 @@ impl Active {
         may
     }
 
-    /// Whether a blocked thread may be stopped, provided that it is in a system call that the kernel continues as if
-    /// there had been no stop.
+    /// Whether a blocked thread may be stopped, provided that the kernel continues its system call as if there had been
+    /// no stop.
     pub(in crate::sampler) fn may_stop_blocked(&self, now: Instant) -> bool {
         self.watch == Watch::Stops && self.attached.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
     }
 
-    /// A thread that was asked to stop was released, or ended.
+    /// Called when a thread that was asked to stop was released, or ended.
     pub(in crate::sampler) fn stop_ended(&mut self, thread: u32) {
         self.stop_rules.stop_ended(Instant::now());
         if let Some(index) = self.find(thread) {
@@ -42,7 +42,6 @@ impl Active {
         }
     }
 
-    /// Counts a stop.
     pub(in crate::sampler) fn count_stop(&mut self, thread: u32, length: Duration) {
         let nano = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let status = &mut self.attached.status;
@@ -63,7 +62,7 @@ impl Active {
         self.cut = Some((self.threads[index].id(), call));
     }
 
-    /// The thread and the system call that a stop ended early, if not reported yet.
+    /// Takes the thread and the system call that a stop ended early, if they were not reported yet.
     pub(in crate::sampler) fn take_cut(&mut self) -> Option<(u32, &'static str)> {
         self.cut.take()
     }

@@ -10,11 +10,11 @@ use crate::sampler::pending_stops::PendingStops;
 use crate::sampler::states::Concern;
 use crate::sampler::thread_state::ThreadState;
 
-/// In one of this many ticks it is checked whether the process is alive, even if nothing points to its end.
+/// In one of this many ticks, check whether the process is alive, even if nothing indicates that it has ended.
 const LIFE_STRIDE: u64 = 16;
 
-/// If more threads than this are found at once, adding them is not charged to the budget, but at most once in `SETTLED`
-/// seconds.
+/// If more threads than this are found at once, the cost of adding them is not charged to the budget. This exception is
+/// granted at most once in `SETTLED` seconds.
 const MANY: usize = 32;
 const SETTLED: u64 = 10;
 
@@ -25,7 +25,7 @@ pub(in crate::sampler) enum TickStart {
     Sample,
     /// Detach the process.
     LetGo(Detached),
-    /// Give the process up: a thread executes 32-bit code.
+    /// Stop sampling the process: a thread executes 32-bit code.
     OtherArchitecture,
 }
 
@@ -51,13 +51,13 @@ impl Active {
         }
     }
 
-    /// Prepares the last examinations: threads that were idle for long may have been skipped for some ticks.
+    /// Prepares the last examination of each thread: idle threads may have been skipped for some ticks.
     pub(in crate::sampler) fn begin_last_looks(&mut self, now: Instant) {
         self.slot = self.slot.max(self.schedule.slot(now));
         self.apply_records();
     }
 
-    /// Lists the threads, if they may have changed. `ids` is a buffer.
+    /// Lists the threads, if they may have changed. `ids` is a reusable buffer.
     pub(in crate::sampler) fn list_threads(&mut self, now: Instant, pending: &PendingStops, ids: &mut Vec<u32>) {
         let Ok(listed) = self.thread_lister.threads(self.attached.files.task(), now, ids) else {
             return self.concern.may_be_gone();
@@ -67,7 +67,8 @@ impl Active {
             self.concern.may_be_gone();
         }
         let came = self.set_threads(ids, now);
-        // Not granted repeatedly: if threads come and go all the time, that is the true cost of sampling this process.
+        // The exception is not granted repeatedly: if threads start and end all the time, that is the true cost of
+        // sampling this process.
         if came > MANY && self.slot >= self.no_more_free_until {
             // The first batch contains the names of all threads.
             let batch = self.flush_interval().as_nanos() / u128::from(self.schedule.period_nano());
@@ -83,12 +84,12 @@ impl Active {
         }
     }
 
-    /// Charges the budget with the cost of the tick, and sets the rate. `of_switch` is the sampler's cost for one
-    /// switch.
+    /// Charges the budget with the cost of the tick, and sets the rate. `of_switch` is the sampler's cost for the
+    /// records of one switch.
     pub(in crate::sampler) fn charge_tick(&mut self, cpu: &mut CpuMark, of_switch: Duration, now: Instant) {
         if self.slot < self.free_until {
-            // Adding so many threads at once, and examining all of them until the idle ones are known, is not what
-            // sampling them costs later.
+            // Adding many threads at once, and examining all of them until the idle ones are known, costs more than
+            // sampling them later.
             cpu.take();
             self.budget.restart(now);
         }
@@ -108,7 +109,7 @@ impl Active {
         }
     }
 
-    /// From now on only one slot in `stride` has a tick. The periods of events are adapted.
+    /// Makes only one slot in `stride` have a tick from now on, and adapts the periods of events.
     fn set_stride(&mut self, stride: u64) {
         if stride == self.schedule.stride() {
             return;

@@ -1,12 +1,12 @@
-//! Applies the kernel's context-switch records to threads: when each thread waited, why, and at which place in the
-//! code. The stack of a place is read only once.
+//! Applies the kernel's context-switch records to threads: when each thread waited, why, and at which place (code
+//! address and stack pointer). The stack of a place is read only once.
 //!
 //! * [`transitions`]: switch records, and the timelines of threads to which they are applied;
-//! * [`recording`]: the state that they give for one thread;
+//! * [`recording`]: the state of one thread according to these records;
 //! * [`reading`]: where a thread waits, by its registers when it left its processor; [`calls`]: by earlier samples;
-//! * [`stack`]: the stack of a wait; [`frames`]: interpreter frames where they were not read;
-//! * [`settling`]: the samples that stand for waits;
-//! * [`costs`]: which threads are recorded.
+//! * [`stack`]: the stack of a wait; [`frames`]: interpreter frames for waits in which they were not read;
+//! * [`settling`]: samples of waits;
+//! * [`costs`]: the cost of records, and which threads are recorded.
 
 mod calls;
 mod costs;
@@ -29,7 +29,7 @@ use self::transitions::{DeferredRecord, LeavingPlace, PARTS};
 use crate::sampler::places::{CodeRanges, Places, WaitPlace};
 use crate::sampler::thread_event::MOST_SWITCHES;
 
-/// The places at which threads of a process wait.
+/// The known places at which threads of a process wait, and the records that are not applied yet.
 #[derive(Debug)]
 pub(super) struct Waits {
     places: Places<WaitStack>,
@@ -39,15 +39,15 @@ pub(super) struct Waits {
     space_generation: Option<u64>,
     /// The latest samples of switches whose records have not arrived yet: rings are read one after the other.
     leaving: VecDeque<(u32, Instant, LeavingPlace)>,
-    /// Deferred records, not applied to their threads yet.
+    /// Records that were deferred, so that they are not applied to their threads yet.
     deferred: [Vec<DeferredRecord>; PARTS],
-    /// Where not all threads are examined in the next tick: those that are, with the time when each left its processor,
-    /// and the generations of address space and contexts for which the others are known.
+    /// If not all threads are examined in the next tick: those that are, with the time when each left its processor,
+    /// and the generations of address space and contexts for which the other threads are known.
     awake: Vec<(u32, Instant)>,
     awake_since: Option<(u64, u64)>,
-    /// The thread whose counters are compared next, if not all are.
+    /// The index from which counters are compared with records in this batch, if not all threads are compared.
     compared: usize,
-    /// The thread of the last record.
+    /// The index of the thread of the last record.
     last: usize,
     costs: RecordCosts,
 }
@@ -69,14 +69,15 @@ impl Waits {
         }
     }
 
-    /// The known stack of a place. Where stacks are native only, it may have been read from another thread.
+    /// The known stack of a place. Without interpreters and contexts, it may have been read from another thread.
     fn known(&mut self, place: WaitPlace, is_native: bool) -> Option<WaitStack> {
         let shared = if is_native { self.places.get(&place.of_any_thread()).cloned() } else { None };
         shared.or_else(|| self.places.get(&place).cloned())
     }
 
-    /// A thread was given a processor, so the place where it waited need not be read any more. Rings are read one after
-    /// the other: if the thread has left its processor again after `at`, the newer wait stays in the list.
+    /// Called when a thread was given a processor: the place where it waited need not be read any more. Rings are read
+    /// one after the other, so the thread may have left its processor again after `at`; then the newer wait stays in
+    /// the list.
     fn runs_since(&mut self, thread: u32, at: Instant) {
         if let Some(found) = self.awake.iter().position(|(id, left)| *id == thread && *left <= at) {
             self.awake.swap_remove(found);

@@ -3,7 +3,7 @@ use crate::message::Trust;
 use crate::runtime::{self, Executed, Functions, Instance, NativeStack, NativelyNamed, Resolved, ThreadKey};
 use crate::sampler::processors::tests::engine;
 
-/// An interpreter that has a function in place of the innermost frame of every stack.
+/// An interpreter with a function that replaces the innermost frame of every stack.
 #[derive(Debug)]
 struct Everywhere;
 
@@ -78,8 +78,8 @@ fn sampled(process: &Active, pc: u64) -> Captured {
     }
 }
 
-/// Guarantees: the results of naming a stack are counted once, with its observation, even if it is unwound again
-/// because it ended in unmapped code, and even if it stays incomplete.
+/// Guarantees: the results of naming a stack are counted once, with its observation, even if the stack is unwound again
+/// because it ended in unmapped code, or stays incomplete.
 #[test]
 fn stacks_are_counted_once() {
     let unknown_code = 0x10;
@@ -99,7 +99,7 @@ fn stacks_are_counted_once() {
         };
     finish(process, &mut captures, &mut unwinder, &mut locations, known_code);
     assert_eq!(counted(process), (1, 1, 2, 3));
-    // The stack waits, because its code is not known yet.
+    // The stack waits, because the code where it ended is not known yet.
     finish(process, &mut captures, &mut unwinder, &mut locations, unknown_code);
     assert_eq!(counted(process), (1, 1, 2, 3));
     let mut waiting = captures.take_unknown(process.attached.id);
@@ -109,13 +109,13 @@ fn stacks_are_counted_once() {
     captures.retry(process, waiting.remove(0), &mut unwinder, &mut locations);
     assert!(captures.unknown.is_empty());
     assert_eq!(counted(process), (2, 2, 4, 6));
-    // Alternatively, its batch is sent before that.
+    // Alternatively, the batch is sent before the code is known.
     finish(process, &mut captures, &mut unwinder, &mut locations, unknown_code);
     captures.settle_unknown(process);
     assert_eq!(counted(process), (3, 3, 6, 9));
 }
 
-/// Guarantees: if a stack is longer than its copy, a frame stands for the rest and is counted, even if the stack is
+/// Guarantees: if a stack is longer than its copy, one frame replaces the rest and is counted, even if the stack is
 /// unwound again because it ended in unmapped code.
 #[test]
 fn stacks_beyond_their_copies() {

@@ -22,15 +22,15 @@ fn what_threads_miss() {
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
 
-/// The kernel, limited to the level that the test permits.
+/// An opener that uses the kernel, but only up to the level that the test permits.
 #[derive(Debug, Clone)]
 struct Permitting(Arc<Mutex<Permitted>>);
 
-/// What is permitted, and how many times it was requested.
+/// The permitted level, and how many times events were requested.
 #[derive(Debug)]
 struct Permitted {
     up_to: Level,
-    /// The error for requests beyond that.
+    /// The error for requests above the permitted level.
     error: Errno,
     asked: u32,
 }
@@ -50,8 +50,8 @@ fn permitted_here() -> Level {
     open(&KernelOpener, (own, None), 1_000_000, Level::Kernel, true).map_or(Level::None, |opened| opened.level)
 }
 
-/// Guarantees: after a refusal or a lack of resources the kernel is asked again after 60 seconds, not earlier, and the
-/// level is used if it is permitted then. At the best level it is never asked again.
+/// Guarantees: after a refusal or a lack of resources the kernel is asked again after 60 seconds, not earlier, and a
+/// better level is used if it is permitted then. At the best level the kernel is never asked again.
 #[test]
 fn refusals_are_asked_for_again() {
     const SECOND: Duration = Duration::from_secs(1);

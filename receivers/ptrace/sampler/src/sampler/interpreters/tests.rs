@@ -5,7 +5,7 @@ use super::*;
 use crate::runtime::RawFrame;
 
 impl SharedInterpreters {
-    /// Adds an interpreter that was not found in memory.
+    /// Adds an interpreter for a test.
     pub(in crate::sampler) fn add(&mut self, instance: Box<dyn Instance>) {
         self.any = true;
         self.in_memory |= !instance.is_native();
@@ -14,13 +14,13 @@ impl SharedInterpreters {
 }
 
 impl Interpreters {
-    /// Adds an interpreter that was not found in memory.
+    /// Adds an interpreter for a test.
     pub(in crate::sampler) fn add(&mut self, instance: Box<dyn Instance>) {
         self.instances.extend(Found::php(0x1000, 0x08_02_00).ok().map(|found| (found, instance)));
     }
 }
 
-/// An interpreter whose frames are always cut: because there are `too_many`, or else because they are inconsistent.
+/// An interpreter whose frames are never complete: because there are `too_many`, or else because they are inconsistent.
 /// `frames` says how many frames each reading yields.
 #[derive(Debug)]
 struct Cut {
@@ -49,8 +49,8 @@ impl Instance for Cut {
     }
 }
 
-/// The result of reading a running thread's frames: the number of readings, the number of frames, and which reading
-/// they come from.
+/// Reads a running thread's frames. Returns the number of readings, the number of frames, and which reading they are
+/// from.
 fn read(too_many: bool, frames: [usize; 3], limit: usize) -> (u32, usize, Option<u64>) {
     let files = ProcessFiles::open(std::process::id()).unwrap();
     let captures = Arc::new(AtomicU32::new(0));
@@ -64,7 +64,7 @@ fn read(too_many: bool, frames: [usize; 3], limit: usize) -> (u32, usize, Option
 }
 
 /// Guarantees: the frames of a running thread are read again if they were inconsistent, but not if there are too many;
-/// nor before a stop, where they are read only to warm the caches.
+/// nor before a stop, when they are read only to warm the caches.
 #[test]
 fn what_is_read_again() {
     let reads = |too_many, limit| read(too_many, [1; 3], limit).0;

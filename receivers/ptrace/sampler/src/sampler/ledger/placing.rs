@@ -1,36 +1,36 @@
-//! Decides when each sample of a thread was, and the time without samples: the lengths are given.
+//! Decides when each sample of a thread and each piece of time without samples begins; their lengths are given.
 //!
 //! The spans follow each other without overlap and without a gap, since readers of profiles, first of all Sentry, let a
-//! sample last until the next one of its thread: an overlap would move time from one function to another. With all
-//! lengths and the order given, only the positions of the time without samples are free. They are chosen so that the
-//! sample that is furthest from where it was taken is as near to it as possible, and so that the time without samples
-//! is in few pieces.
+//! sample last until the next one of its thread: an overlap would move time from one function to another. As lengths
+//! and order are given, only the positions of the time without samples can be chosen. They are chosen to minimize the
+//! largest distance between a sample and the time at which it was taken, and to keep the time without samples in few
+//! pieces.
 
 use std::time::{Duration, Instant};
 
 use super::{Stretch, Unsampled, nano};
 
-/// A sample, and how long it stands for.
+/// A sample, and the length of the time that it covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WeightedSample {
-    /// Its index in the batch.
+    /// The sample's index in the batch.
     pub(super) sample: u32,
     /// When the thread was first and last found with this stack.
     pub(super) at: (Instant, Instant),
-    /// Whether the thread has been blocked ever since the sample before.
+    /// Whether the thread has been blocked since the previous sample.
     pub(super) unchanged: bool,
-    /// How long it stands for, in nanoseconds.
+    /// How long the covered time is, in nanoseconds.
     pub(super) nano: u64,
 }
 
-/// The time to fill.
+/// The time that is to be filled with samples and time without samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placing {
     pub(super) since: Instant,
-    /// The end of the time. If the spans are longer in all, they go on beyond it; if they are shorter, the difference
-    /// stays empty, in the same positions as time without samples.
+    /// The end of the time. If all spans together are longer, they extend beyond it; if they are shorter, the
+    /// difference stays empty, in the positions of time without samples.
     pub(super) until: Instant,
-    /// How long before it was taken a sample may begin.
+    /// How long before the time at which it was taken a sample may begin.
     pub(super) tolerance: Duration,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct PlacedSpans {
 }
 
 impl Placing {
-    /// Places the samples and the time without samples. The kinds of the latter are used up in the given order.
+    /// Places the samples and the time without samples. Time without samples is used in the order of its kinds.
     pub(super) fn place(&self, mut observed: Vec<WeightedSample>, rests: &[(Unsampled, u64)]) -> PlacedSpans {
-        // The kernel's samples are read later than they were taken, so an examination may come before them.
+        // The kernel's samples are read later than they were taken, so an examination may have been added before them.
         observed.sort_by_key(|of| of.at.0);
         let placed = observed.iter().map(|of| of.nano).chain(rests.iter().map(|(_, nano)| *nano));
         let placed = placed.fold(0, u64::saturating_add);
@@ -58,7 +58,7 @@ impl Placing {
         for (at, of) in observed.iter().enumerate() {
             let (lowest, highest) = bounds[at];
             if at == 0 || before < lowest {
-                // Puts down as much as the next samples need as well, so that they need no separate piece.
+                // Insert as much as the next samples need too, so that these need no separate piece.
                 let met = bounds[at..].iter().take_while(|bounds| bounds.0 <= highest);
                 let rests = met.fold(lowest, |rests, bounds| rests.max(bounds.0));
                 before += layer.rest(rests - before);
@@ -70,9 +70,9 @@ impl Placing {
         layer.placed
     }
 
-    /// How much of the time without samples must lie before each sample at least, and may at most, in nanoseconds. Both
-    /// grow from sample to sample. If a sample would have to lie after the position of a later one, both miss their
-    /// positions by half of the distance: that is the smallest error for the worse of the two.
+    /// The minimum and the maximum of the time without samples before each sample, in nanoseconds. Both increase from
+    /// sample to sample. If a sample would have to be later than its successor may be, both are moved by half of the
+    /// distance, which minimizes the larger of the two errors.
     fn bounds(&self, observed: &[WeightedSample]) -> Vec<(i128, i128)> {
         let offset = |at: Instant| nano(at.min(self.until).saturating_duration_since(self.since));
         let (mut met, mut samples, mut most) = (0, 0, i128::MIN);
@@ -81,7 +81,7 @@ impl Placing {
             let (first, last) = (offset(at.0), offset(at.1));
             let earliest = first.saturating_sub(nano(self.tolerance));
             let earliest = if *unchanged { earliest.min(met) } else { earliest };
-            // The beginning, if the sample ends when the thread was last found with its stack.
+            // Where the sample begins if it ends when the thread was last found with its stack.
             let fits = last.saturating_sub(*length);
             most = most.max(i128::from(fits.min(first).max(earliest)) - samples);
             bounds.push((most, i128::from(first.max(fits)) - samples));
@@ -98,7 +98,7 @@ impl Placing {
     }
 }
 
-/// Puts spans one after the other.
+/// Appends spans one after the other.
 struct SpanLayer {
     /// The time without samples that has no position yet; time without a kind stays empty.
     left: Vec<(Option<Unsampled>, u64)>,
@@ -108,7 +108,7 @@ struct SpanLayer {
 }
 
 impl SpanLayer {
-    /// Puts down up to this much of the time without samples, in nanoseconds. Returns how much it was.
+    /// Appends at most this much of the time without samples, in nanoseconds. Returns how much was appended.
     fn rest(&mut self, most: i128) -> i128 {
         let most = u64::try_from(most.max(0)).unwrap_or(u64::MAX);
         let mut room = most;
@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
 
-    /// A sample: when the thread was first found with its stack and for how long, whether it was blocked ever since the
-    /// sample before, and how long it stands for.
+    /// A sample: when the thread was first found with its stack, for how long, whether it was blocked since the
+    /// previous sample, and how much time the sample covers.
     type Drawn = (u64, u64, bool, u64);
 
     const KINDS: [Unsampled; 2] = [Unsampled::WaitingForProcessor, Unsampled::NotSampled];
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         /// Guarantees: the spans follow each other to the nanosecond, in the order in which the samples were taken;
-        /// each sample and each kind of rest keeps its length, and empty time fills the range.
+        /// each sample and each kind of time without samples keeps its length, and empty time fills the range.
         #[test]
         fn tiles(
             drawn in prop::collection::vec((0u64..1_000, 0u64..100, any::<bool>(), 0u64..100), 0..30),
@@ -191,8 +191,8 @@ mod tests {
             }
         }
 
-        /// Guarantees: no other arrangement of these samples in this order keeps the worst of them nearer to where it
-        /// was taken. The unavoidable error is computed by comparing all pairs of samples.
+        /// Guarantees: no other arrangement of these samples in this order has a smaller largest distance from the time
+        /// at which a sample was taken. The unavoidable error is computed by comparing all pairs of samples.
         #[test]
         fn nearest(
             drawn in prop::collection::vec((0u64..1_000, 1u64..60), 1..20),
@@ -203,7 +203,7 @@ mod tests {
             drawn.sort();
             let all = drawn.iter().map(|of| of.3).sum::<u64>() + spare;
             let (since, placed) = place(&drawn, [spare, 0], all, tolerance);
-            // The range for each sample's beginning, minus the length of the samples before it.
+            // The range of each sample's beginning, minus the length of the previous samples.
             let mut before = 0;
             let ranges: Vec<(i64, i64)> = drawn.iter().map(|&(at, _, _, nano)| {
                 let (at, sum) = (at.min(all) as i64, before);
@@ -224,8 +224,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: time without samples stays in one piece while the samples are within their tolerance, and lies where
-    /// the thread was not found.
+    /// Guarantees: time without samples stays in one piece while the samples are within their tolerance, and is placed
+    /// where the thread was not observed.
     #[test]
     fn few_pieces() {
         let drawn = [9, 22, 30, 139, 152, 160].map(|at| (at, 0, false, 10));

@@ -33,7 +33,7 @@ fn weights(settled: &Settled) -> Vec<u64> {
     settled.samples.iter().map(|(_, stretch)| stretch.nano / MS).collect()
 }
 
-/// The total of each kind of rest, in milliseconds.
+/// The total of each kind of time without samples, in milliseconds.
 fn rests(settled: &Settled) -> Vec<(Unsampled, u64)> {
     let mut sums: Vec<(Unsampled, u64)> = Vec::new();
     for (rest, stretch) in &settled.rests {
@@ -55,8 +55,9 @@ fn places(settled: &Settled, start: Instant) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
     (samples, settled.rests.iter().map(|(_, stretch)| place(stretch)).collect())
 }
 
-/// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, no matter how many
-/// examinations found it blocked: processor time is never given to a stack that was read while the thread was blocked.
+/// Guarantees: a thread that works for 1 ms and waits for 4 gets a fifth of the time for its work, no matter how many
+/// examinations found it blocked: processor time is never assigned to a stack that was read while the thread was
+/// blocked.
 #[test]
 fn duty_cycle() {
     let start = Instant::now();
@@ -67,13 +68,13 @@ fn duty_cycle() {
         ledger.blocked(sample * 2 + 1, after(start, at + 20), sched(0, 0));
     }
     let settled = ledger.settle(after(start, 500), Some(sched(200, 50)), RULES);
-    // Each running sample stands for 12.5 ms, each blocked one for 50 ms.
+    // Each running sample covers 12.5 ms, each blocked one 50 ms.
     assert_eq!(weights(&settled), [12, 50].repeat(8));
     assert!(settled.rests.is_empty());
 }
 
-/// Guarantees: running time without a sample is reported as not sampled. Samples stand for at most twice their periods,
-/// and an insignificant rest is carried on.
+/// Guarantees: running time without a sample is reported as not sampled. Samples cover at most twice their periods, and
+/// an insignificant remainder is carried over.
 #[test]
 fn unsampled() {
     let start = Instant::now();
@@ -91,8 +92,8 @@ fn unsampled() {
     assert_eq!(rests(&settled), [(Unsampled::NotSampled, 60)]);
 }
 
-/// Guarantees: if the kernel may not be sampled, the time known to have been spent there gets its share as if it had
-/// been sampled; time without an open event is reported as not sampled, never as time in the kernel.
+/// Guarantees: if the kernel may not be sampled, time known to have been spent in the kernel gets its share as if it
+/// had been sampled; time without an open event is reported as not sampled, never as time in the kernel.
 #[test]
 fn in_the_kernel() {
     let start = Instant::now();
@@ -107,14 +108,14 @@ fn in_the_kernel() {
     }
     let settled = ledger.settle(after(start, 200), Some(sched(288, 50)), hidden(2));
     assert_eq!((weights(&settled), rests(&settled)), (vec![11; 6], vec![(Unsampled::InTheKernel, 22)]));
-    // None of the time is spent in the kernel, and the thread had its event only for a moment.
+    // None of the time is spent in the kernel, and the thread had its event only briefly.
     let settled = ledger.settle(after(start, 300), Some(sched(388, 50)), hidden(0));
     assert_eq!(rests(&settled), [(Unsampled::NotSampled, 100)]);
     let settled = ledger.settle(after(start, 400), Some(sched(488, 50)), hidden(1));
     assert_eq!(rests(&settled), [(Unsampled::InTheKernel, 20), (Unsampled::NotSampled, 80)]);
 }
 
-/// Guarantees: if later samples do not stand for the time so far, all of that time is settled, however short.
+/// Guarantees: if later samples must not cover the time so far, all of that time is settled, however short.
 #[test]
 fn other_samples() {
     let start = Instant::now();
@@ -126,7 +127,7 @@ fn other_samples() {
     assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
 }
 
-/// Guarantees: if an event is open for only a fifth of the time, its samples stand for all of it.
+/// Guarantees: if an event is open for only a fifth of the time, its samples cover all of it.
 #[test]
 fn duty_divisor() {
     let start = Instant::now();
@@ -150,9 +151,9 @@ fn queue() {
     assert_eq!(ledger.last_blocked(), Some((after(start, 90), sched(120, 100))));
 }
 
-/// Guarantees: a thread that was ready but not running whenever it was examined waits for a processor, although the
-/// kernel counts that only when the wait ends; it is not reported again then. A thread that was never found ready does
-/// not count as waiting for one.
+/// Guarantees: a thread that was ready but not running whenever it was examined counts as waiting for a processor,
+/// although the kernel counts the wait only when it ends; then it is not reported again. A thread that was never found
+/// ready does not count as waiting for a processor.
 #[test]
 fn waits_that_have_not_ended() {
     let start = Instant::now();
@@ -168,7 +169,7 @@ fn waits_that_have_not_ended() {
     assert_eq!(rests(&settled), [(Unsampled::NotSeen, 100)]);
 }
 
-/// Guarantees: in mode cpu only processor time counts.
+/// Guarantees: in cpu mode only processor time counts.
 #[test]
 fn cpu() {
     let start = Instant::now();
@@ -183,7 +184,7 @@ fn cpu() {
 }
 
 /// Guarantees: a thread that has ended ran for the periods of its samples, and waited for the rest of the time up to
-/// the middle between its last observation and the moment when it was gone.
+/// the middle between its last observation and the moment when it was found to have ended.
 #[test]
 fn gone() {
     let start = Instant::now();
@@ -215,8 +216,8 @@ fn gone_while_it_ran() {
     }
 }
 
-/// Guarantees: waiting threads that live shorter than the interval between examinations have as much waiting time in
-/// all as they lived, no matter when they are examined.
+/// Guarantees: the total waiting time of waiting threads that live shorter than the interval between examinations
+/// equals their total lifetime, no matter when they are examined.
 #[test]
 fn short_lives_add_up() {
     let start = Instant::now();
@@ -236,8 +237,8 @@ fn short_lives_add_up() {
     assert!(waited.abs_diff(lived) <= lived / 20, "{waited} us, and they lived {lived} us");
 }
 
-/// Guarantees: each activity is placed where the thread was found in it, no matter what came before it in the batch: if
-/// a thread waited for a processor between two samples, the wait lies between them.
+/// Guarantees: each activity is placed at the time when the thread was observed in it, no matter what came before it in
+/// the batch: a wait for a processor between two samples is placed between them.
 #[test]
 fn time_is_where_it_was_seen() {
     let start = Instant::now();
@@ -269,8 +270,9 @@ fn time_is_where_it_was_seen() {
 }
 
 /// Guarantees: if records show the length of each wait, the thread waits for exactly that time and runs for the rest,
-/// across batches, no matter what the counters say. Samples of running share the running time; what they cannot stand
-/// for is carried on or reported as not sampled. A difference from the counters is not corrected later.
+/// across batches, no matter what the counters say. The running time is divided among samples of the running thread;
+/// what they cannot cover is carried over or reported as not sampled. A difference from the counters is not corrected
+/// later.
 #[test]
 fn by_records() {
     let start = Instant::now();
@@ -282,7 +284,7 @@ fn by_records() {
     let settled = thread.settle(after(start, 100), Some(sched(128, 90)), records(None, false));
     assert_eq!((weights(&settled), rests(&settled)), (vec![30, 20, 40], vec![]));
     assert_eq!((settled.ran_nano, thread.unaccounted(sched(128, 90))), (18 * MS, 10 * i128::from(MS)));
-    // 10 ms of running are carried on.
+    // 10 ms of running time are carried over.
     thread.waited(0, after(start, 100), 50 * MS);
     let settled = thread.settle(after(start, 200), None, records(None, false));
     assert_eq!((weights(&settled), rests(&settled)), (vec![50], vec![(Unsampled::NotSampled, 60)]));
@@ -295,7 +297,7 @@ fn by_records() {
     assert_eq!((places(&settled, start).0, rests(&settled)), (vec![[40, 50]], vec![]));
 }
 
-/// Guarantees: if records are missing, an unfinished wait for a processor is not shared by blocked stacks, and is not
+/// Guarantees: if records are missing, an unfinished wait for a processor is not assigned to blocked stacks, and is not
 /// reported again when the kernel counts it.
 #[test]
 fn waits_without_all_records() {
@@ -309,15 +311,15 @@ fn waits_without_all_records() {
     assert_eq!(rests(&settled), [(Unsampled::WaitingForProcessor, 90)]);
 }
 
-/// A thread in a batch: the length of the batch, the share of it that the thread ran, the share of the rest that it
-/// waited for a processor, the moments of its samples and whether it ran at each, time in the kernel, whether its event
+/// A thread in a batch: the length of the batch, the share in which the thread ran, the share of the rest in which it
+/// waited for a processor, the times of its samples and whether it ran at each, time in the kernel, whether its event
 /// was open for only a part of the time, whether it was ready, and what follows.
 type Drawn = (u64, u64, u64, Vec<(u64, bool)>, u64, u64, bool, bool);
 
 proptest! {
     /// Guarantees: running, waiting for a processor and being blocked add up to the elapsed time, to the nanosecond, no
     /// matter when samples and examinations are taken and how late the counters are; and they follow each other without
-    /// overlap and without a gap, across batches. In mode cpu nothing overlaps.
+    /// overlap and without a gap, across batches. In cpu mode nothing overlaps.
     #[test]
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((

@@ -32,8 +32,8 @@ fn one_place() {
     assert_eq!(WaitPlace::new(1, 2, &odd, &mut ranges()), WaitPlace::new(1, 2, &[], &mut ranges()));
 }
 
-/// Guarantees: a place that is found again and again is kept as long as there is room, however many others are found
-/// once; the limit is never exceeded.
+/// Guarantees: a place that is looked up repeatedly is kept, however many others are used only once; the limit is never
+/// exceeded.
 #[test]
 fn bounded() {
     let mut places = Places::default();

@@ -20,12 +20,12 @@ use crate::sampler::timeline::Cause;
 const SECOND: Duration = Duration::from_secs(1);
 const RECORDED: Switches = Switches::Recorded;
 
-/// The usage in one second in which no other process used a processor.
+/// The usage during one second in which no other process ran.
 fn alone() -> Usage {
     Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0, threads: 1 }
 }
 
-/// The state of the coverage decision, and the last coverage.
+/// The state of the review, and the last coverage.
 struct Reviewed {
     review: Review,
     coverage: Coverage,
@@ -37,12 +37,12 @@ impl Reviewed {
     }
 }
 
-/// Reviews the coverage if only `opening` can be opened. Returns the new coverage, and which ones were tried.
+/// Reviews the coverage if only `opening` can be opened. Returns the new coverage, and which coverages were tried.
 fn look(review: &mut Reviewed, usage: Option<Usage>, now: Instant, opening: &[Coverage]) -> (Coverage, Vec<Coverage>) {
     look_as(review, usage, true, now, opening)
 }
 
-/// The same, with or without the right to see everything on the machine.
+/// The same as [`look`], with or without the right to see everything on the machine.
 fn look_as(
     Reviewed { review, coverage }: &mut Reviewed,
     usage: Option<Usage>,
@@ -58,8 +58,8 @@ fn look_as(
     (*coverage, asked)
 }
 
-/// Guarantees: if the events of the control group cannot be opened, a command keeps those of the machine, with which it
-/// began; and the group is tried again after a minute, not every second.
+/// Guarantees: if the events of the control group cannot be opened, a command keeps those of the machine, which are
+/// used at its start; and the group is tried again after a minute, not every second.
 #[test]
 fn groups_that_do_not_open() {
     let (group, machine) = (Coverage::Group, Coverage::Machine);
@@ -89,7 +89,7 @@ fn no_group() {
     );
 }
 
-/// Events that cover a group or the machine, on these processors, for a process.
+/// A set of events that cover a group or the machine, on these processors, for a process.
 fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     Processors {
         group: group.map(|path| ControlGroup::at(Path::new(path))),
@@ -102,8 +102,8 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     }
 }
 
-/// Guarantees: the events of a process count as complete only if they are open for exactly the processors that are
-/// online; events of another process or of another group do not count.
+/// Guarantees: a process counts as covered only if events are open for exactly the processors that are online; events
+/// of another process or of another group do not count.
 #[test]
 fn processors_that_are_switched() {
     let mut events = Events::new(None).unwrap();
@@ -124,8 +124,8 @@ fn processors_that_are_switched() {
     }
 }
 
-/// Guarantees: without the right to see everything on the machine, its events are not tried, not even for a command
-/// that starts; those of the group are. When the right is lost, the events of the machine are given up.
+/// Guarantees: without the right to see everything on the machine, events of the machine are not tried, not even for a
+/// command that starts; events of the group are. When the right is lost, the events of the machine are closed.
 #[test]
 fn without_the_right_to_see_all() {
     let (group, machine, threads) = (Coverage::Group, Coverage::Machine, Coverage::Threads);
@@ -145,20 +145,20 @@ pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, starte
     let space = Arc::new(AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap());
     let mut process = Active::new(Attached::new(ProcessId(1), files, space, Settings::default(), now), started, now);
     process.watch = Watch::Threads { kernel: true };
-    // Nobody receives its outputs.
+    // Nobody receives the outputs of this engine.
     let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new(None).ok());
     engine.processes.push(process);
     engine
 }
 
-/// Reviews the coverage, as if the state of the machine had just been read.
+/// Reviews the coverage as if this state of the machine had just been read.
 fn look_with(engine: &mut Engine<'_>, machine: MachineUsage, at: Instant) {
     engine.events.as_mut().unwrap().machine = MachineUsage { read: Some(at), ..machine };
     engine.review_coverage(0, at);
 }
 
-/// Guarantees: events that do not cover exactly the processors online are replaced at the next review, and nothing is
-/// left of them; others stay.
+/// Guarantees: events that do not cover exactly the processors online are replaced at the next review, and are closed;
+/// others stay.
 #[test]
 fn events_follow_the_processors() {
     let now = Instant::now();
@@ -182,7 +182,7 @@ fn events_follow_the_processors() {
     assert_eq!((&after[0].0, &after[0].2), (&all, processes));
 }
 
-/// Guarantees: whether everything on the machine may be seen is checked at each review, and not remembered.
+/// Guarantees: whether everything on the machine may be seen is checked again at each review.
 #[test]
 fn right_to_see_the_machine() {
     let now = Instant::now();
@@ -231,14 +231,14 @@ fn what_a_processor_misses() {
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
 
-/// A process that computes, and two control groups between which it is moved, until this is dropped.
+/// A process that computes, and two control groups between which it is moved. Dropping this ends the process.
 struct MovedProcess {
     process: std::process::Child,
     groups: [PathBuf; 2],
 }
 
 impl MovedProcess {
-    /// `None` if no control group can be created.
+    /// Starts the process; `None` if no control group can be created.
     fn start() -> Option<Self> {
         let path = |name| ControlGroup::path_of(&format!("profbridge-{name}-{}", std::process::id()));
         let groups = [path("before")?, path("after")?];
@@ -307,14 +307,14 @@ fn moved_to_another_group() {
     }
     assert_eq!(before, in_group(0));
     moved.enter(1);
-    // Its share of the new group's time is known at the second review.
+    // The process's share of the new group's time is known only at the second review.
     assert_eq!(look(), (Coverage::Threads, vec![]));
     assert_eq!(look(), in_group(1));
 }
 
-/// Guarantees: if switches are sampled and not recorded, a thread was given its processor when the thread before it, of
-/// any process, left it; it was preempted if it was not in a system call; and after lost records the beginning of its
-/// turn is not known.
+/// Guarantees: if switches are sampled and not recorded, a thread was given its processor when the previous thread, of
+/// any process, left it; a thread that leaves outside of a system call was preempted; and after lost records the
+/// beginning of a turn is not known.
 #[test]
 fn turns_by_samples() {
     let (pid, thread) = (std::process::id(), nix::unistd::gettid().as_raw().unsigned_abs());

@@ -20,8 +20,8 @@ fn record(kind: u32, words: [u64; 3]) -> Vec<u8> {
     bytes
 }
 
-/// Guarantees: each pause of the kernel's sampling counts as a missed tick, and its end does not count; records without
-/// room and malformed ones count as lost samples.
+/// Guarantees: each pause of the kernel's sampling counts as a missed tick, and its end does not count; records for
+/// which there was no room and malformed ones count as lost samples.
 #[test]
 fn what_is_missing() {
     let mut shortfall = Shortfall::default();

@@ -35,7 +35,7 @@ fn one_at_a_time() {
     }
 }
 
-/// Guarantees: a long stop, because the machine is busy, is followed by at most five seconds without stops.
+/// Guarantees: after a long stop, as on a busy machine, there are at most five seconds without stops.
 #[test]
 fn a_long_stop() {
     let now = Instant::now();
@@ -49,7 +49,7 @@ fn a_long_stop() {
 }
 
 proptest! {
-    /// Guarantees: stops of ordinary length take no more than a hundredth of the time, plus the saved time and the
+    /// Guarantees: stops of ordinary length take no more than a hundredth of the time, plus the time saved up and the
     /// length of the last stop.
     #[test]
     fn a_hundredth_of_the_time(steps in prop::collection::vec((0u64..20_000, 1u64..5_000), 1..300)) {

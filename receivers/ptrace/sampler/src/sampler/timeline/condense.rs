@@ -8,14 +8,14 @@ use hashbrown::HashMap;
 use super::{Cause, Wait};
 
 /// Short waits at one place within this time are added up, or for longer if their sum is still less than a long wait.
-/// The sum is shown as one wait, and whatever happened between the waits is shown before or after it.
+/// The sum is shown as one wait, and what happened between these waits is shown before or after it.
 const SUMMED: Duration = Duration::from_millis(50);
 
 /// A wait, or several short ones of one cause at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) struct WaitObservation<P> {
     pub(in crate::sampler) place: Option<P>,
-    /// If preempted, the thread waited for a processor.
+    /// Why the thread waited; if preempted, it waited for a processor.
     pub(in crate::sampler) cause: Cause,
     /// The beginning of the first wait.
     pub(in crate::sampler) at: Instant,
@@ -23,8 +23,8 @@ pub(in crate::sampler) struct WaitObservation<P> {
 }
 
 /// Waits of at least `long_nano` become observations of their own. Shorter ones are added up by place and cause within
-/// [`SUMMED`]. If more than `most` sums result, only `most` of them are kept, each with a chance in proportion to its
-/// length, and they stand for all.
+/// [`SUMMED`]. If more than `most` sums result, at most `most` of them are kept, each with a probability in proportion
+/// to its length, and the total time is divided among these.
 pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     waits: Vec<Wait<P>>,
     long_nano: u64,
@@ -59,7 +59,7 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     observations
 }
 
-/// Keeps at most `most` of these, with the time of all: the total time is cut into `most` equal steps, and the
+/// Keeps at most `most` of these, which get the time of all: the total time is cut into `most` equal steps, and the
 /// observation in the middle of each step is kept.
 fn represent<P>(all: Vec<WaitObservation<P>>, most: usize) -> Vec<WaitObservation<P>> {
     if all.len() <= most {

@@ -14,7 +14,7 @@ fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
     Some(SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices })
 }
 
-/// The settled time; `None` if its records are incomplete.
+/// Settles the time of a thread; `None` if its records are incomplete.
 fn settle(thread: &mut ThreadTimeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
     Some(thread.settle(until, counters)).filter(|recorded| recorded.is_whole)
 }
@@ -46,8 +46,8 @@ fn states() {
     assert_eq!(waits(&settle(&mut thread, at(99), None).unwrap()), []);
 }
 
-/// Guarantees: if the beginning of a turn is reported only at its end, all time counts once, as running or as waiting,
-/// even if a part of the turn was already settled as waiting; a turn that is reported twice counts once.
+/// Guarantees: if the beginning of a running turn is reported only at its end, all time counts once, as running or as
+/// waiting, even if a part of the turn was already settled as waiting; a turn that is reported twice counts once.
 #[test]
 fn turns_told_at_their_end() {
     let start = Instant::now();
@@ -65,7 +65,7 @@ fn turns_told_at_their_end() {
 }
 
 /// Guarantees: before its first record a thread was in the state that this record ends; without any record nothing is
-/// known, unless the thread was found at a place.
+/// known, unless the thread was found waiting at a place.
 #[test]
 fn first_record() {
     let start = Instant::now();
@@ -87,7 +87,8 @@ fn first_record() {
     assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
 }
 
-/// Guarantees: records from before the beginning show the state at the beginning, and none of their time counts.
+/// Guarantees: records from before the beginning show the state at the beginning, but none of the time before it
+/// counts.
 #[test]
 fn before_the_beginning() {
     let start = Instant::now();
@@ -100,8 +101,7 @@ fn before_the_beginning() {
     assert_eq!(waits(&recorded), [(Cause::Blocked, Some(7), 5)]);
 }
 
-/// Guarantees: a place in the code that was read from a thread is used only for a wait that lasted throughout the
-/// reading.
+/// Guarantees: a place that was read from a thread is used only for a wait that lasted throughout the reading.
 #[test]
 fn looks() {
     let start = Instant::now();
@@ -123,8 +123,8 @@ fn looks() {
     assert_eq!(waits(&recorded), [(Cause::Blocked, Some(1), 5), preempted(2, 6), preempted(3, 2)]);
 }
 
-/// Guarantees: time with missing records is not used: after two records of the same kind, after a record that arrives
-/// behind later ones, and after lost records. The time after that is used again.
+/// Guarantees: time with missing records is not used: between two records of the same kind, if a record arrives after
+/// later ones, and if records are lost. The time after that is used again.
 #[test]
 fn missing_records() {
     let start = Instant::now();
@@ -171,7 +171,7 @@ fn too_many_records() {
 }
 
 /// Guarantees: if records are missing, the comparison with the kernel's counters shows it, whichever of the three sums
-/// is affected; differences within the delay of the counters are accepted.
+/// (running, preempted, switches) is affected; differences within the delay of the counters are accepted.
 #[test]
 fn compared_with_counters() {
     let start = Instant::now();
@@ -197,8 +197,8 @@ fn compared_with_counters() {
     }
 }
 
-/// Guarantees: if the counters show more waiting for a processor than the preempted waits, the surplus is a part of the
-/// blocked waits that have ended, in proportion to their lengths; a wait that continues has no such part.
+/// Guarantees: if the counters show more waiting for a processor than the preempted waits, the rest is assigned to the
+/// blocked waits that have ended, in proportion to their lengths; a wait that continues gets none.
 #[test]
 fn queued_behind_a_wake() {
     let start = Instant::now();
@@ -213,7 +213,7 @@ fn queued_behind_a_wake() {
     thread.switched_out(at(500), Cause::Blocked, Some(3));
     thread.switched_in(at(800));
     thread.switched_out(at(900), Cause::Blocked, Some(4));
-    // 100 ms preempted, and a quarter of 400 ms.
+    // 100 ms preempted, plus a quarter of 400 ms blocked.
     let recorded = settle(&mut thread, at(1_000), counters(400, 200, 4)).unwrap();
     let queued: Vec<_> = recorded.waits.iter().map(|wait| (wait.nano / MS, wait.queued_nano / MS)).collect();
     assert_eq!(queued, [(100, 0), (100, 25), (300, 75), (100, 0)]);
@@ -239,7 +239,7 @@ fn began_and_ended() {
 }
 
 /// Guarantees: a wait without a place gets the places of waits with the same cause and similar length, in proportion;
-/// without any of the same cause, it stays without a place.
+/// if there is no wait of the same cause, it stays without a place.
 #[test]
 fn places_of_like_waits() {
     let start = Instant::now();
@@ -248,7 +248,7 @@ fn places_of_like_waits() {
     thread.switched_in(start);
     for turn in 0..400 {
         // Of waits of 4 ms, three in four are at place 1; those of 50 us are at place 2. The place of every eighth wait
-        // is found.
+        // is known.
         for (micros, place) in [(4_000, if turn % 4 == 0 { 3 } else { 1 }), (50, 2)] {
             let place = (turn / 4 % 8 == 0).then_some(place);
             thread.switched_out(after(start, now + 10), Cause::Blocked, place);
@@ -266,15 +266,15 @@ fn places_of_like_waits() {
     assert!((share - 0.25).abs() < 0.02, "{share}");
 }
 
-/// Guarantees: a wait without a place does not get one that the thread had left long before, or reached long
-/// afterwards, while other waits are nearer in time; and none beyond the limit.
+/// Guarantees: a wait without a place does not get one from a wait long before or long after it while other waits are
+/// nearer in time; and none from a wait beyond the limit.
 #[test]
 fn places_of_about_that_time() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
     let mut thread = ThreadTimeline::new(start);
     thread.switched_in(start);
-    // A wait of 4 ms every 10 ms; the place of every second one is found. Every 300 ms the thread moves to another
+    // A wait of 4 ms every 10 ms; the place of every second one is known. Every 300 ms the thread moves to another
     // place.
     for turn in 0..400_u64 {
         let place = (turn % 2 == 0).then_some((turn / 30) as u32);
@@ -293,9 +293,9 @@ fn places_of_about_that_time() {
 }
 
 proptest! {
-    /// Guarantees: no matter how records are divided into spans and shuffled within one, running time and the time of
-    /// each cause and place are exact to the nanosecond. The observations have the same sums, and are no more than the
-    /// long waits plus the limit.
+    /// Guarantees: no matter how records are divided into spans and shuffled within a span, running time and the time
+    /// of each cause and place are exact to the nanosecond. The observations have the same sums, and are no more than
+    /// the long waits plus the limit.
     #[test]
     fn all_time_is_where_it_was(
         // Each turn runs for this many microseconds and then waits, preempted or blocked, at a place.
@@ -357,7 +357,7 @@ proptest! {
             prop_assert!(observations.is_sorted_by_key(|observation| observation.at));
             prop_assert_eq!(observations.iter().map(|observation| observation.nano).sum::<u64>(), waited);
         }
-        // Without any record nothing is known.
+        // Without any record, nothing is known.
         prop_assert!(settled || turns[0].0 > stretches[0]);
         if settled {
             found.retain(|_, nano| *nano > 0);
@@ -380,7 +380,7 @@ fn preempted(begins: Instant, nano: u64, place: u64) -> Wait<u64> {
     }
 }
 
-/// Guarantees: short waits at one place are added up over a short time only, so that each sum is near its waits; unless
+/// Guarantees: short waits at one place are added up only over a short time, so that each sum is near its waits; unless
 /// all of them together are shorter than one long wait.
 #[test]
 fn near_sums() {
@@ -392,7 +392,7 @@ fn near_sums() {
     assert_eq!(condense(of(5_000), 5 * MS, 64).len(), 1);
 }
 
-/// Guarantees: if there are too many short waits, each place keeps its share of their time, as if the thread had been
+/// Guarantees: if there are too many short waits, each place keeps its share of the time, as if the thread had been
 /// examined `most` times.
 #[test]
 fn many_places() {

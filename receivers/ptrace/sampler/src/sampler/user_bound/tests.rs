@@ -42,8 +42,8 @@ fn two_percent() {
     }
 }
 
-/// Guarantees: once the kernel has counted two ticks of a long call, the thread may not be stopped, however long it
-/// might be stopped before, until it has used another two seconds of processor time.
+/// Guarantees: once the kernel has counted two ticks of a long call, the thread may not be stopped until it has used
+/// another two seconds of processor time, however long it was allowed to be stopped before.
 #[test]
 fn a_long_call() {
     let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
@@ -52,8 +52,8 @@ fn a_long_call() {
     assert_eq!(run(&mut rule, &mut at, now, &[(199, 0), (1, 0)]), [false, true]);
 }
 
-/// Guarantees: after a stop cut a call of a thread, the thread is not stopped for a minute whatever it does, and its
-/// history starts again after that.
+/// Guarantees: after a stop ended a call of a thread early, the thread is not stopped for a minute whatever it does,
+/// and then its history starts again.
 #[test]
 fn after_a_cut() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
@@ -67,7 +67,7 @@ fn after_a_cut() {
     assert!(rule.note_ticks(ticks(5_200, 0), later));
 }
 
-/// Guarantees: counters that go back count as no history.
+/// Guarantees: if counters decrease, the earlier history is not used.
 #[test]
 fn counters_that_go_back() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
@@ -83,7 +83,7 @@ enum ThreadStep {
     /// The thread uses this much processor time, in ticks in its own code and in the kernel, while this many
     /// milliseconds pass; then its counters are read.
     Runs(u64, u64, u64),
-    /// A stop cuts a call of the thread.
+    /// A stop ends a call of the thread early.
     Cut,
 }
 
@@ -97,10 +97,10 @@ fn steps() -> impl Strategy<Value = Vec<ThreadStep>> {
 }
 
 proptest! {
-    /// Guarantees: whatever a thread does and however seldom it is read, it may be stopped only if at most two
-    /// hundredths of its time were in the kernel, since the last cut and for two seconds of processor time up to some
-    /// reading; never within a minute of a cut; and never after a span between two readings with more time in the
-    /// kernel than that.
+    /// Guarantees: whatever a thread does and however seldom its counters are read, it may be stopped only if, for two
+    /// seconds of processor time up to some reading and since the last call that was ended early, at most two
+    /// hundredths of its time were in the kernel; never within a minute after such a call; and never after a span
+    /// between two readings with more time in the kernel than that.
     #[test]
     fn open_only_with_a_history(steps in steps()) {
         let start = Instant::now();

@@ -9,7 +9,8 @@ use super::*;
 const START: u64 = CODE + 0x100;
 const SLOT: u64 = 0x5010;
 
-/// The results for code with these registers (by encoding number); SP is 0x5000, and its stack frame has one word.
+/// The results for code with these registers (by number in the encoding); SP is 0x5000, and the stack frame has one
+/// word, `slot`.
 fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
     let mut made = Made::new();
     made.put(START, code);
@@ -42,7 +43,7 @@ fn in_a_register() {
     assert_eq!(other, [Next::At(0x7006)]);
 }
 
-/// Guarantees: behind a call, registers that it may change are not used, but the word in which the address was kept
+/// Guarantees: after a call, registers that the call may change are not used, but the stack word that holds the address
 /// is; a word written on the path has the written value.
 #[test]
 fn across_calls() {
@@ -50,7 +51,7 @@ fn across_calls() {
     let kept = before_dispatch(b"\xe8\x00\x01\x00\x00\x4c\x8b\x54\x24\x10");
     assert_eq!(found(&kept, &[(10, 0x9000)], 0x7000), [Next::At(0x7002)]);
     assert_eq!(found(&before_dispatch(b"\xe8\x00\x01\x00\x00"), &[(10, 0x9000)], 0x7000), []);
-    // mov %r10, 0x10(%rsp) in front of it
+    // mov %r10, 0x10(%rsp) before it
     let written = [&b"\x4c\x89\x54\x24\x10"[..], &kept].concat();
     assert_eq!(found(&written, &[(10, 0x8000)], 0x7000), [Next::At(0x8002)]);
 }
@@ -67,10 +68,10 @@ fn in_a_frame() {
     assert_eq!(found(&code, &[], 0x6000), [Next::In(0x6038)]);
 }
 
-/// Guarantees: all paths from a branch are followed, and only reads before a jump through a table count.
+/// Guarantees: all paths from a branch are followed, and only reads that precede a jump through a table are used.
 #[test]
 fn by_several_ways() {
-    // test %al, %al; je over the first
+    // test %al, %al; je that skips the first jump
     let first = before_dispatch(b"");
     let code = [&[0x84, 0xc0, 0x74, first.len() as u8][..], &first, &before_dispatch(b"\x49\x89\xd2")].concat();
     let both = found(&code, &[(2, 0x7000), (10, 0x8000)], 0);
@@ -101,8 +102,8 @@ const TRACED: &[u8] =
     b"\x41\x0f\xb7\x57\x02\x48\x8b\x44\x24\x08\x0f\xb7\x00\x41\x89\xd1\x66\x41\xc1\xe9\x08\x66\xf7\xd8\x45\
     \x0f\xb7\xc9\x18\xc0\x0a\x84\x24\xc0\x00\x00\x00\x09\xd0\x0f\xb6\xd0\x48\x8b\x14\xd7\xff\xe2";
 
-/// Guarantees: a read between the instruction and the jump that does not decide the jump's target is not taken for the
-/// instruction; behind the read of the instruction, it is known to have been read.
+/// Guarantees: a read between the instruction and the jump that does not decide the jump's target is not mistaken for
+/// the instruction; after the read of the instruction, the result says that it was read.
 #[test]
 fn other_reads_before_the_jump() {
     assert_eq!(found(TRACED, &[(15, 0x7000)], 0), [Next::At(0x7002)]);

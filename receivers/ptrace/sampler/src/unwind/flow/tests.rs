@@ -41,8 +41,8 @@ fn check(code: &[Instruction]) -> (AddressSpace, Vec<u64>) {
     (space, places)
 }
 
-/// Guarantees: pushed registers, space reserved in steps, arguments on the stack, and joining paths are followed;
-/// saved registers are found where they were pushed, but no longer in the function's last instructions.
+/// Guarantees: pushed registers, space reserved in steps, arguments on the stack, and joining paths are followed; saved
+/// registers are found where they were pushed, but not in the function's last instructions, after they were popped.
 #[test]
 fn pushes_and_room() {
     let at = |offset| Some((false, offset));
@@ -68,7 +68,7 @@ fn pushes_and_room() {
     assert_eq!(saved(9), Some(vec![(3, -24), (FRAME_POINTER, -16), (16, -8)]));
     assert_eq!(saved(12), Some(vec![(FRAME_POINTER, -16), (16, -8)]));
     assert_eq!(saved(13), Some(vec![(16, -8)]));
-    // The same by following the path to the end.
+    // The same rules result from following the paths to the returns.
     for place in &places[4..14] {
         let to_return = rules_to_return(&space, *place, MOST).0.first().map(|row| parts(row).0);
         assert_eq!(to_return, rules(&space, START, *place, MOST).0.map(|row| parts(&row).0), "{place:x}");
@@ -94,8 +94,8 @@ fn room_of_any_size() {
     check(&[(b"\x48\x29\xc4", at(8)), (b"\xff\xd2", None), (b"\xc3", None)]);
 }
 
-/// Guarantees: code reached only through a table has the stack of the jump; code reached by a tail call has the
-/// caller's stack.
+/// Guarantees: code reached only through a jump table has the stack frame of the jump; code reached by a tail call has
+/// the caller's.
 #[test]
 fn tables_and_last_jumps() {
     let at = |offset| Some((false, offset));
@@ -113,8 +113,8 @@ fn tables_and_last_jumps() {
     ]);
 }
 
-/// Guarantees: if paths to a return differ in the place of the return address, all results are given, the one without
-/// calls first.
+/// Guarantees: if paths to a return differ in the place of the return address, all results are returned, the one
+/// without calls first.
 #[test]
 fn ways_that_differ() {
     let mut made = Made::new();
@@ -142,7 +142,7 @@ fn first_function() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Guarantees: whatever the code is, following it ends within its limit and does not panic.
+    /// Guarantees: whatever the code is, following it terminates within its limit and does not panic.
     #[test]
     fn attack_any_code(
         pieces in prop::collection::vec(prop_oneof![

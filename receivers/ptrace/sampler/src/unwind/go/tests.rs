@@ -13,8 +13,8 @@ const SECTIONS: usize = 0x500;
 const NAMES: usize = 0x700;
 const TEXT: u64 = 0x800;
 
-/// A Go program that consists of its headers and its table only: a function of 308 bytes, and at 0x200 the first one
-/// of its stack.
+/// A Go program that consists of its headers and its table only: a function of 308 bytes, and at 0x200 the first
+/// function of a stack.
 #[derive(Debug, Clone)]
 struct GoProgram(Vec<u8>);
 
@@ -81,12 +81,12 @@ impl GoProgram {
     }
 }
 
-/// Sizes: 0 for 4 bytes, 8 for 3, 32 for 300, 0 for 1.
+/// Stack sizes: 0 for 4 bytes of code, 8 for 3, 32 for 300, 0 for 1.
 const SIZES: [u8; 10] = [2, 4, 16, 3, 48, 0xac, 2, 63, 1, 0];
 
 /// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, and in those of 1.18 and 1.19, whose
-/// functions have one field less. The first function of a stack is recognized, and behind the last function there is no
-/// frame; a function that switches the stack pointer to another stack has none.
+/// functions have one field less. The first function of a stack is recognized, there is no frame after the last
+/// function, nor for a function that switches the stack pointer to another stack.
 #[test]
 fn known_programs() {
     let mut older = GoProgram::new(false);
@@ -108,8 +108,8 @@ fn known_programs() {
 }
 
 proptest! {
-    /// Guarantees: whatever a program writes into its headers and its table, also words with which numbers overflow,
-    /// reading them ends, and frames are within the limits.
+    /// Guarantees: whatever a program writes into its headers and its table, also words that make numbers overflow,
+    /// reading terminates, and frames are within the limits.
     #[test]
     fn any_table(
         bytes in prop::collection::vec((0..0x800usize, any::<u8>()), 0..12),
@@ -128,7 +128,8 @@ proptest! {
     }
 }
 
-/// Guarantees: there are no sizes behind the end, in truncated tables, and in tables whose numbers do not end.
+/// Guarantees: there is no stack size after the end of a table, in truncated tables, and in tables whose numbers do not
+/// end.
 #[test]
 fn sizes() {
     assert_eq!((stack_size(&SIZES, 307), stack_size(&SIZES, 308)), (Some(0), None));

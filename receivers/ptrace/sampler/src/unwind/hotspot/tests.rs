@@ -25,7 +25,7 @@ fn pop_frame(thread: &mut Thread) {
     thread.registers[RBP] = thread.pop();
 }
 
-/// A method with a frame: it touches the stack far below, sets up the frame, calls something, removes the frame, and
+/// A method with a frame: it touches the stack far below, sets up the frame, calls a function, removes the frame, and
 /// polls for a safepoint.
 const METHOD: &[Step] = &[
     (b"\x89\x84\x24\x00\xc0\xfe\xff", nothing),
@@ -43,7 +43,7 @@ const METHOD: &[Step] = &[
     (b"\xc3", nothing),
 ];
 
-/// A method without calls, behind the comparison of its object's class.
+/// A method without calls, which follows the comparison of its object's class.
 const LEAF: &[Step] = &[
     (b"\x44\x8b\x56\x08", nothing),
     (b"\x4c\x3b\xd0", nothing),
@@ -91,8 +91,8 @@ const LEAVING: &[Step] = &[
     (b"\x41\xff\xe5", nothing),
 ];
 
-/// Stubs that look up an interface method, and that move arguments from the stack to registers: they jump to the
-/// method.
+/// Stubs that look up an interface method, and that move arguments from the stack to registers: they end with a jump to
+/// the method.
 const DISPATCH: &[Step] = &[
     (b"\x4c\x8b\x56\x08", nothing),
     (b"\x49\x8b\x9a\xc8\x01\x00\x00", nothing),
@@ -110,7 +110,7 @@ const ADAPTER: &[Step] = &[
     (b"\x41\xff\xe3", nothing),
 ];
 
-/// Code at which a caller continues: first the code after a call, then code that is entered by a return only.
+/// Code at which a caller continues: first code after a call, then code that is entered only by a return.
 const ENTRIES: [&[u8]; 9] = [
     b"\x0f\x1f\x84\x00\x44\x01\x00\x00",
     b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00\x4c\x8b\x6d\xc0",
@@ -125,7 +125,7 @@ const ENTRIES: [&[u8]; 9] = [
 
 fn made(called: &[Step], entry: usize) -> Made {
     let mut made = Made::new();
-    // A call of `called`, for a caller that is not entered by a return.
+    // The caller's call of `called`, unless the caller is entered by a return only.
     if entry == 0 {
         made.put(CALLER - 5, &[0xe8]);
         made.put(CALLER - 4, &((CALLED - CALLER) as u32).to_le_bytes());
@@ -146,7 +146,7 @@ fn java(made: &Made) -> AddressSpace {
     space
 }
 
-/// A thread whose first function, called from the C library, has a frame and called (or jumped to) the second.
+/// A thread whose first function, called from the C library, has a frame and called (or jumped to) the second function.
 fn thread(entered: bool) -> Thread {
     let mut thread = Thread::new();
     thread.push(ROOT);
@@ -162,8 +162,8 @@ fn thread(entered: bool) -> Thread {
     thread
 }
 
-/// Guarantees: at each instruction of HotSpot's code, the caller found is the one that called, none is left out or
-/// invented, whatever code the caller continues at; the stack is complete.
+/// Guarantees: at each instruction of HotSpot's code, the found caller is the true one, none is left out or invented,
+/// whatever code the caller continues at; the stack is complete.
 #[test]
 fn at_each_instruction() {
     let codes =
@@ -183,7 +183,7 @@ fn at_each_instruction() {
     }
 }
 
-/// Guarantees: below a Java frame, the frame pointer leads through several frames.
+/// Guarantees: from a Java frame on, frame pointers lead through several frames.
 #[test]
 fn callers_by_frame_pointers() {
     let mut made = made(METHOD, 1);
@@ -221,7 +221,7 @@ fn no_return_address() {
     assert!(!frames.contains(&(CALLER + 1)), "{frames:x?}");
 }
 
-/// Guarantees: code that only Java enters by a return is not taken for a return address in processes without Java.
+/// Guarantees: code that only Java enters by a return does not count as a return address in processes without Java.
 #[test]
 fn only_in_java() {
     let space = made(METHOD, 1).space();
@@ -249,8 +249,8 @@ fn without_frame_pointers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Guarantees: whatever Java's code and the stack are, unwinding ends and does not panic, and gives the same
-    /// result with an empty cache and with a filled one.
+    /// Guarantees: whatever Java's code and the stack are, unwinding terminates and does not panic, and gives the same
+    /// result with an empty and with a filled cache.
     #[test]
     fn attack_any_code(
         code in prop::collection::vec(any::<u8>(), 0..600),

@@ -1,4 +1,4 @@
-//! Instructions as assemblers write them: single ones, and all of the C library.
+//! Instructions as assemblers encode them: single ones, and all instructions of the C library.
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "these are tests")]
 
 use std::io::{BufRead, BufReader};
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: the written value is known to depend on the registers that an instruction names, and on none if their
-/// values do not matter.
+/// Guarantees: the written value depends on the registers that an instruction names, and on none if their values do not
+/// matter.
 #[test]
 fn sources() {
     let cases: &[(&[u8], u16)] = &[
@@ -81,7 +81,7 @@ fn known() {
         (b"\xff\x63\x48", Effect::JumpThrough(None)),
         (b"\x0f\x0b", Effect::End),
         (b"\xf4", Effect::End),
-        // Comparisons, stores of one or four bytes, and instructions with vector registers change neither of the two.
+        // Comparisons, stores of one or four bytes, and instructions with vector registers change neither pointer.
         (b"\x49\x3b\xa7\x60\x01\x00\x00", Effect::Changes(0)),
         (b"\x48\x39\xe5", Effect::Changes(0)),
         (b"\x48\x85\xed", Effect::Changes(0)),
@@ -132,7 +132,7 @@ fn lengths_of_a_library() {
         let mut fields = line.split('\t');
         let (Some(_), Some(bytes), Some(text)) = (fields.next(), fields.next(), fields.next()) else { continue };
         let code: Vec<u8> = bytes.split_whitespace().filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-        // 64-bit programs never execute these: data between functions, and privileged instructions.
+        // 64-bit programs never execute these: they are data between functions, and privileged instructions.
         if text.contains("(bad)") || text.contains("xabort") || text.contains("xbegin") {
             continue;
         }

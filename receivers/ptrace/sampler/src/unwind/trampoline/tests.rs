@@ -6,7 +6,7 @@ use super::*;
 
 const FIRST: u64 = CODE + 0x100;
 const SECOND: u64 = CODE + 0x200;
-/// The stack pointer and the instruction pointer.
+/// The mask with which only the stack pointer and the instruction pointer are known.
 const TWO: u32 = 1 << 7 | 1 << 16;
 
 /// The trampoline as CPython builds it: its code, the offsets of its instructions, and the return address of its
@@ -21,7 +21,7 @@ fn variants() -> [(Vec<u8>, Vec<usize>, usize); 4] {
     ]
 }
 
-/// Applies the first `count` instructions to the stack; `framed` if the trampoline keeps a frame pointer.
+/// Pushes the return address, and applies the trampoline's instructions before offset `at` to the stack.
 fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
     thread.push(returns);
     let at = if code.starts_with(MARK) { at.saturating_sub(MARK.len()) } else { at };
@@ -34,9 +34,9 @@ fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
     }
 }
 
-/// Guarantees: the callers of CPython's trampoline are found at each of its instructions, whether interrupted there or
-/// below a Python function that another one called, by the stack pointer alone. The stack is complete, and registers
-/// that the trampoline preserves are known in its caller.
+/// Guarantees: the callers of CPython's trampoline are found by the stack pointer alone at each of its instructions,
+/// whether the thread is there or in a function that it called. The stack is complete, and registers that the
+/// trampoline preserves are known in its caller.
 #[test]
 fn at_each_instruction() {
     for (code, places, returns) in variants() {
@@ -70,7 +70,7 @@ fn keeps_the_frame_pointer() {
         made.put(FIRST, b"\x55\x48\x89\xe5\xff\xd0\x5d\xc3");
         made.put(SECOND, &code);
         let space = made.space();
-        // The first place is not in a trampoline: it calls through another register.
+        // The first place is not in a trampoline: the code there calls through another register.
         for place in places {
             let mut thread = Thread::new();
             thread.push(ROOT);
@@ -84,7 +84,7 @@ fn keeps_the_frame_pointer() {
     }
 }
 
-/// Guarantees: code that differs in one byte is not taken for a trampoline.
+/// Guarantees: code that differs in one byte is not recognized as a trampoline.
 #[test]
 fn other_code() {
     for (code, places, _) in variants() {

@@ -1,4 +1,4 @@
-/** Calls of which it is known who may make them, on a thread of its own named "calls". */
+/** Methods whose possible callers are known, called by a thread named "calls". */
 public class Calls {
     static volatile long result;
 
@@ -29,7 +29,7 @@ public class Calls {
             }
         }, "calls");
         calls.setDaemon(true);
-        // Waits until the compilers are done with it, which is a matter of how often it was called.
+        // Calls the methods often enough that the compilers have compiled them.
         for (int times = 0; times < 300; times++) {
             calls();
         }

@@ -1,5 +1,5 @@
-// Places with known callers, for the unwinder: each mode reaches spin() through functions whose addresses are printed first, the
-// innermost first, then runs there for ever.
+// Functions with known callers, for the unwinder: in each mode the program prints the addresses of the functions
+// through which it reaches spin(), innermost first, and then spins there.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ FUNCTION void spin(void) {
     for (;;) count++;
 }
 
-// Without a frame pointer, with a frame that changes around the call.
+// Functions without a frame pointer; one changes its frame around its call.
 FUNCTION int second(int a, int b) {
     spin();
     return a + b + zero;
@@ -29,7 +29,7 @@ FUNCTION int first(int a) {
     return sum + room[a & 7];
 }
 
-// A stack that is aligned anew, and grows by what is asked for.
+// A function that realigns its stack, and extends it by a size that its caller gives.
 typedef double wide __attribute__((vector_size(32)));
 FUNCTION void fill(void *place) {
     __asm__ volatile("" : : "r"(place) : "memory");
@@ -44,7 +44,7 @@ FUNCTION int realigned(int n) {
     return more[n] + zero;
 }
 
-// A stack that grows by what is asked for, in a function whose caller does not name it.
+// A function that extends its stack by a size that its caller gives, and is called through a pointer.
 FUNCTION int growing(int n) {
     char *more = alloca(n * 16 + 8);
     memset(more, n, n * 16);
@@ -59,7 +59,7 @@ FUNCTION int indirect(int n) {
     return function(n) + zero;
 }
 
-// Deep, and not turned into a loop.
+// A deep recursion that the compiler does not turn into a loop.
 FUNCTION int deep(int n) {
     volatile int local = n;
     if (n > 0) return deep(n - 1) + local;
@@ -67,7 +67,7 @@ FUNCTION int deep(int n) {
     return local;
 }
 
-// In a signal handler, in the middle of a loop without calls.
+// A signal handler, and code interrupted by a signal: in raise(), and at a fault in a function without calls.
 static void handler(int signal) {
     (void)signal;
     spin();

@@ -1,5 +1,6 @@
-/* Functions of many shapes, for unwinding without tables: registers saved, room made in steps, calls through pointers and tables, jumps through tables,
-   recursion, functions that never return, functions that end in a jump to another one. */
+/* Functions of many shapes, for unwinding without tables: with saved registers, with stack space reserved in steps,
+ * with calls through pointers and tables, with jumps through tables, with recursion, functions that never return, and
+ * functions that end in a jump to another one. */
 #include <alloca.h>
 #include <setjmp.h>
 #include <stdint.h>

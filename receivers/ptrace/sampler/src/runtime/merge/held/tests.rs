@@ -14,7 +14,7 @@ const INSTRUCTION: u8 = 12;
 /// The address range of the evaluation function.
 const EVALUATION: Range<u64> = 0x40_0000..0x41_0000;
 
-/// A native stack from address 0x1000 on; `true` marks a frame of the evaluation function.
+/// A native stack from address 0x1000 on, with a `bool` for each frame: whether it belongs to the evaluation function.
 struct Native(Vec<Frame>);
 
 impl Native {
@@ -28,7 +28,7 @@ impl Native {
         Self(kinds.iter().enumerate().map(frame).collect())
     }
 
-    /// Sets the registers of this native frame: the frame, and an instruction of the function with this number.
+    /// Sets the registers of this native frame: a frame address, and the address of an instruction in this function.
     fn with(mut self, native: usize, frame: u64, function: u32) -> Self {
         self.0[native].registers.set(FRAME, frame);
         self.0[native].registers.set(INSTRUCTION, code(function).start + 32);
@@ -36,14 +36,14 @@ impl Native {
     }
 }
 
-/// Frames to be merged.
+/// Frames of the interpreter, captured and resolved.
 #[derive(Clone)]
 struct Read {
     captured: Captured,
     resolved: Vec<Resolved>,
 }
 
-/// Frames in segments; those with numbers from 100 on are of native functions.
+/// Frames grouped into these segments; numbers from 100 on are native functions.
 fn read(segments: &[&[u32]]) -> Read {
     let (mut captured, mut resolved) = (Captured::default(), Vec::new());
     for segment in segments {
@@ -61,7 +61,7 @@ fn merged(native: &Native, complete: bool, read: &Read, lookup: Option<Known>) -
     merged_with(native, complete, read, lookup, &[])
 }
 
-/// The same with these words on the native stack.
+/// The merged stack with these words on the native stack.
 fn merged_with(
     native: &Native,
     complete: bool,
@@ -91,23 +91,23 @@ fn proven(native: &Native, segments: &[&[u32]]) -> (Vec<Location>, Merged) {
     merged(native, true, &read(segments), Some(KNOWN))
 }
 
-/// Guarantees: the frames of a native call replace it; calls and frames are paired in order, as many as there are of
-/// both.
+/// Guarantees: the frames of a native call replace it; calls and groups of frames are paired in order as far as both
+/// exist.
 #[test]
 fn in_order() {
     let native = Native::new(&[false, true, false, true, false]);
     assert_eq!(standing(&native, true, &[&[1, 2], &[3]]), [n(0), p(1), p(2), n(2), p(3), n(4)]);
-    // A call is beginning: its frames do not exist yet.
+    // A call is just beginning and has no frames yet.
     assert_eq!(standing(&native, true, &[&[3]]), [n(0), n(1), n(2), p(3), n(4)]);
-    // The native stack is truncated, or continues elsewhere (on a fiber's).
+    // The native stack is truncated, or continues on another stack (a fiber's).
     for complete in [true, false] {
         let stack = standing(&native, complete, &[&[1], &[2], &[3]]);
         assert_eq!(stack, [n(0), p(1), n(2), p(2), n(4), p(3)]);
     }
 }
 
-/// Guarantees: the frame in a native call's register identifies the call's frames, whatever is missing on either side;
-/// between such calls, the others are paired in order if their numbers are equal.
+/// Guarantees: the frame in a native call's register identifies the call's frames, whichever calls or frames are
+/// missing; between such calls, the others are paired in order if their numbers are equal.
 #[test]
 fn by_registers() {
     let native = || Native::new(&[true, false, true, true, false]);
@@ -156,8 +156,8 @@ fn own_frames() {
     assert_eq!(counts, Merged { named: 1, unknown: 1, ..Merged::default() });
 }
 
-/// Guarantees: if a thread has run since its sample, a call is named only by the instruction in its register, with its
-/// line, and a placeholder stands for the callers. A call without that register keeps its native frame.
+/// Guarantees: if a thread has run since its sample, a call is named only by the instruction in its register, with that
+/// instruction's line, and a placeholder replaces the callers. A call without that register keeps its native frame.
 #[test]
 fn proof() {
     let native = Native::new(&[true, false, true, false]).with(0, at(0), 4);
@@ -180,8 +180,8 @@ fn another_function() {
     }
 }
 
-/// Guarantees: while a call begins or ends, its registers belong to the caller and do not name it; if nothing saved
-/// the registers of an outer call, they belong to its callee and do not name it either.
+/// Guarantees: while a call begins or ends, its registers belong to the caller and are not used; if nothing saved the
+/// registers of an outer call, they belong to its callee and are not used either.
 #[test]
 fn registers_of_another_call() {
     let native = Native::new(&[true, false, true]).with(0, at(0), 4).with(2, at(0), 4);
@@ -190,8 +190,8 @@ fn registers_of_another_call() {
     assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), found(4), UNKNOWN, n(2), n(3)]);
 }
 
-/// Guarantees: an instruction register that belongs to the callee does not name the call; the values that the callee
-/// saved of both registers do, if they belong together.
+/// Guarantees: an instruction register that belongs to the callee is not used for the call; the values of both
+/// registers that the callee saved are used, if they belong together.
 #[test]
 fn saved_registers() {
     // Either both registers of the outer call, or only its instruction register, have the values of the inner call.
@@ -234,9 +234,9 @@ fn native_function_of_a_proven_call() {
     assert_eq!(proven(&native, &[&[4]]).0, [n(0), n(1), found(4), UNKNOWN]);
 }
 
-/// Guarantees: code compiled at run time is replaced by the frame in its register. If the thread has run since the
-/// sample, it is accepted only if frame and instruction agree, and without a line, since such code does not update the
-/// instruction.
+/// Guarantees: the native frame of code compiled at run time is replaced by the frame in its register. If the thread
+/// has run since the sample, this requires that frame and instruction agree, and shows no line, since such code does
+/// not update the instruction.
 #[test]
 fn compiled_code() {
     let compiled = |function| {
@@ -252,7 +252,7 @@ fn compiled_code() {
     assert_eq!(proven(&compiled(7), &[&[4, 3]]).1.unproven, 1);
 }
 
-/// Guarantees: without registers, nothing is accepted of a thread that has run since its sample, and the frames of a
+/// Guarantees: without registers, no frame of a thread that has run since its sample is accepted, and the frames of a
 /// stopped thread are paired in order.
 #[test]
 fn without_registers() {
@@ -269,7 +269,8 @@ fn without_registers() {
     assert_eq!(locations, [p(4), n(1)]);
 }
 
-/// Guarantees: stacks and captures that contradict each other in any way never yield more than all of their frames.
+/// Guarantees: stacks and captures that contradict each other in any way never yield more locations than both have
+/// frames.
 #[test]
 fn attack_contradictions() {
     let segments: [&[&[u32]]; 4] = [&[], &[&[1], &[101, 2]], &[&[101], &[102]], &[&[1, 2, 3], &[], &[4]]];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The address of a frame's global variables, and of the entry with the module's name.
+/// The address of a frame's global variables, and of the entry in them with the module's name.
 fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     let layout = place(recording).layout;
     let globals = word(recording, frame + u64::from(layout.frame.globals)).unwrap();
@@ -12,8 +12,8 @@ fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     (globals, name)
 }
 
-/// Guarantees: a function whose module cannot be read has none, is read again with later samples, and shows it then; a
-/// function of a module without a name has none.
+/// Guarantees: a function whose module cannot be read is shown without a module, and its code is read again with later
+/// samples until the module is known; a function of a module without a name is shown without one.
 #[test]
 fn modules() {
     for (name, mut recording, mut reader) in recorded(&PYTHON) {
@@ -21,14 +21,14 @@ fn modules() {
         let (globals, text) = globals(&mut recording, reader.captured.frames[0].address);
         let module = |reader: &mut Reader| reader.function(reader.resolved[0].location.unwrap()).module;
         assert_eq!(module(&mut reader), "__main__", "{name}");
-        // Not a dictionary.
+        // The global variables are not a dictionary.
         let mut broken = recording.clone();
         broken.add(globals + u64::from(place(&mut recording).layout.object.kind), &globals.to_le_bytes());
         let mut later = Reader::new(&mut broken).unwrap();
         assert_eq!((later.read(&mut broken, true), module(&mut later).as_str()), (expected.clone(), ""), "{name}");
         assert_eq!(later.read(&mut recording, false), expected, "{name}");
         assert_eq!(module(&mut later), "__main__", "{name}");
-        // A name that is not a string.
+        // The name is not a string.
         recording.add(text + 32, &[0; 4]);
         let mut reader = Reader::new(&mut recording).unwrap();
         reader.read(&mut recording, true);
@@ -36,7 +36,7 @@ fn modules() {
     }
 }
 
-/// Guarantees: up to 3.10, a method whose class is unknown is shown without it, and nothing else changes.
+/// Guarantees: up to 3.10, a method whose class is unknown is shown without a class, and nothing else changes.
 #[test]
 fn methods_without_a_class() {
     for (_, mut recording, mut reader) in recorded(UP_TO_3_10) {

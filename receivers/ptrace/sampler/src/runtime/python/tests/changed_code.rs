@@ -1,18 +1,18 @@
-//! Code objects that are freed, replaced or do not match a frame, possibly while they are read, and threads' copies of
-//! instructions without the global lock.
+//! Code objects that are freed, replaced or do not match a frame, possibly while they are read; and threads' copies of
+//! instructions in builds without the global lock.
 
 use super::*;
 use crate::runtime::UNKNOWN_FUNCTION;
 use crate::runtime::recording::{check_code_replaced_during_reads, check_replaced_code};
 
-/// Guarantees: see [`check_replaced_code`]. The innermost function takes the name of its caller's caller.
+/// Guarantees: see [`check_replaced_code`]. The innermost function gets the name of its caller's caller.
 #[test]
 fn replaced_code() {
     check_replaced_code(&PYTHON, (0, 2), |recording, code| code + u64::from(place(recording).layout.code.name));
 }
 
-/// Guarantees: see [`check_code_replaced_during_reads`]. The code object of `wait` becomes that of the text for `eval`,
-/// which is from another file.
+/// Guarantees: see [`check_code_replaced_during_reads`]. The code object of `wait` is replaced by that of the text
+/// passed to `eval`, which has another file.
 #[test]
 fn code_replaced_during_reads() {
     check_code_replaced_during_reads(&PYTHON, 0, Some(1), |reader, recording| {
@@ -22,9 +22,9 @@ fn code_replaced_during_reads() {
     });
 }
 
-/// Guarantees: a freed code object yields an unknown function, whether it was known before or not: its reference count
-/// is 0, or was overwritten with the address of another free block. Without the global lock, its instructions find
-/// nothing either, since its copies of them may belong to another function by now.
+/// Guarantees: a freed code object yields an unknown function, whether it was known before or not. Its reference count
+/// is 0, or was overwritten with the address of another free block. Without the global lock, addresses in its
+/// instructions find no function either, since the memory of its copies may belong to another function by now.
 #[test]
 fn freed_code() {
     for (name, whole, _) in recorded(&PYTHON) {
@@ -40,7 +40,7 @@ fn freed_code() {
                 recording.add(frame.code, &head.to_le_bytes());
                 let references = place(&mut recording).layout.object.references;
                 if let Some((own, others)) = references {
-                    // The owning thread holds no references, and the count of the others has only its flag.
+                    // The owning thread holds no references, and the shared count has only its flag.
                     recording.add(frame.code + u64::from(own), &[0; 4]);
                     recording.add(frame.code + u64::from(others), &3u64.to_le_bytes());
                 }
@@ -53,8 +53,8 @@ fn freed_code() {
     }
 }
 
-/// Guarantees: a frame is of an unknown function if its instruction is outside of the function's code and of threads'
-/// copies of it.
+/// Guarantees: a frame has an unknown function if its instruction is outside of the function's code and of threads'
+/// copies of the code.
 #[test]
 fn foreign_instruction() {
     for (name, mut recording, mut reader) in recorded(&["3.12", "3.13t", "3.14t", "3.14t-thread"]) {
@@ -68,8 +68,8 @@ fn foreign_instruction() {
     }
 }
 
-/// A recorded thread that executes a copy of the instructions, what is read of it, the address of the pointer to the
-/// list of the innermost function's copies, and the offset of a function's own instructions.
+/// A recording of a thread that executes a copy of the instructions, its reader, the address of the pointer to the list
+/// of the innermost function's copies, and the offset of a function's own instructions.
 fn with_copies() -> (Recording, Reader, u64, u64) {
     let mut recording = recording("3.14t-thread");
     let mut reader = Reader::new(&mut recording).unwrap();
@@ -81,20 +81,20 @@ fn with_copies() -> (Recording, Reader, u64, u64) {
     (recording, reader, pointer, at.into())
 }
 
-/// Guarantees: a thread's copy of a function's instructions is looked for where the function points to now: a copy
-/// that was freed or moved finds nothing, the new one finds the function, and memory reused by another function finds
-/// that one.
+/// Guarantees: a thread's copies are looked up through the function's current list: addresses in a copy that was freed
+/// or moved find nothing, those in the new copy find the function, and those in memory reused by another function find
+/// the latter.
 #[test]
 fn copies_that_move() {
     let (mut recording, mut reader, pointer, at) = with_copies();
     let before = reader.read(&mut recording, true);
     let (frame, copy) = (reader.captured.frames[0], reader.resolved[0].code.clone());
     assert!(!copy.contains(&(frame.code + at)), "this thread executes a copy");
-    // The address of the next instruction; the one before it is being executed.
+    // The address of the next instruction; the preceding one is being executed.
     let next = frame.instruction + 2;
     let expected = Some((before[0].clone(), false));
     assert_eq!(reader.executed(next, &mut recording), expected);
-    // The list moves, and this function's copy in it.
+    // The list of copies moves, and so does this function's copy.
     let (list, moved) = (0x7000_0000, 0x7100_0000u64);
     recording.add(pointer, &u64::to_le_bytes(list));
     recording.add(list, &[2u64, frame.code + at, moved].map(u64::to_le_bytes).concat());

@@ -7,7 +7,7 @@ fn at_all_moments(before: &Recording, after: &Recording) -> Vec<Captured> {
     let mut all = Vec::new();
     Changing::at_all_moments(before, after, |changing| {
         let mut reader = Reader::new(&mut before.clone()).unwrap();
-        // The address of its state is known already.
+        // The reader already knows the address of the thread's state.
         reader.read(&mut before.clone(), true);
         let key = Reader::key(before);
         reader.instance.capture(key, MAX_FRAMES, reader.now, changing, &mut reader.captured);
@@ -16,7 +16,8 @@ fn at_all_moments(before: &Recording, after: &Recording) -> Vec<Captured> {
     all
 }
 
-/// The whole stack, the address of the first link of the chain on the native stack, and the offset of the frame in it.
+/// The complete stack, the address of the first link of the chain on the native stack, and the offset of the frame in a
+/// link.
 fn whole(recording: &mut Recording) -> (Captured, u64, u64) {
     let mut reader = Reader::new(recording).unwrap();
     reader.read(recording, true);
@@ -45,8 +46,8 @@ fn functions_that_return() {
     }
 }
 
-/// Guarantees: if a generator, which then has no caller, is left while frames are read, the result is not taken for a
-/// complete stack, so that it is read again.
+/// Guarantees: if a generator, which then has no caller, is left while frames are read, the result is not marked as
+/// complete, so that it is read again.
 #[test]
 fn generators_that_are_left() {
     for (name, mut before, mut reader) in recorded(&PYTHON) {
@@ -77,7 +78,7 @@ fn generators_that_are_left() {
     }
 }
 
-/// Guarantees: while a native call begins and its frame is not set yet, the frames of the calls around it are read,
+/// Guarantees: while a native call begins and its frame is not set yet, the frames of the outer calls are read,
 /// whatever is stored in place of its frame.
 #[test]
 fn calls_that_begin() {
@@ -85,7 +86,7 @@ fn calls_that_begin() {
         let (whole, link, frame) = whole(&mut recording);
         let inner = whole.segments[0].end;
         if name == "3.12" {
-            // Usually only the first link of its chain is needed and recorded.
+            // Usually only the first link of the chain is needed and recorded.
             let outer = 0x7abc_0000_0000u64;
             recording.add(link + 8, &outer.to_le_bytes());
             recording.add(outer + frame, &whole.frames[inner].address.to_le_bytes());

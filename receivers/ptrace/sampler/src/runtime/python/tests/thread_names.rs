@@ -38,7 +38,7 @@ fn names() {
     }
 }
 
-/// Guarantees: without `threading` the first thread has the name it would have there, and others have none.
+/// Guarantees: without `threading` the first thread has the name that `threading` would give it, and others have none.
 #[test]
 fn without_threading() {
     for (version, mut recording, mut reader) in recorded(&PYTHON) {
@@ -48,14 +48,14 @@ fn without_threading() {
     }
 }
 
-/// Guarantees: an object that has replaced a thread object, and whose key in the dictionary is not its own ident,
-/// yields no name.
+/// Guarantees: if the key of a thread object in the dictionary is not the object's own ident, because another object
+/// has replaced it, there is no name.
 #[test]
 fn another_thread() {
     for (version, mut recording, mut reader) in recorded(&NAMED) {
         let id = recording.thread;
         assert!(name(&mut reader, id, false, &mut recording).is_some(), "{version}");
-        // Swap the objects of the threads.
+        // Swap the objects of the two threads.
         let (place, mut states) = (place(&mut recording), InterpreterThreads::default());
         states.walk(&place, &mut recording);
         let ids = ids(&mut recording).into_iter();

@@ -13,13 +13,12 @@ fn set_id(recording: &mut Recording, pointer: u64, id: u32) {
     }
 }
 
-/// A recording in which the thread of the state has ended, and the C library has given its thread pointer to a new
-/// one, with this id. The old state is still in memory, executes nothing and is in no list. Returns the new thread's
-/// key.
+/// Changes the recording: its thread has ended, and the C library has given the thread pointer to a new thread with
+/// this id. The old thread state is still in memory, executes nothing and is in no list. Returns the new thread's key.
 fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
     let (place, old) = (place(recording), state(recording));
     let thread = &place.layout.thread;
-    // The new state is the same except for the id.
+    // The new state differs only in the id.
     let mut bytes = vec![0; thread.size()];
     assert!(recording.read(old.address, &mut bytes));
     let new = 0x7abc_0000_0000;
@@ -46,7 +45,7 @@ fn thread_pointers_used_again() {
         let before = reader.read(&mut recording, true);
         let key = replace_thread(&mut recording, 4321);
         let Reader { instance, now, captured, .. } = &mut reader;
-        // Enough time for an unknown thread, but not for one that is known to execute nothing.
+        // This is long enough for an unknown thread, but not for one that is known to execute nothing.
         let now = *now + Duration::from_millis(20);
         assert!(instance.capture(key, 64, now, &mut recording, captured), "{name}");
         assert_eq!(captured.frames.len(), before.len(), "{name}");

@@ -7,18 +7,18 @@ fn layout(recording: &Recording) -> layout::RubyLayout {
     RubyPlace::at(0, 0, recording.version).unwrap().layout
 }
 
-/// The body of the sequence that a frame executes.
+/// The address of the body of the sequence that a frame executes.
 fn body(reader: &Reader, frame: usize, recording: &mut Recording) -> u64 {
     word(recording, reader.captured.frames[frame].code + 16).unwrap()
 }
 
-/// Guarantees: see [`check_replaced_code`]. The second frame takes the label of another method.
+/// Guarantees: see [`check_replaced_code`]. The second frame gets the label of another method.
 #[test]
 fn replaced_code() {
     check_replaced_code(&RUBY, (1, 4), |recording, code| word(recording, code + 16).unwrap() + 64 + 16);
 }
 
-/// Guarantees: see [`check_code_replaced_during_reads`]. Another text replaces the label too.
+/// Guarantees: see [`check_code_replaced_during_reads`]. Another text also replaces the label.
 #[test]
 fn code_replaced_during_reads() {
     check_code_replaced_during_reads(&RUBY, 1, None, |reader, recording| {
@@ -31,7 +31,7 @@ fn code_replaced_during_reads() {
     });
 }
 
-/// Guarantees: a line that could not be read is read again.
+/// Guarantees: a line that could not be read is read again later.
 #[test]
 fn lines_that_cannot_be_read() {
     for (name, mut recording, mut reader) in recorded(&RUBY) {
@@ -58,8 +58,8 @@ fn class(reader: &Reader, frame: usize, recording: &mut Recording) -> u64 {
     word(recording, method + 32).unwrap()
 }
 
-/// Guarantees: a method whose class is unknown shows no class name, and shows it as soon as the class is known; if
-/// another class has replaced it, the method shows the new one's name.
+/// Guarantees: a method whose class is unknown is shown without a class until the class is known; if another class has
+/// replaced it, the method is shown with the new class.
 #[test]
 fn names_of_classes() {
     for (name, whole, mut reader) in recorded(&RUBY[3..]) {
@@ -78,10 +78,11 @@ fn names_of_classes() {
             late.capture(&mut recording, MAX_FRAMES);
             let mut hidden = Hidden { recording: &mut recording, hidden: text..text + 40 };
             assert_eq!(late.resolve(&mut hidden, true)[frame].0, short, "{name}");
-            // Its fingerprint has changed, so a thread that has run since may not have executed it.
+            // The fingerprint of the class has changed, so a thread that has run since may have executed another
+            // method.
             late.read(&mut recording, false);
             assert_eq!(late.read(&mut recording, false)[frame].0, expected[frame].0, "{name}");
-            // Another class has replaced it.
+            // Another class has replaced the class.
             let other = 0x7000_0000u64;
             let mut string = [0; 64];
             assert!(recording.read(text, &mut string[..40]));
@@ -99,8 +100,8 @@ fn names_of_classes() {
     }
 }
 
-/// Guarantees: checking known functions again costs a few reads for each function, whatever the depth of a recursion,
-/// and none for symbol names.
+/// Guarantees: checking known functions again costs a few reads for each function, no matter how deep a recursion is,
+/// and no reads of symbol names.
 #[test]
 fn few_reads_of_what_is_known() {
     for (name, mut recording, mut reader) in recorded(&RUBY) {
@@ -120,7 +121,7 @@ fn few_reads_of_what_is_known() {
             let mut counted = Counted { target: &mut without, reads: 0 };
             let now = reader.resolve(&mut counted, false);
             assert_eq!((&now[..at], &now[at + depth..]), (&expected[..at], &expected[at..]), "{name}");
-            // Head, body and two texts of a sequence; method, definition, class and its name.
+            // For a sequence: header, body and two texts; for a method: the entry, definition, class and class name.
             let (reads, count) = (counted.reads, distinct.len());
             assert!(reads <= 8 * count, "{name}: {reads} reads of {count}, {depth} times");
         }

@@ -4,8 +4,8 @@ use super::*;
 use crate::runtime::recording::Changing;
 use crate::runtime::word;
 
-/// Reads the stack once for every read at which memory may change from `before` to this one; returns the functions and
-/// lines of each run.
+/// Reads the stack repeatedly, with a change of memory from `before` to this one before the first read, the second and
+/// so on; returns the functions and lines of each run.
 fn at_all_moments(
     (made, frames, stack): &(Made, Vec<Frame>, StackCopy),
     after: &Recording,
@@ -28,7 +28,7 @@ fn overwrite(memory: &mut Recording, text: u64, words: u64) {
 }
 
 /// Guarantees: if a garbage collector moves strings while a function is read, its name, file and lines are its own, or
-/// it is unknown: text of other objects is never shown.
+/// the function is unknown: text of other objects is never shown.
 #[test]
 fn strings_that_are_moved() {
     let stack = made();
@@ -66,8 +66,8 @@ fn strings_that_are_moved() {
     assert!(whole > 0 && unknown > 0, "{whole}, {unknown}");
 }
 
-/// Guarantees: if another function replaces one while it is read, name and line are both from one of the two, or the
-/// function is unknown.
+/// Guarantees: if another function replaces a function while it is read, name and line are both from the same one of
+/// the two, or the function is unknown.
 #[test]
 fn functions_that_are_replaced() {
     let mut stack = made();

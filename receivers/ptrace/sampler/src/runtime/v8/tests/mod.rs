@@ -9,7 +9,7 @@ use crate::message::{Function, Location};
 use crate::runtime::{MAX_FILE, MAX_NAME, Recording};
 use crate::unwind::{FRAME_POINTER, Frame, Registers, StackCopy};
 
-/// V8 13.6, as Node 24 has it.
+/// The layout of V8 13.6, as in Node 24.
 fn layout() -> V8Layout {
     let types = Types {
         function: 2065,
@@ -56,7 +56,7 @@ const fn small(value: u64) -> u64 {
     value << 32
 }
 
-/// A builder that places objects into memory, each with its type.
+/// Builds the memory of a process from objects, each with its type.
 #[derive(Default)]
 struct Made {
     memory: Recording,
@@ -82,7 +82,7 @@ impl Made {
         address + 1
     }
 
-    /// Adds an object with these words behind its map.
+    /// Adds an object in which these words follow the map.
     fn object(&mut self, kind: u16, words: &[u64]) -> u64 {
         let map = self.map(kind);
         let address = HEAP + self.next;
@@ -92,7 +92,7 @@ impl Made {
         address + 1
     }
 
-    /// Adds an object with a length and these bytes.
+    /// Adds an object that consists of a length and these bytes.
     fn bytes(&mut self, kind: u16, bytes: &[u8]) -> u64 {
         let mut words = vec![small(bytes.len() as u64)];
         words.extend(bytes.chunks(8).map(|chunk| {
@@ -213,8 +213,8 @@ fn rows(made: &mut Made, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(Strin
     (rows.collect(), named)
 }
 
-/// Guarantees: if the code of the innermost frame has positions of calls only, its name says that it includes inlined
-/// functions.
+/// Guarantees: if the code of the innermost frame has positions of calls only, its name says that it may be an inlined
+/// function.
 #[test]
 fn leaf() {
     let (mut made, frames, mut stack) = made();
@@ -223,7 +223,7 @@ fn leaf() {
     assert_eq!((named.inlined, named.positioned), (1, 1));
 }
 
-/// Guarantees: byte code that does not belong to the function of its frame yields no name.
+/// Guarantees: byte code that does not belong to the function in its frame yields no name.
 #[test]
 fn moved() {
     let (mut made, frames, mut stack) = made();
@@ -247,8 +247,8 @@ fn first_page() {
     }
 }
 
-/// Guarantees: behind the last known line end of a script the line is unknown, both for the current position and for
-/// the start of a function.
+/// Guarantees: after the last known line end of a script the line is unknown, both for the current position and for the
+/// start of a function.
 #[test]
 fn behind_the_known_ends() {
     for (ends, lines, counts, first_line) in [
@@ -276,7 +276,7 @@ fn ends_of_lines() {
     for (source, ends) in [("a\nb\r\nc\rd", &[1, 4, 6, 8][..]), ("a\n", &[1, 2]), ("a\r", &[1, 2]), ("", &[0])] {
         let mut made = Made::default();
         let text = made.text(source);
-        // The object behind it.
+        // The next object in memory.
         made.object(131, &[0; 4]);
         let (layout, mut maps) = (layout(), Maps::default());
         let mut heap = Heap { layout: &layout, maps: &mut maps, target: Bounded::new(&mut made.memory, ALLOWANCE) };

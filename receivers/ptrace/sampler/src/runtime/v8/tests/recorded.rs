@@ -1,7 +1,7 @@
 //! The parts of a V8 recording besides memory: V8's constants, and the native frames of the thread.
 //!
-//! Both are stored as words at addresses that no process has, so a test that alters words of a recording alters these
-//! too.
+//! Both are stored as words at addresses that no process has, so tests that alter each word of a recording alter these
+//! words too.
 
 use super::layout::{Constants, Sizes};
 use crate::message::Location;

@@ -10,7 +10,7 @@ const NODE: [&str; 4] = ["node-18", "node-20", "node-22", "node-24"];
 const FILE: &str = "/tmp/recorded/program.js";
 const EVALUATED: &str = "/tmp/recorded/evaluated.js";
 
-/// The functions and lines of that stack, innermost first, as in the program's source.
+/// The functions and lines of the recorded stack, innermost first, as in the program's source.
 const STACK: [(&str, &str, u32); 17] = [
     ("waits", FILE, 11),
     ("innermost", FILE, 16),
@@ -31,10 +31,11 @@ const STACK: [(&str, &str, u32); 17] = [
     ("main", FILE, 80),
 ];
 
-/// Maglev, which Node 24 has, records no positions: functions that it inlined are missing, which is counted.
+/// Maglev, which Node 24 has, records no positions: functions that it inlined are missing from the stack, and are
+/// counted.
 const INTO_MAGLEV: (&str, &str, u32) = ("middle", FILE, 0);
 
-/// The expected stack in a version.
+/// The expected stack in a recording.
 fn stack_of(name: &str) -> Vec<(&'static str, &'static str, u32)> {
     let mut stack = STACK.to_vec();
     if name == "node-24" {
@@ -57,7 +58,7 @@ fn read(reader: &mut recording::Reader, recording: &mut Recording, inner: usize)
     read_with(reader, recording, &mut recording.clone(), inner)
 }
 
-/// The same, with the stack words taken from another recording.
+/// The same as [`read`], with the stack words of another recording.
 fn read_with(
     reader: &mut recording::Reader,
     recording: &mut Recording,
@@ -112,8 +113,8 @@ fn inlined() {
     }
 }
 
-/// Guarantees: if the innermost frame is in code with inlined functions, they are shown, because Node makes V8 record
-/// the positions of all instructions, and the reader detects that from the code.
+/// Guarantees: if the innermost frame is in code with inlined functions, the inlined functions are shown, because Node
+/// makes V8 record the positions of all instructions, and the reader detects that from the code.
 #[test]
 fn leaf() {
     for (name, mut recording, mut reader) in recorded(&NODE) {
@@ -126,8 +127,8 @@ fn leaf() {
     }
 }
 
-/// Guarantees: even if memory has changed since the sample, the words of the stack determine which functions there
-/// are: frames whose object is gone become unknown, and other frames stay the same.
+/// Guarantees: even if memory has changed since the sample, the words of the stack determine which functions are shown:
+/// those whose objects are gone become unknown, and others stay the same.
 #[test]
 fn gone() {
     for (name, mut recording, mut reader) in recorded(&NODE) {
@@ -135,7 +136,7 @@ fn gone() {
         let native = recording.native();
         let frame = native.frames[rows[0].0];
         let pointer = frame.registers.get(FRAME_POINTER).unwrap();
-        // The function `waits` was replaced by another object.
+        // Another object has replaced the function `waits`.
         let function = word(&mut recording, pointer - FUNCTION).unwrap();
         recording.add(function - 1, &[0; 8]);
         let reading = read(&mut recording::Reader::new(&mut recording).unwrap(), &mut recording, 0);
@@ -150,7 +151,7 @@ fn gone() {
 fn replaced() {
     for (name, mut recording, mut reader) in recorded(&NODE) {
         read(&mut reader, &mut recording, 0);
-        // Memory contains the text of each name and of the script once.
+        // Memory contains the text of each name, and of the script's path, once.
         let mut count = 0;
         for (start, part) in recording.parts.clone() {
             let places = part.windows(5).enumerate().filter(|(_, bytes)| *bytes == b"waits");
@@ -182,8 +183,8 @@ fn refused() {
     }
 }
 
-/// Guarantees: reading ends within the allowed number of reads and with texts of limited length, whichever word of
-/// memory, the stack or the constants is flipped, zeroed, huge, points at itself or is slightly off.
+/// Guarantees: reading takes at most the allowed number of reads and yields texts of limited length, whichever word of
+/// memory, the stack or the constants is flipped, zeroed, huge, points to itself or is slightly off.
 #[test]
 fn attack_words() {
     for (name, mut recording, mut reader) in recorded(&NODE) {

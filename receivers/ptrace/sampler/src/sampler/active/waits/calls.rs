@@ -1,4 +1,4 @@
-//! Finds the place of a preempted thread if the kernel may not be sampled, so that no sample of the switch shows its
+//! Finds where a thread was preempted if the kernel may not be sampled, so that no sample of the switch has its
 //! registers: by comparing its stack memory with call chains of earlier samples, and by a sample right after it
 //! resumes.
 
@@ -18,31 +18,32 @@ const COMPARED_STACK: usize = 1024;
 /// A sample within this time after the switch-in shows where the thread resumed.
 const RESUMED_WITHIN: Duration = Duration::from_millis(1);
 
-/// The return addresses on a stack, innermost first: the address of the slot, and its value.
+/// Return addresses on a stack, innermost first: the stack address where each is stored, and its value.
 type Returns = Vec<(u64, u64)>;
 
-/// A call chain in which the thread was sampled.
+/// A call chain of an earlier sample of the thread.
 #[derive(Debug)]
 pub(super) struct Calls {
     returns: Returns,
     standing: WaitStack,
 }
 
-/// A wait of a preempted thread. The sample after the thread resumes will show its place.
+/// A wait of a preempted thread. A sample right after the thread resumes will show where it was preempted.
 #[derive(Debug)]
 pub(in crate::sampler) struct PreemptedWait {
     /// When the wait began.
     since: Instant,
     /// The call chain of the last sample before the wait.
     before: Returns,
-    /// The known call chains that its stack memory matched during the wait, the newest first.
+    /// The known call chains that match the thread's stack memory during the wait, the newest first.
     meanwhile: Vec<Returns>,
 }
 
 impl PreemptedWait {
-    /// Whether the thread was preempted at the place where it resumed. If its memory matched a third call chain during
-    /// the wait, it was preempted in that one, which returned right after the thread resumed. Memory below the stack
-    /// pointer may still match a chain that has returned.
+    /// Whether the thread was preempted where the sample `after` the wait was taken. If its memory matched a third call
+    /// chain during the wait, the thread was preempted in that one, which returned right after the thread resumed. The
+    /// chain `before` the wait does not count: its memory below the stack pointer may still match after it has
+    /// returned.
     fn resumed_where_it_waited(&self, after: &Returns) -> bool {
         self.meanwhile.contains(after) || self.meanwhile.first().is_none_or(|newest| *newest == self.before)
     }
@@ -54,7 +55,7 @@ fn returns(frames: &[Frame]) -> Returns {
 }
 
 impl Active {
-    /// Keeps the call chain of a sample for later comparison.
+    /// Stores the call chain of a sample for later comparison.
     pub(in crate::sampler) fn keep_calls(&mut self, index: usize, frames: &[Frame], standing: impl Fn() -> WaitStack) {
         if !self.watch.hides_kernel() {
             return;
@@ -72,7 +73,7 @@ impl Active {
         calls.push_back(Calls { returns, standing: standing().for_other_waits() });
     }
 
-    /// Whether the place of a thread that is ready to run can be found from its memory.
+    /// Whether the stack memory of a preempted thread can be compared with call chains.
     pub(in crate::sampler::active) fn may_be_compared(&self, index: usize) -> bool {
         self.threads[index].recording.as_ref().is_some_and(|of| match of.timeline.latest() {
             Latest::Waiting { since, placed, .. } => !placed && of.looked != Some(since) && !of.calls.is_empty(),
@@ -80,7 +81,7 @@ impl Active {
         })
     }
 
-    /// Places a preempted thread in the newest known call chain whose return addresses are all on its stack. Returns
+    /// Assigns to a preempted thread the newest known call chain whose return addresses are all on its stack. Returns
     /// whether a sample is needed when the thread resumes.
     pub(in crate::sampler) fn look_at_preempted(&mut self, index: usize) -> bool {
         let is_native = self.stacks_are_native();
@@ -112,7 +113,7 @@ impl Active {
         is_native
     }
 
-    /// Takes the preempted wait that a sample at this time belongs to, if the thread was switched in just before.
+    /// Takes the preempted wait that a sample at this time is meant for, if the thread was switched in just before.
     pub(in crate::sampler) fn take_preempted_wait(&mut self, index: usize, at: Instant) -> Option<PreemptedWait> {
         let recording = self.threads[index].recording.as_mut()?;
         let is_near = |since: &Instant| at.saturating_duration_since(*since) < RESUMED_WITHIN;
@@ -120,7 +121,7 @@ impl Active {
         recording.preempted.take()
     }
 
-    /// Places a preempted wait by the sample that was record after it.
+    /// Assigns the sample taken after a preempted wait to the wait, if the thread was preempted there.
     pub(in crate::sampler) fn place_preempted_wait(
         &mut self,
         index: usize,
@@ -138,8 +139,8 @@ impl Active {
 mod tests {
     use super::*;
 
-    /// Guarantees: a preempted thread is placed where it resumed, unless its memory matched a third call chain during
-    /// the wait, neither the one before nor the one after it.
+    /// Guarantees: a preempted thread is assumed to have waited where it resumed, unless its memory matched a third
+    /// call chain during the wait, neither the one before nor the one after it.
     #[test]
     fn resumed_where_it_waited() {
         let [before, then, after] = [1, 2, 3].map(|pc| vec![(8, pc)]);

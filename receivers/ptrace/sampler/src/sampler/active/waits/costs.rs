@@ -1,4 +1,4 @@
-//! What switch records cost the sampled process, and which threads are not recorded for that reason.
+//! The cost of switch records for the sampled process, and which threads are not recorded because of it.
 
 use std::time::{Duration, Instant};
 
@@ -6,15 +6,16 @@ use crate::sampler::active::Active;
 use crate::sampler::coverage::THREADS;
 use crate::sampler::thread_event::MOST_SWITCHES;
 
-/// What one switch costs the thread: with a record only; with a record and a sample; the same in a process with
-/// thousands of threads, whose data is in no cache; and with a sample only, again with thousands of threads.
+/// The cost of one switch for the thread: with a record only; with a record and a sample; the same in a process with
+/// thousands of threads, whose data is not in a processor cache; and with a sample only, again with thousands of
+/// threads.
 const RECORD_COST: Duration = Duration::from_nanos(1_100);
 const SAMPLE_COST: Duration = Duration::from_nanos(2_300);
 const SAMPLE_COST_OF_MANY: Duration = Duration::from_nanos(3_800);
 const SAMPLED_COST: Duration = Duration::from_nanos(2_500);
 
-/// The share of the process's budget that switch records may use. It is larger where events of processors are the only
-/// source that shows where thousands of threads wait.
+/// The share of the process's budget that switch records may use. It is larger if only events of processors can show
+/// where thousands of threads wait.
 const FOR_RECORDS: f64 = 0.5;
 const FOR_MANY: f64 = 0.7;
 
@@ -26,7 +27,7 @@ const LEAST_SWITCHES: u64 = 50;
 /// The cost of switch records for the sampled process.
 #[derive(Debug)]
 pub(super) struct RecordCosts {
-    /// How many switches were recorded since this moment.
+    /// How many switches were recorded since the time `since`.
     pub(super) switches: u64,
     pub(super) since: Instant,
     /// A thread is recorded only if it has at most this many switches per second.
@@ -68,7 +69,7 @@ impl Active {
         self.waits.costs.review(now, self.attached.settings.max_cpu * part, each)
     }
 
-    /// Whether records cost so much that threads with many switches may not be recorded.
+    /// Whether records are so expensive that threads with many switches may not be recorded.
     pub(in crate::sampler) fn are_records_dear(&self) -> bool {
         self.waits.are_dear()
     }

@@ -1,9 +1,9 @@
 //! Interpreter frames for waits during which they were not read.
 //!
-//! The place of a wait (`places.rs`) determines its native frames only: an interpreter keeps the frames of its program
-//! in separate memory. Frames that were read in another wait at the same place may belong to another function. So a
-//! wait without its own reading gets the frames that the thread had both before and after it, if these agree and are
-//! near in time. Otherwise its callers are not known.
+//! The place of a wait (`places.rs`) determines its native frames only: an interpreter stores the frames of its program
+//! in other memory. Frames that were read in another wait at the same place may belong to another function. So if
+//! frames were not read during a wait, it gets those that the thread had both before and after it, if these agree and
+//! are near in time. Otherwise its callers are unknown.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use crate::sampler::history::History;
 use crate::sampler::interpreters::NamedFrames;
 use crate::sampler::timeline::Wait;
 
-/// The interpreter frames that were read of a thread: all from the innermost one outwards.
+/// The interpreter frames that were read from a thread over time, each reading from the innermost frame outwards.
 #[derive(Debug, Default)]
 pub(in crate::sampler) struct FrameHistory(History<Rc<[Location]>>);
 
-/// The number of native frames before the innermost interpreter frame, or before the frame that stands for unknown
+/// The number of native frames before the innermost interpreter frame, or before the frame that replaces unknown
 /// callers.
 pub(super) fn native_frames(locations: &[Location]) -> Option<usize> {
     locations.iter().position(|of| of.is_interpreted() || *of == Location::CALLERS_NOT_KNOWN)
 }
 
-/// The frames on which two readings agree; a line that differs becomes 0. `None` if the functions differ.
+/// The frames common to two readings; lines that differ become 0. `None` if the functions differ.
 fn agreed(before: &[Location], after: &[Location]) -> Option<Vec<Location>> {
     let agreed = |pair: (&Location, &Location)| match pair {
         (&Location::Interpreted { function, line }, &Location::Interpreted { function: other, line: other_line }) => {
@@ -43,7 +43,7 @@ fn agreed(before: &[Location], after: &[Location]) -> Option<Vec<Location>> {
 }
 
 impl FrameHistory {
-    /// Adds a stack that did not change from `from` to `until`.
+    /// Adds the frames of a stack that was the same from `from` to `until`.
     pub(in crate::sampler) fn note(&mut self, from: Instant, until: Instant, locations: &[Location]) {
         let Some(native) = native_frames(locations) else { return };
         let frames = &locations[native..];
@@ -55,7 +55,8 @@ impl FrameHistory {
         self.0.note(from, until, frames);
     }
 
-    /// Adds the waits in which the stack was read, and gives the other waits the frames that held around them.
+    /// Adds the frames of waits in which they were read, and gives the other waits the frames from before and after
+    /// them.
     pub(super) fn complete(&mut self, waits: &mut [Wait<WaitStack>]) {
         let was_read =
             |wait: &Wait<WaitStack>| !wait.shared && wait.place.as_ref().is_some_and(|WaitStack(of)| of.is_read);
@@ -80,7 +81,7 @@ impl FrameHistory {
 }
 
 impl ReadStack {
-    /// This stack with its interpreter frames replaced by these, or by a frame for unknown callers.
+    /// A copy of this stack whose interpreter frames are replaced by these, or by one frame for unknown callers.
     fn with_frames(&self, native: usize, frames: Option<Vec<Location>>) -> WaitStack {
         let native = &self.locations[..native];
         match frames {
@@ -112,8 +113,8 @@ mod tests {
     }
 
     /// Guarantees: a wait in which the interpreter frames were not read gets the frames that its thread had before and
-    /// after it, without the lines that differ. If these are of other functions or far apart, the callers are not
-    /// known. A wait in which the frames were read keeps them.
+    /// after it, without lines that differ. If these are frames of different functions or far apart in time, the
+    /// callers are unknown. A wait in which the frames were read keeps them.
     #[test]
     fn frames_of_other_waits_are_not_believed() {
         let elsewhere =

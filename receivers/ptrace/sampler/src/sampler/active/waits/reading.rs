@@ -14,14 +14,14 @@ use crate::sampler::thread_state::ThreadState;
 use crate::sampler::timeline::Latest;
 use crate::unwind::Registers;
 
-/// How many places are remembered per process, plus how many more for each of its threads.
+/// The maximum number of known places per process, and how many are added for each of its threads.
 const PLACES: usize = 4096;
 const PLACES_OF_THREAD: usize = 4;
 
-/// With how many places found in the same tick a new place is compared at most.
+/// With how many places that were read in the same tick a new place is compared.
 const MOST_COMPARED: usize = 64;
 
-/// A stack that was read while its thread may have run. Later records decide whether the thread stood still.
+/// A stack that was read while its thread may have run. Later records show whether it did.
 #[derive(Debug)]
 pub(super) struct UnprovenStack {
     thread: u32,
@@ -32,8 +32,8 @@ pub(super) struct UnprovenStack {
 }
 
 impl Active {
-    /// The threads to examine in this tick: all of them, or only those whose place the records leave open and that can
-    /// still be found out.
+    /// The threads to examine in this tick: all threads, or only those whose place the records do not show but an
+    /// examination may.
     pub(in crate::sampler) fn threads_in_doubt(&mut self) -> Vec<u32> {
         let generations = (self.attached.space_generation, self.attached.contexts.generation());
         let known = self.defers_records().then_some(generations);
@@ -57,8 +57,8 @@ impl Active {
         }
     }
 
-    /// Whether the stack of a place is all that has to be known of a thread that waits there: no interpreter frames, no
-    /// context.
+    /// Whether the native stack is all that has to be known of a waiting thread, because the process has neither
+    /// interpreters nor contexts.
     pub(super) fn stacks_are_native(&self) -> bool {
         self.attached.interpreters.is_empty() && !self.attached.contexts.is_read()
     }
@@ -70,8 +70,8 @@ impl Active {
         let (Some(left), Latest::Waiting { since, .. }) = (&recording.waits, recording.timeline.latest()) else {
             return;
         };
-        // The registers are those at the beginning of the wait. The thread may have run since: the records of that
-        // arrive later.
+        // The registers are from the beginning of the wait. The thread may have run since: records of that arrive
+        // later.
         let (mut place, registers, from) = (left.place, left.registers, since);
         if is_native
             && recording.incomplete_in.is_none()
@@ -80,8 +80,8 @@ impl Active {
             if let Some(standing) = self.waits.known(place, true) {
                 return recording.timeline.stood(from, from, standing);
             }
-            // Another thread at the same place was read in this tick. If that reading is confirmed, it serves this
-            // thread as well.
+            // If another thread at the same place was read in this tick, and that reading is confirmed later, it is
+            // valid for this thread as well.
             let shared = place.of_any_thread();
             if self.waits.unproven.iter().take(MOST_COMPARED).any(|other| other.place == shared) {
                 return;
@@ -107,14 +107,15 @@ impl Active {
         }
         unwinder.pieces = pieces;
         if self.are_switches_sampled() {
-            // Without switch records, the thread is not known to run again until it leaves its processor the next time.
+            // Without switch records, it is known only at the next time the thread leaves its processor that it ran. So
+            // compare its counters.
             let task = self.attached.files.task();
             let now = self.threads[index].files.schedstat(task).ok();
             if !is_copied && (standing.is_none() || now != standing) {
                 return;
             }
         }
-        // The kernel copied this stack at the moment when the thread left its processor.
+        // The kernel copied this stack just when the thread left its processor.
         let until = if is_copied { from } else { until };
         let is_unknown = outcome.unknown_code.is_some();
         if is_unknown {
@@ -155,7 +156,7 @@ impl Active {
         }
     }
 
-    /// Notes that a thread was found at a place.
+    /// Records that a thread was at a place from `from` to `until`.
     pub(in crate::sampler::active) fn stood(
         &mut self,
         index: usize,
@@ -168,8 +169,8 @@ impl Active {
         }
     }
 
-    /// Remembers the stacks that were read since the last call, if the records now show that their threads did not run
-    /// meanwhile.
+    /// Stores the stacks that were read since the last call for later waits, if the records now show that their threads
+    /// did not run meanwhile.
     pub(in crate::sampler) fn confirm_places(&mut self) {
         for at in 0..self.waits.unproven.len() {
             self.apply_part(part_of_thread(self.waits.unproven[at].thread));

@@ -1,4 +1,4 @@
-//! What switch records tell about one thread, from the beginning of its recording to its end.
+//! What switch records say about one thread, from the beginning of its recording to its end.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,31 +14,31 @@ use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::thread_state::MOST_VAIN;
 use crate::sampler::timeline::{Cause, Latest, ThreadTimeline, Wait};
 
-/// No address space has this generation.
+/// A generation that no address space has.
 const NO_GENERATION: u64 = u64::MAX;
 
-/// The state that switch records give for one thread.
+/// The state of one thread according to switch records.
 #[derive(Debug)]
 pub(in crate::sampler) struct Recording {
     pub(in crate::sampler) timeline: ThreadTimeline<WaitStack>,
-    /// The registers and stack from the sample of the switch that began the present wait, if the stack may still have
+    /// The registers and stack from the sample of the switch that began the current wait, if its stack may still have
     /// to be read.
     pub(super) waits: Option<Box<UnreadStack>>,
-    /// The beginning of the wait in which the stack was read.
+    /// The beginning of the wait during which the stack was last read.
     pub(super) looked: Option<Instant>,
-    /// The generation of the address space in which the stack was read incompletely: it is read again once the
-    /// generation has changed. [`NO_GENERATION`] means that it is read again in any case.
+    /// The generation of the address space in which the stack was read incompletely: the stack is read again once the
+    /// generation has changed, and in any case with [`NO_GENERATION`].
     pub(in crate::sampler::active) incomplete_in: Option<u64>,
     /// How many times in a row no interpreter frames were found for this thread. A new thread may have none yet, so
     /// they are looked for again, up to [`MOST_VAIN`] times.
     pub(super) vain: u8,
-    /// The latest call chains in which the thread was sampled, for processes whose switches have no samples.
+    /// The call chains of the thread's latest samples, for processes in which no samples are taken at switches.
     pub(super) calls: VecDeque<Calls>,
-    /// A preempted wait whose place is record from the sample when the thread resumes.
+    /// A preempted wait whose place will be known from the sample taken when the thread resumes.
     pub(super) preempted: Option<PreemptedWait>,
-    /// What the thread worked on each time it was examined, running or waiting.
+    /// The trace context that the thread had each time it was examined, running or waiting.
     pub(in crate::sampler) worked: ContextHistory,
-    /// Which interpreter frames the thread had each time it was examined, running or waiting.
+    /// The interpreter frames that the thread had each time it was examined, running or waiting.
     pub(in crate::sampler) frames: FrameHistory,
 }
 
@@ -57,13 +57,13 @@ impl Recording {
         }
     }
 
-    /// Requests that the place of the present wait is read again.
+    /// Requests that the place of the current wait is read again.
     pub(in crate::sampler::active) fn look_again(&mut self) {
         self.looked = None;
         self.incomplete_in = Some(NO_GENERATION);
     }
 
-    /// How long the thread has waited at known registers, which would be lost if its records ended.
+    /// How long the thread has waited with known registers, which would be lost if its recording ended.
     pub(in crate::sampler::active) fn stands_for(&self, now: Instant) -> Option<Duration> {
         match self.timeline.latest() {
             Latest::Waiting { since, .. } if self.waits.is_some() => Some(now.saturating_duration_since(since)),
@@ -71,8 +71,8 @@ impl Recording {
         }
     }
 
-    /// Fills in what the thread worked on in waits during which that was not read, if it was the same before and after
-    /// the wait.
+    /// Adds trace contexts to waits during which they were not read, if the context was the same before and after the
+    /// wait.
     pub(super) fn fill_contexts(&mut self, waits: &mut [Wait<WaitStack>]) {
         for wait in waits.iter_mut() {
             let worked = wait.place.as_ref().and_then(|WaitStack(found)| found.worked.as_ref());
@@ -83,7 +83,8 @@ impl Recording {
             }
         }
         self.worked.sort();
-        // Short waits at one place are added up only if the thread worked on the same, so they share one `WaitStack`.
+        // Short waits at one place are added up only if they have the same `WaitStack`, so waits with the same context
+        // share one.
         let mut completed: Vec<(WaitStack, WaitStack)> = Vec::new();
         for wait in waits {
             let Some(place) = wait.place.as_ref().filter(|WaitStack(found)| found.worked.is_none()) else { continue };
@@ -100,14 +101,14 @@ impl Recording {
     }
 }
 
-/// What has to be done to find out where a thread waits, according to its records.
+/// What a thread does according to its records, and what has to be done to find out where it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) enum RecordedState {
-    /// Nothing: the thread runs.
+    /// The thread runs. Nothing has to be done.
     Running,
-    /// Nothing: the thread waits, and its place is known or cannot be found out.
+    /// The thread waits, and its place is known or cannot be found out. Nothing has to be done.
     Placed,
-    /// Unwind its stack from the registers with which it left its processor.
+    /// The thread waits: unwind its stack from the registers with which it left its processor.
     Unread,
     /// The thread waits for a processor: compare its memory with the call chains of its earlier samples.
     Preempted,
@@ -116,7 +117,7 @@ pub(in crate::sampler) enum RecordedState {
 }
 
 impl Active {
-    /// What has to be done for a thread in this tick, according to its records.
+    /// What a thread does in this tick, according to its records.
     pub(in crate::sampler) fn recorded_state(&self, index: usize) -> RecordedState {
         let Some(recording) = &self.threads[index].recording else { return RecordedState::Unknown };
         match recording.timeline.latest() {
@@ -124,7 +125,7 @@ impl Active {
             Latest::Running => RecordedState::Running,
             Latest::Ended => RecordedState::Placed,
             Latest::Waiting { since, cause, placed } => {
-                // Since the reading, the maps were read again, or an interpreter was found.
+                // The maps were read again after the stack was read, or an interpreter was found.
                 let is_outdated = recording.incomplete_in.is_some_and(|known| known != self.attached.space_generation);
                 let is_vain = (1..MOST_VAIN).contains(&recording.vain);
                 if (is_outdated || is_vain) && recording.waits.is_some() {
@@ -142,7 +143,7 @@ impl Active {
         }
     }
 
-    /// Begins to record a thread; its time up to now is settled.
+    /// Begins to record a thread. Its time up to now is divided among its earlier samples.
     pub(in crate::sampler) fn begin_recording(&mut self, index: usize, now: Instant) {
         let thread = &self.threads[index];
         if !self.wants_blocked() || thread.duty_cycle.divisor() > 1 || thread.recording.is_some() {
@@ -155,12 +156,12 @@ impl Active {
         let blocked = thread.ledger.last_blocked().filter(|(_, sched)| counters == Some(*sched));
         let is_new = is_many && thread.ledger.since() == self.began && thread.ledger.is_empty();
         match blocked {
-            // The thread has not run since it was seen blocked, and still waits.
+            // The thread has not run since it was found blocked, and still waits.
             Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
                 self.settle(index, at, Some(sched), Next::Other, Basis::COUNTERS);
             }
             Some(_) => {}
-            // The thread was never examined: what it did while all events were being opened is not known.
+            // The thread was never examined: it is not known what it did while all events were being opened.
             None if is_new => self.threads[index].ledger.begins(now, counters),
             None => self.settle_up_to(index, now),
         }
@@ -173,7 +174,7 @@ impl Active {
         }
     }
 
-    /// Ends the records of all threads; their time up to now is settled.
+    /// Ends the recording of all threads. Their time up to now is divided among their samples.
     pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
         self.apply_records();
         self.waits.awake_since = None;

@@ -9,10 +9,10 @@ use crate::sampler::active::Active;
 use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::timeline::{Cause, WaitObservation, condense};
 
-/// How many observations of short waits a thread may have in one batch.
+/// The maximum number of observations of short waits of a thread in one batch.
 const MOST_SHORT: usize = 32;
 
-/// If a process has more threads than this, the length from which a wait becomes an observation of its own grows with
+/// If a process has more threads than this, the minimum length of a wait that becomes its own observation grows with
 /// the number of threads.
 const MANY_THREADS: usize = 64;
 
@@ -24,8 +24,8 @@ const SUMMED_THREADS: usize = 1024;
 const COMPARED: usize = 256;
 
 impl Active {
-    /// Shares the time of a recorded thread up to now among its samples: by its records if they are complete, else by
-    /// the kernel's counters.
+    /// Divides the time of a recorded thread up to now among its samples: by its records if they are complete,
+    /// otherwise by the kernel's counters.
     pub(in crate::sampler::active) fn settle_recorded(&mut self, index: usize, now: Instant, next: Next) {
         let is_compared = next != Next::Same || self.is_compared(index);
         let thread = &mut self.threads[index];
@@ -42,7 +42,7 @@ impl Active {
         let basis = if recorded.is_whole && !ended_unseen {
             Basis::Records { began: recorded.began, ended: recorded.ended.is_some() }
         } else {
-            // The places of waits are right even if the records are incomplete.
+            // The places of blocked waits are right even if the records are incomplete.
             let preempted = waits.last().filter(|wait| wait.cause == Cause::Preempted && !wait.ended);
             let preempted_nano = preempted.map_or(0, |wait| wait.nano);
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
@@ -66,8 +66,8 @@ impl Active {
         }
     }
 
-    /// The length, in nanoseconds, from which a wait is an observation of its own. In a process with thousands of
-    /// threads, only a wait for the whole batch is one.
+    /// The minimum length, in nanoseconds, of a wait that becomes its own observation. In a process with thousands of
+    /// threads, only a wait as long as the batch does.
     fn long_wait(&self) -> u64 {
         let threads = self.threads.len();
         if threads > SUMMED_THREADS {
@@ -76,7 +76,7 @@ impl Active {
         self.event_period() / 2 * (1 + threads / MANY_THREADS) as u64
     }
 
-    /// Whether this batch compares the counters of this thread with its records.
+    /// Whether the counters of this thread are compared with its records in this batch.
     fn is_compared(&mut self, index: usize) -> bool {
         let number = self.threads.len();
         if index == 0 {
@@ -95,8 +95,8 @@ impl Active {
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
-        // Short waits for a processor are added up, and are moved in time when they are placed. So their times do not
-        // show what the thread worked on.
+        // Short waits for a processor are added up and moved in time. So their times do not show which trace context
+        // the thread had.
         let is_moved = waits_for_processor && nano < self.event_period();
         let worked = |process: &mut Self, found: &ReadStack| {
             found.worked.as_ref().filter(|_| !is_moved).and_then(|worked| process.worked(worked, true))
@@ -122,7 +122,8 @@ impl Active {
         let sample = Sample { context, observations, ..self.sample(index, stack, at, 0, true) };
         let sample = self.batch.add_sample(sample);
         self.threads[index].ledger.waited(sample, at, nano);
-        // The stack's properties are counted once, the observation as often as the sample stands for.
+        // The properties of the stack are counted once; the observation is counted once for each period that the sample
+        // covers.
         let mut more = u64::from(observations);
         if let Some(WaitStack(found)) = &place {
             self.observed(found.trust, &found.named);

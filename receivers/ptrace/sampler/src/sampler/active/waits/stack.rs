@@ -10,7 +10,7 @@ use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::NamedFrames;
 
-/// The stack of a waiting thread. Two values are equal only if they come from the same reading.
+/// The stack of a waiting thread. Two values are equal only if they share the same data.
 #[derive(Debug, Clone)]
 pub(in crate::sampler) struct WaitStack(pub(super) Rc<ReadStack>);
 
@@ -19,7 +19,7 @@ pub(super) struct ReadStack {
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
     pub(super) named: NamedFrames,
-    /// What the thread worked on; `None` if that was not read during this wait.
+    /// The trace context of the thread; `None` if it was not read during this wait.
     pub(super) worked: Option<Worked>,
     /// Whether the stack was read during this wait, not during another wait at the same place.
     pub(super) is_read: bool,
@@ -38,7 +38,8 @@ impl WaitStack {
         Self(Rc::new(ReadStack { trust, locations, named, worked, is_read: true, entry }))
     }
 
-    /// The same stack, for other waits at this place, which determines a native stack: that one is shared with them.
+    /// A copy for other waits at this place: the place determines the native stack, but not interpreter frames and
+    /// context.
     pub(super) fn for_other_waits(self) -> Self {
         if native_frames(&self.0.locations).is_none() {
             return self.with_context(None);
@@ -48,7 +49,7 @@ impl WaitStack {
         Self(Rc::new(ReadStack { trust: *trust, locations, named: *named, worked: None, is_read: false, entry }))
     }
 
-    /// The same stack for a wait at another time, in which the thread worked on `worked` (`None` if unknown).
+    /// A copy for a wait at another time with this trace context (`None` if unknown).
     pub(super) fn with_context(self, worked: Option<&Worked>) -> Self {
         let ReadStack { trust, locations, named, worked: read, .. } = &*self.0;
         if read.as_ref() == worked { self } else { Self::new(*trust, locations, *named, worked.cloned()) }

@@ -15,7 +15,7 @@ use crate::sampler::states::Watch;
 use crate::sampler::timeline::{Cause, Latest};
 use crate::unwind::Registers;
 
-/// Deferred records (not yet applied to their threads) are stored in this many parts. A part holds the threads with
+/// Deferred records (not applied to their threads yet) are stored in this many parts. A part holds the threads with
 /// neighbouring ids, in groups of `NEIGHBOURS`, and at most `MOST_DEFERRED` records.
 pub(super) const PARTS: usize = 64;
 const NEIGHBOURS: u32 = 64;
@@ -24,13 +24,13 @@ const MOST_DEFERRED: usize = 4096;
 /// The kernel takes the sample of a switch microseconds before it writes the switch record.
 const JUST_BEFORE: Duration = Duration::from_micros(200);
 
-/// How many such samples wait for their switch records at most.
+/// The maximum number of such samples that wait for their switch records.
 const MOST_LEAVING: usize = 16;
 
-/// The place at which a thread left its processor.
+/// Where a thread left its processor.
 #[derive(Debug)]
 pub(super) enum LeavingPlace {
-    /// The place is known, and nothing else has to be read.
+    /// The stack of this place is known, and nothing has to be read.
     Known(WaitStack),
     Unread(Box<UnreadStack>),
 }
@@ -39,19 +39,19 @@ pub(super) enum LeavingPlace {
 #[derive(Debug)]
 pub(super) struct UnreadStack {
     pub(super) place: WaitPlace,
-    /// The stack that is already known for the place.
+    /// The stack that is already known for the place, if its interpreter frames and context still have to be read.
     pub(super) standing: Option<WaitStack>,
     pub(super) registers: Registers,
     pub(super) stack: Vec<u8>,
 }
 
-/// One record about a thread.
+/// A deferred record about a thread.
 #[derive(Debug)]
 pub(super) struct DeferredRecord {
     pub(super) thread: u32,
     pub(super) at: Instant,
     pub(super) what: ThreadChangeKind,
-    /// From the preceding sample of the switch: the place, if the thread left its processor.
+    /// If the thread left its processor: the place, from the sample of the switch.
     pub(super) left: Option<LeavingPlace>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn part_of_thread(thread: u32) -> usize {
 }
 
 impl Active {
-    /// Notes the sample of a thread that is about to leave its processor. The switch record follows.
+    /// Stores the sample of a thread that is about to leave its processor. The switch record follows.
     pub(in crate::sampler) fn note_leaving(&mut self, thread: u32, at: Instant, registers: Registers, stack: &[u8]) {
         if !self.wants_blocked() {
             return;
@@ -76,7 +76,8 @@ impl Active {
         self.waits.leaving.push_back((thread, at, left));
     }
 
-    /// Notes that a thread has left its processor, which it had been given at `since` if that is known.
+    /// Handles a sample that shows that a thread has left its processor, which it had been given at `since` if that is
+    /// known.
     pub(in crate::sampler) fn note_sampled_turn(
         &mut self,
         since: Option<Instant>,
@@ -105,7 +106,7 @@ impl Active {
         self.defer_or_apply(DeferredRecord { thread, at, what: ThreadChangeKind::Turn(since, cause), left });
     }
 
-    /// The place of a thread that leaves its processor, with its stack where that is not known yet.
+    /// The place where a thread leaves its processor, with its stack or the data to unwind it.
     fn leaving_place(&mut self, registers: Registers, stack: &[u8]) -> LeavingPlace {
         let is_native = self.stacks_are_native();
         let Self { waits, attached, .. } = self;
@@ -137,14 +138,14 @@ impl Active {
             matches!(what, ThreadChangeKind::Out(_)) && at.saturating_duration_since(*left) < JUST_BEFORE
         });
         if left.is_none() && matches!(what, ThreadChangeKind::Out(Cause::Blocked)) && self.defers_records() {
-            // Its registers are not known: the next tick examines the thread.
+            // The thread's registers are not known, so the next tick examines the thread.
             self.waits.awake.push((thread, at));
         }
         self.defer_or_apply(DeferredRecord { thread, at, what, left: left.map(|(.., left)| left) });
     }
 
-    /// Whether records are deferred until the state of a thread is needed. With events of processors they are: these
-    /// report the switches of all threads of a process, most of which are not examined in any other way.
+    /// Whether records are deferred until the state of a thread is needed. Records from events of processors are: they
+    /// report the switches of all threads of a process, most of which are not examined otherwise.
     pub(in crate::sampler::active) fn defers_records(&self) -> bool {
         let are_reported = self.switches != Switches::Hidden && matches!(self.watch, Watch::Group | Watch::Machine);
         are_reported && self.wants_blocked()
@@ -160,8 +161,8 @@ impl Active {
             return self.apply(record);
         }
         if matches!(record.what, ThreadChangeKind::Started) {
-            // The thread is added now, with a start after the last listing. When its record is applied, the threads may
-            // have been listed again.
+            // Add the thread now, with a start after the last listing of threads: they may be listed again before its
+            // record is applied.
             self.meet(record.thread);
         }
         let part = part_of_thread(record.thread);
@@ -176,8 +177,8 @@ impl Active {
         (0..PARTS).for_each(|part| self.apply_part(part));
     }
 
-    /// Applies the records of one part, sorted by thread: the states of thousands of threads fit into no cache, so each
-    /// is loaded only once.
+    /// Applies the records of one part, sorted by thread: the states of thousands of threads do not fit into a
+    /// processor cache, so each is loaded only once.
     pub(super) fn apply_part(&mut self, part: usize) {
         let mut records = std::mem::take(&mut self.waits.deferred[part]);
         records.sort_by_key(|record| record.thread);
@@ -194,7 +195,7 @@ impl Active {
         thread.idle_since = thread.idle_since.max(slot);
         let cause = match what {
             ThreadChangeKind::In => {
-                // An estimate until the kernel's counters are read again.
+                // This is an estimate until the kernel's counters are read again.
                 thread.sched.timeslices += 1;
                 return recording.timeline.switched_in(at);
             }
@@ -221,9 +222,9 @@ impl Active {
         }
     }
 
-    /// The index of the thread that a record is about. The thread may have started a moment ago.
+    /// The index of the thread that a record is about; a thread that started recently may be added.
     fn find_recorded(&mut self, id: u32) -> Option<usize> {
-        // Successive records are mostly about the same thread, or about the next one if they are sorted.
+        // Successive records are mostly about the same thread, or, since they are sorted, about the next one.
         let last = self.waits.last;
         if let Some(next) = (last..last + 2).find(|&next| self.threads.get(next).is_some_and(|of| of.id() == id)) {
             self.waits.last = next;
@@ -237,7 +238,7 @@ impl Active {
         found
     }
 
-    /// Records of unknown threads were lost.
+    /// Called when records were lost and it is not known which threads they were about.
     pub(in crate::sampler) fn lost(&mut self, shortfall: Shortfall) {
         shortfall.add_to(&mut self.attached.status);
         self.apply_records();
