@@ -177,7 +177,7 @@ pub struct SampleIds {
 }
 
 impl SampleIds {
-    /// Those of a source that knows no others.
+    /// Combines the ids of a sample.
     pub fn new(stack: Option<StackId>, attributes: Option<AttributeSetId>, link: Option<LinkId>) -> Self {
         Self { stack, attributes, link }
     }

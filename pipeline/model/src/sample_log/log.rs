@@ -51,7 +51,7 @@ pub(crate) struct RecordHead {
 }
 
 impl RecordHead {
-    /// All fields in few words, which are hashed faster than the fields.
+    /// Packs all fields into two words, which are hashed faster than the fields.
     #[inline]
     pub(crate) fn packed(&self) -> (u64, u64) {
         let &Self { series, ids: SampleIds { stack, attributes, link } } = self;
