@@ -1,4 +1,5 @@
-//! The section as written, in the Collector's vocabulary (opentelemetry-collector `exporter/debugexporter/README.md`).
+//! The configuration section, with the keys of the Collector (opentelemetry-collector
+//! `exporter/debugexporter/README.md`).
 
 use serde::Deserialize;
 
@@ -6,19 +7,19 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How detailed the log lines are.
+    /// The level of detail of the log lines.
     pub verbosity: Verbosity,
 }
 
-/// How detailed a log line is.
+/// The level of detail of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verbosity {
-    /// Quantities only.
+    /// Only quantities.
     #[default]
     Basic,
-    /// Also profiles and their services.
+    /// Quantities, profiles and their services.
     Normal,
-    /// Also the functions with the most observations.
+    /// In addition the functions with the most observations.
     Detailed,
 }

@@ -11,7 +11,7 @@ use profbridge_model::{Profiles, Telemetry, TelemetryKind};
 use crate::config::{Config, Verbosity};
 use crate::summary;
 
-/// `debug`.
+/// The registry entry of the exporter `debug`.
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter("debug", "says in the log what arrives", TelemetryKind::ALL),
     create,
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: nothing is lost on the way into the log, and each batch makes one line at every verbosity.
+    /// Guarantees: no data is lost on the way into the log, and each batch results in one line at every verbosity.
     #[test]
     fn conserves() {
         for verbosity in [Verbosity::Basic, Verbosity::Normal, Verbosity::Detailed] {
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: the section takes the Collector's words, has defaults, and names what it does not know.
+    /// Guarantees: the section accepts the Collector's keys, has defaults, and an error names an unknown key.
     #[test]
     fn sections() {
         let create = |yaml: &str| (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).err().map(|all| all.to_string());
@@ -85,7 +85,7 @@ mod tests {
         assert!((FACTORY.description.needs)(&Section::defaults()).is_empty());
     }
 
-    /// Guarantees: what is sent stands in the log as one event.
+    /// Guarantees: telemetry is logged as one event.
     #[tokio::test]
     async fn logs() {
         let log = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));

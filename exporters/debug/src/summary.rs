@@ -10,19 +10,19 @@ use profbridge_wire::sentry::envelope::ItemHeader;
 
 use crate::config::Verbosity;
 
-/// How many profiles of a batch are described individually.
+/// The maximum number of profiles of a batch that are described individually.
 const MOST_PROFILES: usize = 20;
 
-/// How many functions of a batch are listed.
+/// The maximum number of functions of a batch that are listed.
 const MOST_FUNCTIONS: usize = 10;
 
-/// How many items of an envelope are listed.
+/// The maximum number of items of an envelope that are listed.
 const MOST_ITEMS: usize = 20;
 
-/// Names are cut after this many characters.
+/// Names are truncated after this many characters.
 const MAX_NAME: usize = 120;
 
-/// The summary of telemetry.
+/// Summarizes telemetry.
 pub(crate) fn summarize(telemetry: &Telemetry, verbosity: Verbosity) -> String {
     let mut text = String::new();
     let written = match telemetry {
@@ -155,7 +155,7 @@ fn more(text: &mut String, count: usize, shown: usize, before: &str, what: &str)
     }
 }
 
-/// A number with its noun in singular or plural.
+/// A number with its noun in the singular or plural.
 struct Count<'a>(u64, &'a str);
 
 impl Display for Count<'_> {
@@ -164,7 +164,7 @@ impl Display for Count<'_> {
     }
 }
 
-/// A name from outside, made safe for the log: on one line and not too long.
+/// Displays a name from outside, made safe for the log: on one line and not too long.
 struct Name<'a>(&'a str);
 
 impl Display for Name<'_> {

@@ -19,7 +19,7 @@ pub(crate) fn is_compact(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: times come out as the calendar has them, leap days and the last representable time included.
+    /// Guarantees: times are formatted according to the calendar, including leap days and the last representable time.
     #[test]
     fn times() {
         for (seconds, expected) in [

@@ -1,6 +1,6 @@
 //! Configuration: as written ([`Config`]), and checked ([`Settings`]). The keys are those of the Collector's file
-//! exporter where it has them (opentelemetry-collector-contrib `exporter/fileexporter/README.md`), and those of the
-//! `sentry` exporter for the conversion.
+//! exporter where it has an equivalent (opentelemetry-collector-contrib `exporter/fileexporter/README.md`), and those
+//! of the `sentry` exporter for the conversion.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// `format: sentry`: the folder. Otherwise: the file.
+    /// `format: sentry`: the folder. Other formats: the file.
     pub path: PathBuf,
     /// The file format.
     pub format: Format,
     /// Compression of each envelope, or of each frame's message.
     pub compression: CompressionConfig,
-    /// Which files are kept.
+    /// The limits above which old files are removed.
     pub rotation: Rotation,
-    /// Not for `format: sentry`: whether `original_payload` is written. This applies only to unchanged profiles, and
+    /// Other formats than `sentry`: whether `original_payload` is written. This applies only to unchanged profiles, and
     /// never if the payload is pprof.
     pub original_payload: bool,
     /// Timeout of one write. A write cannot be cancelled, so it may still succeed later.
@@ -35,7 +35,7 @@ pub struct Config {
     pub sending_queue: QueueConfig,
     /// When to retry.
     pub retry_on_failure: RetryConfig,
-    /// `format: sentry`: how profiles become chunks. These keys are part of the same section.
+    /// `format: sentry`: how profiles are converted to chunks. These keys are in the same section.
     #[serde(skip)]
     pub chunk: ChunkConfig,
 }
@@ -59,11 +59,11 @@ pub enum Format {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rotation {
-    /// `format: sentry`: total size of all envelopes. Otherwise: the size at which a new file is started.
+    /// `format: sentry`: the total size of all envelopes. Other formats: the size at which a new file is started.
     pub max_size: Option<ByteSize>,
-    /// `format: sentry`: number of envelopes.
+    /// `format: sentry`: the number of envelopes.
     pub max_files: Option<usize>,
-    /// Not for `format: sentry`: number of backups beside the current file.
+    /// Other formats than `sentry`: the number of backups beside the current file.
     pub max_backups: Option<usize>,
 }
 
@@ -104,12 +104,12 @@ pub(crate) struct Settings {
     pub(crate) compression: Compression,
     pub(crate) chunk: chunk::Settings,
     pub(crate) original_payload: bool,
-    /// Zero means no timeout.
+    /// The timeout of a write; zero means none.
     pub(crate) timeout: Duration,
     pub(crate) delivery: DeliverySettings,
 }
 
-/// The limits, by format.
+/// The limits on stored data, by format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StorageLimits {
     Envelopes { files: usize, bytes: u64 },
@@ -123,7 +123,7 @@ pub(crate) struct FileRotation {
     pub(crate) bytes: u64,
     /// Number of backups.
     pub(crate) backups: usize,
-    /// Whether the configuration asks for rotation: then it is an error if the path cannot be rotated.
+    /// Whether rotation is configured explicitly: then it is an error if the path cannot be rotated.
     pub(crate) asked_for: bool,
 }
 

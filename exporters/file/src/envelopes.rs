@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use crate::file_kind::{create_new, make_folder};
 use crate::name;
 
-/// A temporary file that was not modified for this long belongs to a process that has ended.
+/// A temporary file that was not modified for this long belongs to a process that ended.
 const ABANDONED: Duration = Duration::from_secs(600);
 
 /// The folder, and the files in it whose names match this exporter's pattern.
@@ -18,7 +18,7 @@ pub(crate) struct EnvelopeFolder {
     path: PathBuf,
     max_files: usize,
     max_bytes: u64,
-    /// Time of writing and size of each file.
+    /// The time of writing and the size of each file.
     files: HashMap<String, (SystemTime, u64)>,
     /// The same files, sorted by age.
     ages: BTreeSet<(SystemTime, String)>,
@@ -55,9 +55,9 @@ impl EnvelopeFolder {
     pub(crate) fn write(&mut self, name: &str, body: &[u8], now: SystemTime) -> io::Result<()> {
         match self.put(name, body) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(folder = %self.path.display(), "the folder was removed and is made again");
+                tracing::warn!(folder = %self.path.display(), "the folder was removed and is created again");
                 make_folder(&self.path)?;
-                // Somebody removed the folder with all its files.
+                // The folder was removed with all its files.
                 (self.files, self.ages, self.bytes) = (HashMap::new(), BTreeSet::new(), 0);
                 self.put(name, body)?;
             }
@@ -65,7 +65,7 @@ impl EnvelopeFolder {
         }
         self.insert(name.to_owned(), now, body.len() as u64);
         if let Err(error) = self.trim(Some(name)) {
-            // Not an error: the envelope is written, only one file too many is kept.
+            // Not an error: the envelope is written, and only one file too many is kept.
             tracing::warn!(folder = %self.path.display(), %error, "an old envelope cannot be removed");
         }
         Ok(())
@@ -120,7 +120,7 @@ fn write_new(path: &std::path::Path, body: &[u8]) -> io::Result<()> {
     create(path)?.write_all(body)
 }
 
-/// Creates a file that must be new. A file left by a crash is removed first, and a symbolic link is not followed.
+/// Creates a new file. A file left by a crash is removed first, and a symbolic link is not followed.
 fn create(path: &std::path::Path) -> io::Result<File> {
     remove(path)?;
     create_new(path)
@@ -138,8 +138,8 @@ fn remove(path: &std::path::Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a link in the place of a new file is replaced and not followed, and what a crash left is no
-    /// obstacle.
+    /// Guarantees: a link in the place of a new file is replaced and not followed, and files left by a crash cause no
+    /// error.
     #[test]
     fn links_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();

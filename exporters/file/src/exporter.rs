@@ -27,15 +27,15 @@ pub(crate) struct FileExporter {
     opened: OnceLock<StartedOutput>,
 }
 
-/// Set by `start`.
+/// The open output and the worker thread, which `start` creates.
 struct StartedOutput {
     worker: Worker,
-    /// Serializes writes, since there is one file or folder. Waiting for this lock blocks no thread, so a hanging disk
+    /// The file or folder, whose writes must not overlap. Waiting for this lock blocks no thread, so a hanging disk
     /// blocks only one thread.
     output: Arc<tokio::sync::Mutex<Output>>,
 }
 
-/// Destination of requests.
+/// The destination of requests.
 pub(crate) enum Output {
     Folder(EnvelopeFolder),
     Appended(MessageFile),
@@ -64,7 +64,7 @@ impl FileExporter {
         Ok(StartedOutput { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
     }
 
-    /// Waits for work on the disk, and fails if it takes too long. As in the Collector, a timeout of zero means none.
+    /// Waits for disk access, and fails if it takes too long. As in the Collector, a timeout of zero means none.
     async fn within_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let limit = self.settings.timeout;
         if limit.is_zero() {

@@ -8,7 +8,7 @@ use profbridge_model::TelemetryKind;
 use crate::config::{Config, Format};
 use crate::exporter::FileExporter;
 
-/// `file`.
+/// The registry entry of the exporter `file`.
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "file",
@@ -19,8 +19,8 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
     create,
 };
 
-/// Sentry's chunks need samples grouped by process and window, its transactions need spans grouped by local root.
-/// Errors in the section are reported by `create`.
+/// For Sentry's chunks, samples have to be grouped by process and window; for its transactions, spans have to be
+/// grouped by local root. Errors in the section are reported by `create`.
 fn needs(section: &Section) -> Needs {
     let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
     if is_sentry { &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")] } else { &[] }

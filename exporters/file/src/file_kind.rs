@@ -8,16 +8,16 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// Permissions of a new file: none for others. The umask may remove more.
+/// The permissions of a new file: none for other users. The umask may remove more.
 const FILE_MODE: u32 = 0o640;
 
-/// Permissions of a new folder, chosen in the same way.
+/// The permissions of a new folder: none for other users either.
 const FOLDER_MODE: u32 = 0o750;
 
 /// The types of files that can be written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// A regular file, or nothing yet: then a file is created.
+    /// A regular file, or no file yet: then one is created.
     File,
     /// A named pipe. It can be written to only while a reader has it open.
     Pipe,
@@ -87,8 +87,9 @@ pub(crate) fn append(path: &Path) -> io::Result<(File, FileKind)> {
         let kind = FileKind::of(file.metadata()?.file_type())?;
         return Ok((file, kind));
     }
-    // Opens without blocking, since a pipe would block until it has a reader; writes block again. A pipe must not be
-    // opened for reading as well: profbridge would be its own reader, and data would be lost when it ends.
+    // Opens without blocking, since opening a pipe would block until it has a reader; later writes block. A pipe must
+    // not be opened for reading as well: profbridge would be its own reader, and data would be lost when profbridge
+    // ends.
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
     let file = options.open(path)?;
@@ -106,7 +107,7 @@ pub(crate) fn nobody_reads(error: &io::Error) -> bool {
 ///
 /// # Errors
 ///
-/// The system's error, with a clear text if the name belongs to something else.
+/// The system's error, with an explanation if something else than a folder has that name.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() {
         return Ok(());
@@ -119,7 +120,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a new file. Fails if the name exists, so a symbolic link is not followed.
+/// Creates a new file. Fails if the name exists, even as a symbolic link, which is not followed.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A file that messages are appended to, as frames or lines, and its rotated backups.
+//! A file to which messages are appended, as frames or lines, and its rotated backups.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,28 +12,28 @@ use crate::calendar;
 use crate::config::FileRotation;
 use crate::file_kind::{FileKind, append, nobody_reads};
 
-/// Length of a frame's prefix in bytes.
+/// The length of a frame's prefix in bytes.
 const PREFIX: u64 = 4;
 
 /// The current file. A named pipe or a character device is only written to.
 #[derive(Debug)]
 pub(crate) struct MessageFile {
     path: PathBuf,
-    /// If `path` is a symbolic link, the file that it leads to: rotation renames that file and keeps the link.
+    /// The file that `path` denotes, after following symbolic links: rotation renames that file and keeps the link.
     target: PathBuf,
     framing: Framing,
     rotation: FileRotation,
     /// `None` while rotating, and after an error that left the file in an unknown state.
     file: Option<File>,
     kind: FileKind,
-    /// Length of the file up to the end of its last complete message.
+    /// The length of the file up to the end of its last complete message.
     length: u64,
 }
 
 impl MessageFile {
     /// Opens the file, and creates its folder if needed. If the file ends within a message, because a process was
-    /// killed while writing, it becomes a backup: nothing in it is lost, and later messages stay readable. A pipe
-    /// without a reader is opened later.
+    /// killed while writing, it becomes a backup: its content is kept, and later messages stay readable. A pipe without
+    /// a reader is opened later.
     pub(crate) fn open(
         path: PathBuf,
         framing: Framing,
@@ -75,8 +75,8 @@ impl MessageFile {
                 Ok(())
             }
             Err(error) => {
-                // Removes the part that was written. If that fails, the file is inspected again before the next write.
-                // A pipe is closed instead, so that its reader sees the end.
+                // Removes a partly written message. If that fails, the file is inspected again before the next write. A
+                // pipe is closed instead, so that its reader sees the end.
                 if self.kind == FileKind::File && file.set_len(self.length).is_ok() {
                     self.file = Some(file);
                 }
@@ -85,7 +85,7 @@ impl MessageFile {
         }
     }
 
-    /// Whether the open file is still at its path: it may have been moved or removed.
+    /// Whether the open file is still at its path: somebody may have moved or removed it.
     fn is_in_place(&self) -> io::Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
         let open = file.metadata()?;
@@ -109,7 +109,7 @@ impl MessageFile {
                 Framing::Length | Framing::None => end_of_last_frame(&mut file, length)? == length,
             };
             if !whole {
-                tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is begun");
+                tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is started");
                 self.set_aside(now)?;
                 file = self.opened()?;
             }
@@ -147,7 +147,7 @@ impl MessageFile {
         for backup in backups.into_iter().take(excess) {
             match fs::remove_file(&backup) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // Not an error: no message is lost, only one backup too many is kept.
+                    // Not an error: no message is lost, and only one backup too many is kept.
                     tracing::warn!(file = %backup.display(), %error, "an old file cannot be removed");
                 }
                 _ => {}
@@ -156,7 +156,7 @@ impl MessageFile {
         Ok(())
     }
 
-    /// Path of a backup: `profiles-20260131T235959.123Z.otlp` for `profiles.otlp`.
+    /// The path of a backup: `profiles-20260131T235959.123Z.otlp` for `profiles.otlp`.
     fn backup(&self, unix_nano: u64) -> PathBuf {
         let (stem, ending) = self.stem_and_ending();
         self.target.with_file_name(format!("{stem}-{}{ending}", calendar::compact(unix_nano)))
@@ -201,7 +201,7 @@ fn has_complete_lines(file: &mut File, length: u64) -> io::Result<bool> {
     Ok(byte_at(0)? == b'{' && byte_at(length - 1)? == b'\n')
 }
 
-/// The end of the last complete frame.
+/// The offset of the end of the last complete frame.
 fn end_of_last_frame(file: &mut File, length: u64) -> io::Result<u64> {
     let mut end = 0;
     while length - end >= PREFIX {

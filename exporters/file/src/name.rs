@@ -16,7 +16,7 @@ pub(crate) fn envelope(unix_nano: u64, profiler: &str, chunk: &str, compression:
     format!("{time}-{profiler:.8}-{chunk:.8}.envelope{ending}")
 }
 
-/// Whether a name could be from [`envelope`].
+/// Whether [`envelope`] could have created this name.
 pub(crate) fn is_envelope(name: &str) -> bool {
     let name = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
     let Some(stem) = name.strip_suffix(".envelope") else { return false };
@@ -34,7 +34,7 @@ pub(crate) fn temporary(name: &str) -> String {
     format!(".{name}.tmp")
 }
 
-/// Whether a name could be from [`temporary`].
+/// Whether [`temporary`] could have created this name.
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some_and(is_envelope)
 }
@@ -43,7 +43,7 @@ pub(crate) fn is_temporary(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: the exporter knows its own names, and takes nobody else's for them.
+    /// Guarantees: the exporter recognizes the names that it creates, and no others.
     #[test]
     fn names() {
         for (compression, ending) in

@@ -1,4 +1,4 @@
-//! Turns telemetry into envelopes or OTLP messages.
+//! Encodes telemetry as envelopes or OTLP messages.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use crate::name;
 /// Metadata of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Meta {
-    /// Name of the new file; empty if the request is appended to a file.
+    /// The name of the new file; empty if the request is appended to a file.
     pub(crate) name: String,
     /// Whether the request is on disk.
     pub(crate) written: Arc<AtomicBool>,
@@ -27,12 +27,12 @@ impl Meta {
     }
 }
 
-/// The largest message before compression: the default limit of an OTLP receiver (opentelemetry-proto
+/// The maximum size of a message before compression: the default limit of an OTLP receiver (opentelemetry-proto
 /// `docs/specification.md`), so that a reader of the file can send the message on.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Messages that have to be encoded are split into parts of this size, since a part is in memory together with the
-/// batch that it is made from.
+/// The size of the parts into which messages that have to be encoded are split, since a part is in memory together with
+/// the batch from which it is made.
 const PART_BYTES: usize = 8 << 20;
 
 /// Encodes telemetry in the configured format.
@@ -75,7 +75,7 @@ impl FormatEncoder {
             }
             (Self::Messages(encoder), telemetry) => {
                 let mut prepared = encoder.encode(telemetry).prepared(|_| Meta::of(String::new()));
-                // Only the exporters that send OTLP report these.
+                // Only the exporters that send OTLP report these notes.
                 prepared.notes.clear();
                 prepared
             }
@@ -92,8 +92,8 @@ fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compr
     })
 }
 
-/// Encodes spans, one envelope for each transaction and for each container that was received as OTLP. Ungrouped spans
-/// are lost.
+/// Encodes spans, one envelope for each transaction and for each container that was received as OTLP. Spans that were
+/// not grouped are lost.
 fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compression) -> Prepared<Meta> {
     let target = Target { number: 0, dsn: None, compression };
     encoder.spans(spans, |_| Some(target)).prepared(|SpanEnvelope { trace_id, id, start_unix_nano, .. }| {
@@ -104,7 +104,7 @@ fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compr
 /// Passes an envelope on unchanged.
 fn forwarded(encoder: &mut sentry::Encoder, envelope: &Envelope, now: Now, compression: Compression) -> Prepared<Meta> {
     encoder.envelope(envelope, None, compression).prepared(|forwarded| {
-        // Both parts of the name are from the hash, so equal envelopes of the same time get the same name.
+        // Both ids in the name come from the hash, so equal envelopes of the same time get the same name.
         let hash = format!("{:016x}", forwarded.hash);
         Meta::of(name::envelope(now.unix_nano, &hash[..8], &hash[8..], compression))
     })

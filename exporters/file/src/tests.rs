@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::exporter::FileExporter;
 use crate::prepare::Meta;
 
-/// An exporter for `path`, with more keys.
+/// An exporter for `path`, with additional keys of the section.
 fn exporter(path: &Path, more: &str) -> FileExporter {
     let section = Section::from_yaml(&format!("{{path: '{}', {more}}}", path.display())).unwrap();
     FileExporter::new(Config::read(&section).unwrap().check(&section).unwrap())
@@ -32,7 +32,7 @@ fn context() -> ExporterContext {
     profbridge_testkit::exporter_context("file")
 }
 
-/// Writes telemetry by an exporter that was started.
+/// Writes telemetry with an exporter that was started.
 async fn write(exporter: &FileExporter, telemetry: impl Into<Telemetry>) -> Result<(), SendError> {
     for request in requests(exporter, telemetry) {
         exporter.send(&request).await?;

@@ -1,6 +1,6 @@
 //! The thread that accesses the disk.
 //!
-//! A hanging file system, or a pipe without a reader, can block a writer for ever. The thread must not belong to the
+//! A hanging file system, or a pipe without a reader, can block a writer forever. The thread must not belong to the
 //! async runtime, which waits for its own threads at shutdown.
 
 use std::io;
@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Handle to the thread, which ends after its last job once this is dropped. Nobody waits for it.
+/// A handle to the thread. Once the handle is dropped, the thread ends after its last job, without anybody waiting for
+/// it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     jobs: Sender<Job>,
@@ -27,7 +28,7 @@ impl Worker {
         let (jobs, waiting) = channel::<Job>();
         let work = move || {
             for job in waiting {
-                // The caller of a job that panicked sees its channel close, and the thread continues.
+                // If a job panics, its caller sees the channel close, and the thread continues.
                 drop(catch_unwind(AssertUnwindSafe(job)));
             }
         };
@@ -56,7 +57,7 @@ impl Worker {
 mod tests {
     use super::*;
 
-    /// Guarantees: a job that panics is told to whoever waits for it, and the next one is done.
+    /// Guarantees: if a job panics, its caller gets an error, and the next job is run.
     #[tokio::test]
     async fn survives_a_panic() {
         let worker = Worker::start().unwrap();

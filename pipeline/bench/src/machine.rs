@@ -33,8 +33,8 @@ pub(crate) fn on<T: Send + 'static>(
     thread.join().map_err(|_| "a thread panicked")?
 }
 
-/// The calibrator: the minimum CPU time of a constant piece of work over several repetitions, in nanoseconds. If it
-/// increases, the machine has become slower.
+/// Measures the speed of the machine: returns the minimum CPU time, in nanoseconds, of a constant piece of work over
+/// several repetitions. If it increases, the machine has become slower.
 pub(crate) fn calibrate() -> Result<f64, Error> {
     let mut least = Duration::MAX;
     for _ in 0..12 {
@@ -61,14 +61,15 @@ fn odd(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("cannot read {what}"))
 }
 
-/// The CPU time of all threads of a process, including ended ones, to 10 ms. The kernel scales it to the exact run
-/// time, so it does not depend on which thread ran at a tick (`kernel/sched/cputime.c`).
+/// Returns the CPU time of all threads of a process, ended ones included, with a resolution of 10 ms. The kernel scales
+/// it to the exact run time, so it does not depend on which thread ran at a tick (`kernel/sched/cputime.c`).
 pub(crate) fn cpu(pid: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     ticks(&stat).map(|ticks| TICK * ticks).ok_or_else(|| odd("/proc/PID/stat"))
 }
 
-/// The user and system time in a line of `/proc/PID/stat`, in ticks. The name in it may contain anything.
+/// Returns the sum of user and system time in a line of `/proc/PID/stat`, in ticks. The name in it may contain any
+/// characters.
 fn ticks(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -76,13 +77,13 @@ fn ticks(stat: &str) -> Option<u32> {
     Some(next()? + next()?)
 }
 
-/// The CPU time of the threads of a process and of its descendants, to the nanosecond, as of the last time each thread
-/// yielded its core. The kernel must measure it (`CONFIG_SCHED_INFO`).
+/// Returns the CPU time of the threads of a process and of its descendants, in nanoseconds. A thread's time is updated
+/// when it leaves its core. Requires a kernel with `CONFIG_SCHED_INFO`.
 pub(crate) fn exact_cpu(pid: u32) -> io::Result<Duration> {
     let mut all = Duration::ZERO;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread = thread?.path();
-        // The time of a thread that ends meanwhile is lost.
+        // A thread that ended meanwhile is not counted.
         let Ok(text) = fs::read_to_string(thread.join("schedstat")) else { continue };
         let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());
         all += nanos.map(Duration::from_nanos).ok_or_else(|| odd("/proc/PID/task/TID/schedstat"))?;
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(ticks("7 (a) R 1"), None);
     }
 
-    /// Guarantees: the values of this process are plausible: touched memory shows, and work takes time.
+    /// Guarantees: the values of this process are plausible: allocated memory is counted, and work takes CPU time.
     #[test]
     fn this_process() {
         let pid = std::process::id();

@@ -32,7 +32,7 @@ mod traces;
 /// Any error: the harness only reports it to its user.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The figures of profbridge.
+/// Measures the performance of profbridge.
 #[derive(Parser)]
 #[command(name = "profbridge-bench")]
 struct Arguments {
@@ -58,9 +58,10 @@ enum Command {
     Process(process::Options),
     /// Measure the CPU time per span of forwarding OTLP traces, against a Collector's
     Traces(traces::Options),
-    /// Measure the most memory that putting out, relief and a hostile request take, beside the configured limit
+    /// Measure the peak memory of flushes, memory pressure and hostile requests, relative to the configured limit
     MemoryBounds(memory_bounds::Options),
-    /// Measure the sampler: its cost beside other profilers', and whether it tells interpreted functions right
+    /// Measure the sampler: its cost compared with other profilers, and whether it names interpreted functions
+    /// correctly
     Sampler(sampler::Options),
     /// Run the control as a server
     #[command(hide = true)]
@@ -68,7 +69,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // The sampler process is this program, started again.
+    // The sampler process is this program, started a second time.
     if let Some(code) = profbridge_sampler::owner::run_if_sampler() {
         return code;
     }
@@ -87,7 +88,7 @@ fn run(command: Command) -> Result<(), Error> {
         Command::WriteLayouts { out } => {
             std::fs::create_dir_all(&out)?;
             let mut request = plain(fixture::request());
-            // In layouts with tables per profile, each profile is as large as all others together.
+            // Layouts with tables per profile repeat the tables in each profile, so only one resource is kept.
             request.resource_profiles.truncate(1);
             for (number, (layout, bytes)) in (0_u8..).zip(earlier(&request)) {
                 write(&out.join(layout), &[&[number], &bytes[..]].concat())?;

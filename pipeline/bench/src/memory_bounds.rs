@@ -1,7 +1,7 @@
-//! Measures the peak memory under stress, compared with the configured limit: a shutdown with thousands of open
-//! windows, the same with a limit that is too small for them, a request of a few hundred kilobytes that names hundreds
-//! of thousands of processes, several of these at the same time, and many that decompress to zeros; for traces,
-//! requests with a million spans and with a hundred thousand traces.
+//! Measures the peak memory under stress, relative to the configured limit. The loads of profiles: a shutdown with
+//! thousands of open windows; the same with a limit that is too small for them; a request of a few hundred kilobytes
+//! that names hundreds of thousands of processes; several such requests at the same time; many requests that decompress
+//! to zeros. The loads of traces: a million spans, and a hundred thousand traces, in one request.
 
 mod spans;
 
@@ -62,7 +62,8 @@ const MOST_TRACES: u64 = 100_000;
 /// The path for profiles.
 const PROFILES: &str = "/v1development/profiles";
 
-/// The resident bytes allowed beyond the limit: the program itself, a batch in progress, and the allocator's reserve.
+/// How far resident memory may exceed the limit, in bytes: for the program itself, a batch in progress, and the
+/// allocator's reserve.
 const BEYOND: u64 = 32 << 20;
 
 /// Samples per process.
@@ -87,14 +88,14 @@ const REST: Duration = Duration::from_secs(3);
 /// The number of concurrent requests of zeros, and the decompressed size of each.
 const ZEROS: (usize, usize) = (32, 30 << 20);
 
-/// Requests, and how they are sent.
+/// The requests of one measurement, and how they are sent.
 struct Load {
     name: &'static str,
-    /// Their path.
+    /// The path in the URL.
     path: &'static str,
     requests: Vec<Vec<u8>>,
     gzipped: bool,
-    /// How many are sent concurrently.
+    /// The number of requests that are sent concurrently.
     at_once: usize,
     /// The window of `dedup`.
     dedup_window: &'static str,
@@ -110,7 +111,7 @@ impl Default for Load {
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     peak: u64,
-    /// Resident memory when everything was taken in and nothing was in progress.
+    /// Resident memory after all requests were processed.
     at_rest: u64,
     /// The observations or spans that the process reported as dropped.
     dropped: u64,
@@ -156,12 +157,12 @@ fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Erro
     let merged: Result<Vec<Vec<u8>>, Error> = requests.iter().map(|request| gzip(request)).collect();
     let merged = merged.map(|merged| [merged, zeros.clone()].concat());
     Ok(vec![
-        // At the smallest limit most windows are flushed because memory is short, before the end.
+        // At the smallest limit, memory pressure flushes most windows before the shutdown.
         Load { name: "flush and relief", requests, gzipped: false, ..Load::default() },
         Load { name: "hostile request", requests: vec![hostile], ..Load::default() },
         Load { name: "8 hostile requests at once", requests: together?, at_once: 8, ..Load::default() },
         Load { name: "32 requests of zeros at once", requests: zeros, at_once: ZEROS.0, ..Load::default() },
-        // Merged profiles are flushed because memory is short while more requests arrive.
+        // Memory pressure flushes merged profiles while more requests arrive.
         Load {
             name: "zeros beside a window of dedup",
             requests: merged?,
@@ -206,7 +207,7 @@ fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error
     }
     let begin = Instant::now();
     while target.process.runs() {
-        // The process ended between the two queries, so the last value counts.
+        // The process ended between the two queries, so the last value is used.
         memory = machine::memory(pid).unwrap_or(memory);
         if begin.elapsed() > PATIENCE {
             return Err("the process does not end".into());
@@ -227,7 +228,7 @@ fn dropped(line: &str) -> u64 {
     losses.split(", ").map_while(loss).sum()
 }
 
-/// Typical processes: 40 samples each, whose stacks have common functions.
+/// A request of typical processes: 40 samples each, whose stacks share functions.
 fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
     let names: Vec<String> =
         (0..FUNCTIONS).map(|n| format!("go!module_{}.subsystem.a_function_with_number_{n}", n % 50)).collect();
@@ -236,7 +237,7 @@ fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
     for pid in processes {
         builder = builder.process("fleet", pid).on_cpu(20);
         for sample in 0..SAMPLES {
-            // Leaves differ, callers are those of one of a hundred threads.
+            // Each stack has its own leaf; its callers are those of one of a hundred threads.
             let thread = random.u64(0..100);
             let leaf = random.u64(0..FUNCTIONS);
             let stack: Vec<&str> = std::iter::once(leaf)
@@ -265,8 +266,8 @@ fn gzip(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(encoder.finish()?)
 }
 
-/// Posts a request, and retries while the answer is to come later. Returns whether it was accepted; a permanent refusal
-/// is no error.
+/// Posts a request, and retries after a temporary refusal. Returns whether the request was accepted; a permanent
+/// refusal is not an error.
 fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<bool, Error> {
     let encoding = if gzipped { "Content-Encoding: gzip\r\n" } else { "" };
     let begin = Instant::now();
@@ -279,7 +280,7 @@ fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<b
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
              Content-Type: application/x-protobuf\r\n{encoding}Content-Length: {length}\r\n\r\n"
         )?;
-        // After an early refusal the connection is closed during the body; only the answer matters.
+        // A server that refuses early closes the connection during the body; only its answer matters.
         stream.write_all(body).ok();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok();

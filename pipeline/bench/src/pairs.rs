@@ -1,18 +1,18 @@
-//! Measures two sides alternately: A B B A A B B A ..., so that any drift affects both.
+//! Measures two programs, A and B, alternately: A B B A A B B A ..., so that any drift affects both.
 
 use serde::Serialize;
 
 use super::{Error, statistics};
 
-/// A pair is discarded if the calibrator deviates by more than this from its median over the run.
+/// A pair is discarded if the calibrator's time deviates by more than this fraction from its median over the run.
 const DRIFT: f64 = 0.10;
 
-/// The result of the pairs.
+/// The result of all pairs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     /// B's cost divided by A's, for each pair.
     pub(crate) ratios: Vec<f64>,
-    /// Their median.
+    /// The median of `ratios`.
     pub(crate) ratio: f64,
     /// The bootstrapped 95 % confidence interval of the median.
     pub(crate) interval: (f64, f64),
@@ -81,7 +81,8 @@ pub(crate) fn measure(
     })
 }
 
-/// The pairs during which the machine's speed was constant, and the calibrator's spread over all.
+/// Returns the pairs during which the machine's speed was constant, and the calibrator's highest time in all pairs
+/// divided by its lowest.
 fn kept(pairs: &[Pair]) -> (Vec<&Pair>, f64) {
     let all: Vec<f64> = pairs.iter().flat_map(|pair| pair.calibrations.iter().copied()).collect();
     let usual = statistics::median(&all);
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!((outcome.ratios.len(), outcome.rejected), (4, 1));
     }
 
-    /// Guarantees: a machine whose speed is never constant gives no figure.
+    /// Guarantees: on a machine whose speed is never constant, the measurement fails.
     #[test]
     fn restless() {
         let calls = RefCell::new(0);

@@ -63,7 +63,7 @@ fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64
         if took >= Duration::from_secs_f64(seconds) {
             return Ok(took.as_nanos() as f64 / f64::from(runs));
         }
-        // So that the clock is read only a few times.
+        // The clock is read only about four times per block.
         let share = seconds / took.as_secs_f64().max(1e-6) / 4.0;
         batch = ((f64::from(runs) * share) as u32).clamp(1, 1 << 20);
     }
@@ -129,8 +129,8 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
     Ok(())
 }
 
-/// Nanoseconds per observation of each stage. The compressor runs while the JSON is written, so its share is the
-/// difference to writing without one.
+/// Returns the time of each stage in nanoseconds per observation. The compressor runs while the JSON is written, so its
+/// time is computed as the difference to writing without compression.
 fn stages(
     options: &Options,
     ours: &mut Ours,

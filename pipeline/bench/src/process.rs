@@ -77,21 +77,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
     let mut host = Host::new(*shape, SEED).starting_at(now);
     let requests = (0..reports).map(|n| host.report(n).encode_to_vec()).collect();
-    // A window must be filled with a host's successive reports. Without windows it is enough that all requests differ.
+    // A host's successive reports fill the windows. Without windows it is enough that all requests differ.
     let holds = window != "0s";
     let load = Load::profiles(requests, if holds { host.window() } else { 1_000_000 })?;
     let sink = Sink::start(false)?;
     let control = Side { target: Target::control(&sink)?, sink };
     let sink = Sink::start(false)?;
-    // A small queue, so that the queued part does not matter in a block: the pipeline waits for the sink, like the
-    // control's.
+    // The queue is small, so that the observations in it do not distort a block: the pipeline waits for the sink, as
+    // the control's does.
     let yaml = Setting { window, dedup_window: "0s", compression, queue_mib: 4, limits: "{}" }.yaml(sink.address);
     let ours = Side { target: Target::profbridge(&options.binary, folder.path(), &yaml)?, sink };
 
     let mut report = Report::new("process");
     let name = format!("{shape}, window {window}, {compression}");
     if !holds {
-        // Figures are only comparable if both give the same result for the same input.
+        // Figures are only comparable if both programs give the same result for the same input.
         let (mine, other) = (ours.once(&load)?, control.once(&load)?);
         if mine.observations != other.observations || mine.observations == 0 {
             return Err(format!("profbridge delivers {mine:?}, the control {other:?}").into());

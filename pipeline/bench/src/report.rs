@@ -33,15 +33,15 @@ pub(crate) struct Figure {
     pub(crate) name: String,
     /// The value.
     pub(crate) value: f64,
-    /// Its unit; `x` for ratios.
+    /// The unit of the value; `x` for ratios.
     pub(crate) unit: &'static str,
     /// The 95 % confidence interval, for ratios of pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<(f64, f64)>,
-    /// The minimum and maximum of several turns, whose median is the value.
+    /// The minimum and maximum of several turns, whose median is `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) turns: Option<(f64, f64)>,
-    /// Its goal.
+    /// The goal of the figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<Goal>,
     /// Whether the goal is reached.
@@ -115,7 +115,7 @@ impl Report {
         }
     }
 
-    /// Adds a ratio of pairs, which must reach its goal with its whole interval.
+    /// Adds a ratio of pairs. Its whole confidence interval must reach the goal.
     pub(crate) fn ratio(&mut self, name: impl Into<String>, outcome: &Outcome, goal: Option<Goal>) {
         let name = name.into();
         self.detail(&name, outcome);
@@ -124,7 +124,7 @@ impl Report {
         self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval, turns: None, goal, reached });
     }
 
-    /// Adds the data behind a figure, only to the JSON.
+    /// Adds the data behind a figure. Only the JSON contains it.
     pub(crate) fn detail(&mut self, name: &str, detail: impl Serialize) {
         // Serialisation only fails for maps with unusual keys, which do not occur.
         self.details.insert(name.to_owned(), serde_json::to_value(detail).unwrap_or_default());
@@ -145,7 +145,7 @@ impl Report {
 
     fn print(&self, out: &mut impl Write) -> Result<(), Error> {
         let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0).max(6);
-        // A command has only one of the two kinds.
+        // A figure has either an interval or turns.
         let range =
             if self.figures.iter().any(|figure| figure.turns.is_some()) { "least, most turn" } else { "95 % interval" };
         writeln!(out, "{:<width$}  {:>14}  {range:>18}  {:>12}", self.command, "measured", "goal")?;

@@ -5,12 +5,12 @@ use fastrand::Rng;
 /// The number of resamples in a bootstrap.
 const RESAMPLES: usize = 10_000;
 
-/// The median; 0 for no values.
+/// The median; 0 without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// A quantile, interpolated; 0 for no values.
+/// The quantile `q`, linearly interpolated; 0 without values.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -49,7 +49,8 @@ mod tests {
         assert_eq!(quantile(&[0.0, 10.0], 0.25), 2.5);
     }
 
-    /// Guarantees: the interval contains the median, lies within the values, and is smaller for values that agree.
+    /// Guarantees: the interval contains the median, lies within the values, and is narrower if the values are closer
+    /// together.
     #[test]
     fn intervals() {
         let wide = interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);

@@ -19,14 +19,14 @@ pub(crate) struct Options {
     /// The binary of profbridge
     #[arg(long, default_value = "target/dist/profbridge")]
     binary: PathBuf,
-    /// The binary of a Collector with the receiver `otlp` and the exporter `otlp`; without it profbridge is measured
-    /// against itself only
+    /// The binary of a Collector with the receiver `otlp` and the exporter `otlp`; without it, profbridge is only
+    /// compared with itself
     #[arg(long)]
     collector: Option<PathBuf>,
-    /// How requests come in; they leave over gRPC
+    /// The protocol of incoming requests; outgoing ones use gRPC
     #[arg(long, default_value = "grpc")]
     protocol: Protocol,
-    /// How requests are compressed on both ways
+    /// The compression of incoming and outgoing requests
     #[arg(long, default_value = "none")]
     compression: Compression,
     /// How it is measured
@@ -44,15 +44,15 @@ const REQUESTS: u64 = 12;
 /// (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
 const TRACES: usize = 512 / traces::SPANS;
 
-/// The maximum number of requests waiting for the sink. profbridge accepts spans faster than the sink, which shares a
-/// core with the load generator: the default of a thousand requests would queue 250 MB, which no longer fits into any
+/// The maximum number of requests that wait for the sink. profbridge accepts spans faster than the sink, which shares a
+/// core with the load generator. The default of a thousand requests would queue 250 MB, which does not fit into any
 /// cache.
 const QUEUE: &str = ", queue_size: 16";
 
-/// Relative to the Collector's CPU time.
+/// The goal, relative to the Collector's CPU time.
 const GOAL: Goal = Goal::AtMost(0.25);
 
-/// The configuration of profbridge with one pipeline of traces without processors: receiver and exporter with their
+/// The configuration of profbridge: one pipeline of traces without processors. Receiver and exporter have their
 /// defaults except for these keys; a full queue makes senders wait.
 pub(crate) fn yaml(receiver: &str, compression: Compression, queue: &str, limits: &str, sink: SocketAddr) -> String {
     let any = "endpoint: '127.0.0.1:0'";
@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let writes = profbridge(options, folder.path(), ", resource: {insert: {deployment.region: eu-central}}")?;
     let theirs = collector.once(&load)?;
     for (what, ours) in [("forwarded", &forwards), ("written anew", &writes)] {
-        // Figures are only comparable if both deliver the same spans.
+        // Figures are only comparable if both programs deliver the same spans.
         let mine = ours.once(&load)?;
         if mine.spans != theirs.spans || mine.spans != spans {
             return Err(format!("profbridge delivers {mine:?}, the Collector {theirs:?}").into());

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::hex;
 
-/// How long a recorded miss is valid if the cache does not say.
+/// How long a recorded miss is valid if the cache has no `cache_miss_s`.
 const MISS: Duration = Duration::from_secs(600);
 
 /// The cache folder.
@@ -19,7 +19,7 @@ const MISS: Duration = Duration::from_secs(600);
 pub(crate) struct Cache {
     folder: PathBuf,
     limit: u64,
-    /// Number for the next temporary file.
+    /// The number of the next temporary file.
     next: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 pub(crate) enum Cached {
     Here(File),
-    /// A recent miss is recorded.
+    /// The cache has a recent record that no server has the file.
     Missing,
     Unknown,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Fails if the file was moved into the cache.
+        // Fails if the file was already moved into the cache.
         fs::remove_file(&self.path).ok();
     }
 }
@@ -75,7 +75,7 @@ impl Cache {
     pub(crate) fn note_missing(&self, build_id: &[u8]) -> io::Result<()> {
         let place = self.place(build_id);
         self.folder_of(&place)?;
-        // Opening for writing updates the time of an existing record.
+        // Sets the modification time of an existing record too, from which its age is computed.
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(place)?;
         file.set_modified(SystemTime::now())
     }
@@ -90,7 +90,7 @@ impl Cache {
         Ok(Partial { file, path })
     }
 
-    /// Moves a complete file of `bytes` bytes into the cache, and makes room for it.
+    /// Moves a complete file of `bytes` bytes into the cache, after making room for it.
     pub(crate) fn store(&self, build_id: &[u8], partial: &Partial, bytes: u64) -> io::Result<()> {
         self.make_room(bytes);
         fs::rename(&partial.path, self.place(build_id))

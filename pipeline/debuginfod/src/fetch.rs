@@ -18,7 +18,7 @@ use crate::{DownloadLimits, DownloadState, hex};
 
 /// How many files are downloaded at the same time.
 const PARALLEL: usize = 4;
-/// How many bytes have to arrive in each period.
+/// The number of bytes that have to arrive in each period.
 const PROGRESS: usize = 100 << 10;
 
 /// Downloads files.
@@ -33,11 +33,11 @@ pub(crate) struct Fetcher {
 /// Why a server delivered no file.
 #[derive(Debug)]
 enum FetchError {
-    /// The server does not have it.
+    /// The server does not have the file.
     Missing,
     /// The file is unusable, whichever server sends it.
     File(String),
-    /// The server does not answer correctly.
+    /// The server is not reachable, or its answer is wrong.
     DebuginfodServer(String),
 }
 
@@ -78,7 +78,7 @@ impl Fetcher {
         HttpClient::new(&config)
     }
 
-    /// Tries the servers in order.
+    /// Tries the servers in order until one delivers the file.
     async fn download_from_any(&self, client: &HttpClient, build_id: &[u8]) {
         let mut everybody_answered = true;
         for server in &self.servers {
@@ -89,16 +89,16 @@ impl Fetcher {
             self.known.touch();
             match self.download(client, server, build_id).await {
                 Ok(bytes) => {
-                    tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was brought");
+                    tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was downloaded");
                     return self.known.settle(build_id, true);
                 }
                 Err(FetchError::Missing) => continue,
                 Err(FetchError::File(why)) => {
-                    tracing::warn!(build_id = hex(build_id), %server, "a debug file is not brought: {why}");
+                    tracing::warn!(build_id = hex(build_id), %server, "a debug file could not be downloaded: {why}");
                 }
                 Err(FetchError::DebuginfodServer(why)) => {
                     server.fail();
-                    tracing::warn!(%server, "debug files of this server are missing for now: {why}");
+                    tracing::warn!(%server, "this server is not used for a while: {why}");
                 }
             }
             everybody_answered = false;

@@ -27,20 +27,21 @@ use tokio::sync::mpsc;
 use cache::{Cache, Cached};
 use server::DebuginfodServer;
 
-/// How many files may wait for download. Requests beyond that have to be repeated later.
+/// The maximum number of files that wait for download. The caller has to repeat further requests later.
 const MAX_WAITING: usize = 1024;
-/// How many files are remembered. Beyond that, all are forgotten except those being downloaded.
+/// The maximum number of files whose state is stored. At this number, all states are dropped except those of files that
+/// are being downloaded.
 const MAX_KNOWN: usize = 65_536;
-/// How long after a failure the same file is not tried again.
+/// The time after a failure in which the same file is not requested again.
 const RETRY: Duration = Duration::from_secs(600);
 
 /// The configuration of debuginfod. Every key is optional.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The servers, in order of preference. Empty: those of `DEBUGINFOD_URLS`.
+    /// The servers, in order of preference. If empty, those of `DEBUGINFOD_URLS`.
     pub urls: Vec<String>,
-    /// Size of the cache. The least recently used files are evicted.
+    /// Maximum size of the cache. The least recently used files are evicted.
     pub max_cache: ByteSize,
 }
 
@@ -74,7 +75,7 @@ impl Config {
     }
 }
 
-/// Starts the download thread if servers are configured or set in the environment. Returns `None` if it is off.
+/// Starts the download thread. Returns `None` if neither `config` nor `DEBUGINFOD_URLS` names a server.
 ///
 /// # Errors
 ///
@@ -147,7 +148,7 @@ struct Client {
     jobs: mpsc::Sender<Box<[u8]>>,
 }
 
-/// State of files that are not in the cache, and the number of failed downloads.
+/// The states of files that are not in the cache, and the number of failed downloads.
 #[derive(Debug)]
 struct DownloadState {
     files: Mutex<RequestedFiles>,
@@ -169,7 +170,7 @@ enum FileState {
 
 impl DownloadState {
     fn files(&self) -> MutexGuard<'_, RequestedFiles> {
-        // Consistent after every statement that may panic.
+        // A panic cannot leave the state inconsistent, so a poisoned lock can be used.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

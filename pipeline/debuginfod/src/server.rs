@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::hex;
 
-/// How long a failed server is not contacted.
+/// The time after a failure in which a server is not contacted.
 const DOWN: Duration = Duration::from_secs(60);
 
 /// A server.
@@ -20,7 +20,7 @@ pub(crate) struct DebuginfodServer {
     scheme: Scheme,
     authority: Authority,
     path: String,
-    /// From the user information in the URL.
+    /// The header `Authorization`, from the user information in the URL.
     pub(crate) authorization: Option<HeaderValue>,
     down_until: Mutex<Option<Instant>>,
 }
@@ -39,7 +39,7 @@ impl fmt::Display for DebuginfodServer {
 }
 
 impl DebuginfodServer {
-    /// Parses a URL. `None` if it is not a supported one.
+    /// Parses a URL. Returns `None` if it is not supported.
     pub(crate) fn parse(url: &str) -> Option<Self> {
         let uri = url.parse::<Uri>().ok()?;
         let scheme = uri.scheme().filter(|scheme| **scheme == Scheme::HTTP || **scheme == Scheme::HTTPS)?;
@@ -60,7 +60,7 @@ impl DebuginfodServer {
         Some(Self { scheme: scheme.clone(), authority, path, authorization, down_until: Mutex::new(None) })
     }
 
-    /// Whether it uses TLS.
+    /// Whether the URL is an `https` one.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
@@ -72,7 +72,7 @@ impl DebuginfodServer {
         uri.build().ok()
     }
 
-    /// Whether the server failed recently.
+    /// Whether the server failed within the last [`DOWN`].
     pub(crate) fn is_down(&self) -> bool {
         self.down_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
     }

@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const ID: &[u8] = &[0xab, 0xcd, 0x01, 0x23];
 const OTHER: &[u8] = &[0x11, 0x22, 0x33, 0x44];
 
-/// A server on loopback, and its requests: path and, in lower case, headers.
+/// A server on loopback, and the requests that it received: path and, in lower case, headers.
 struct Site {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<(String, String)>>>,
@@ -58,7 +58,7 @@ fn status(status: u16) -> Vec<u8> {
     format!("HTTP/1.1 {status} Because\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// A client with its cache in a folder, configured by variables.
+/// A client with its cache in `folder`, configured by environment variables.
 fn client(urls: &str, folder: &Path, max_cache: u64, variables: &[(&str, &str)]) -> Client {
     let config = Config { urls: Vec::new(), max_cache: ByteSize::new(max_cache) };
     let settings = Settings::new(&config, |name| match name {
@@ -69,7 +69,7 @@ fn client(urls: &str, folder: &Path, max_cache: u64, variables: &[(&str, &str)])
     Client::start(settings.unwrap()).unwrap()
 }
 
-/// The result of a request: the file's content, or none.
+/// The result of a download: the file's content, or `None`.
 fn outcome(client: &Client, build_id: &[u8]) -> Option<Vec<u8>> {
     let begin = Instant::now();
     loop {
@@ -86,8 +86,8 @@ fn outcome(client: &Client, build_id: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Guarantees: a file is downloaded from the address that elfutils' client uses, with the URL's user information as a
-/// header, and stored where that client searches it. With a filled cache, no server is asked.
+/// Guarantees: a file is downloaded from the URL that elfutils' client uses, with the URL's user information as a
+/// header, and stored where that client looks for it. If the file is in the cache, no server is asked.
 #[test]
 fn a_file_comes_and_stays() {
     let site = Site::new(|_| ok(b"a debug file"));
@@ -109,8 +109,8 @@ fn a_file_comes_and_stays() {
     assert_eq!(site.count(), 1);
 }
 
-/// Guarantees: a missing file is asked for once, even by other users of the cache, until the time set in the cache has
-/// passed.
+/// Guarantees: servers are asked once for a missing file, even by other users of the cache, until the time set in the
+/// cache has passed.
 #[test]
 fn a_missing_file_is_remembered() {
     let site = Site::new(|_| status(404));
@@ -127,8 +127,8 @@ fn a_missing_file_is_remembered() {
     assert_eq!(site.count(), 2);
 }
 
-/// Guarantees: if a server is not reachable, fails or redirects, the next one is asked. The first is then not contacted
-/// for a while, and no miss is recorded for it. Each failure is counted.
+/// Guarantees: if a server is not reachable, fails or redirects, the next one is asked. The failed server is then not
+/// contacted for a while, and no miss is recorded for it. Each failure is counted.
 #[test]
 fn servers_that_fail() {
     let refuses = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -147,8 +147,8 @@ fn servers_that_fail() {
     assert!(!folder.path().join("11223344").exists());
 }
 
-/// Guarantees: a file above the size limit is not kept, whether or not its length is announced, and leaves nothing
-/// behind. The server still counts as available.
+/// Guarantees: a file above the size limit is not stored, whether or not its length is announced, and its partial file
+/// is removed. The server still counts as available.
 #[test]
 fn too_large() {
     let site = Site::new(|path| match path {
@@ -164,8 +164,8 @@ fn too_large() {
     }
 }
 
-/// Guarantees: a server that never answers does not block callers, and is abandoned after `DEBUGINFOD_TIMEOUT`. So is
-/// one that stops in the middle, and its partial file is removed.
+/// Guarantees: a server that never answers does not block callers, and the download is abandoned after
+/// `DEBUGINFOD_TIMEOUT`. The same holds for a server that stops in the middle; the partial file is removed.
 #[test]
 fn silence() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nthe first part".to_vec();
@@ -186,7 +186,7 @@ fn silence() {
     assert_eq!(paths.try_iter().count(), 1);
 }
 
-/// Guarantees: the cache stays within its limit, and the most recently used files stay.
+/// Guarantees: the cache stays within its limit, and the most recently used files are kept.
 #[test]
 fn bounded() {
     let site = Site::new(|_| ok(&[1; 1000]));
@@ -207,8 +207,8 @@ fn bounded() {
     assert_eq!([there(ID), there(OTHER), there(&[5; 4])], [true, false, true]);
 }
 
-/// Guarantees: without a server, nothing is asked. Only http and https are supported, configured servers take
-/// precedence over the variable, and neither a configuration nor a server prints its secrets.
+/// Guarantees: without a configured server, no request is made. Only http and https are supported, configured servers
+/// take precedence over the variable, and neither a configuration nor a server prints its secrets.
 #[test]
 fn what_is_configured() {
     let variables = |set: &'static [(&'static str, &'static str)]| {

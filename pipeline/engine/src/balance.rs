@@ -6,7 +6,7 @@ use std::fmt;
 use profbridge_model::Quantities;
 use profbridge_model::quantities::Number;
 
-/// What a processor currently holds.
+/// The data that a processor currently holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
     /// The amount, in each unit.
@@ -16,7 +16,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// This many observations, which take this many bytes.
+    /// `observations` observations that take `bytes` bytes.
     pub const fn observations(observations: u64, bytes: u64) -> Self {
         Self { quantities: Quantities::observations(observations), bytes }
     }
@@ -25,22 +25,22 @@ impl Held {
 /// The terms of the conservation law for one call of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
-    /// What the processor received.
+    /// The quantities that the processor received.
     pub inbound: Quantities,
-    /// What a rule added.
+    /// The quantities that the processor added by a rule, such as closing samples.
     pub synthesized: Quantities,
-    /// What the processor held before the call.
+    /// The quantities that the processor held before the call.
     pub held_before: Quantities,
-    /// What the processor put out.
+    /// The quantities that the processor emitted.
     pub outbound: Quantities,
-    /// What was lost, for any reason.
+    /// The quantities that were lost, for any reason.
     pub dropped: Quantities,
-    /// What the processor holds after the call.
+    /// The quantities that the processor holds after the call.
     pub held_after: Quantities,
 }
 
 impl Balance {
-    /// How much is unaccounted for in each unit; zero everywhere if the law holds.
+    /// The unaccounted quantity of each unit; all are zero if every item is accounted for.
     pub fn unaccounted(&self) -> Quantities {
         let before = self.inbound + self.synthesized + self.held_before;
         before.abs_diff(self.outbound + self.dropped + self.held_after)

@@ -7,7 +7,8 @@
 //!
 //! If the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits too. The announced length is then
 //! reserved for the whole read. Without an announced length, or when decompression and decoding find too little memory
-//! ([`run_in_turn`]), only one request at a time may wait for more: several would otherwise wait for each other's.
+//! ([`run_in_turn`]), only one request at a time may wait for more: several requests would deadlock, each waiting for
+//! memory that the others hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::intake::{Intake, MAX_UNANNOUNCED};
 /// Initial buffer capacity in bytes, unless a smaller length is announced.
 const FIRST: usize = 64 * 1024;
 
-/// For this long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
+/// How long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
 pub const LINGER: Duration = Duration::from_secs(5);
 
 /// A body and the memory permit that covers it.
@@ -37,17 +38,17 @@ pub const LINGER: Duration = Duration::from_secs(5);
 pub struct Received {
     /// The bytes.
     pub bytes: Bytes,
-    /// The memory they occupy.
+    /// The memory that the bytes occupy.
     pub permit: Permit,
 }
 
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The body is larger than the limit (really or as announced), too slow, or cut short.
+    /// The body is larger than the limit (by its announced or actual length), too slow, or cut short.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// There is not enough memory for it.
+    /// There is not enough memory for the body.
     #[error(transparent)]
     Rejected(#[from] Rejected),
 }
@@ -60,7 +61,7 @@ pub struct Buffer<'a> {
     bytes: Vec<u8>,
     /// Expected length in bytes; more may arrive.
     announced: usize,
-    /// Held while the body grows large without an announced length.
+    /// The permission to grow large without an announced length, which one request at a time has.
     turn: Option<OwnedSemaphorePermit>,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Buffer<'a> {
     ///
     /// # Errors
     ///
-    /// There is not enough memory for them.
+    /// There is not enough memory for these bytes.
     pub async fn append(&mut self, data: &mut Bytes, most: usize) -> Result<(), Rejected> {
         let taken = data.split_to(most.min(data.len()));
         self.reserve(taken.len()).await?;
@@ -153,7 +154,7 @@ impl<'a> Buffer<'a> {
 ///
 /// # Errors
 ///
-/// It is larger than `limits` allow, too slow, broken off, or there is no memory for it.
+/// The body is larger than `limits` allow, too slow, or cut short, or there is not enough memory for it.
 pub async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<Received, ReadError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -173,7 +174,7 @@ where
 ///
 /// # Errors
 ///
-/// The body is too large, too slow, cut short, or there is no memory for it.
+/// The body is too large, too slow, or cut short, or there is not enough memory for it.
 pub async fn fill<B>(buffer: &mut Buffer<'_>, body: &mut Guarded<B>, enough: usize) -> Result<bool, ReadError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -206,14 +207,14 @@ pub async fn discard_rest(request: Request<Incoming>, time: Duration) {
     }
 }
 
-/// Limits how many requests are decompressed and decoded at the same time: one per core. The others wait and hold only
-/// their received bytes, so that they do not slow each other down.
+/// Limits how many requests are decompressed and decoded at the same time to one per core, so that they do not slow
+/// each other down. Waiting requests hold only their received bytes.
 pub fn slots() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)))
 }
 
-/// Runs `work` on a blocking thread once a slot is free. If it fails and freed much memory, that memory is returned to
-/// the system. Returns `None` if it panicked; the panic is logged.
+/// Runs `work` on a blocking thread once a slot is free. If `work` fails and freed much memory, that memory is returned
+/// to the system. Returns `None` if `work` panicked; the panic is logged.
 pub async fn run_in<T: Send + 'static, E: Send + 'static>(
     slots: &Arc<Semaphore>,
     intake: &Intake,
@@ -233,9 +234,9 @@ pub async fn run_in<T: Send + 'static, E: Send + 'static>(
     task.await.inspect_err(|error| tracing::error!(%error, "reading a request failed")).ok()
 }
 
-/// Runs `work` like [`run_in`], and again if it fails for lack of memory and returns the job: in its turn
-/// ([`Intake::in_turn`]), if the intake waits for memory. Before `work` returns the job, it has to give back what it
-/// took since it began.
+/// Runs `work` like [`run_in`]. If `work` fails for lack of memory and returns the job, and the intake waits for
+/// memory, runs it again in its turn ([`Intake::in_turn`]). Before `work` returns the job, it has to release the memory
+/// that it took.
 pub async fn run_in_turn<J: Send + 'static, T: Send + 'static, E: Send + 'static>(
     slots: &Arc<Semaphore>,
     intake: &Intake,
@@ -248,7 +249,7 @@ pub async fn run_in_turn<J: Send + 'static, T: Send + 'static, E: Send + 'static
         result => return Some(result.map_err(|(error, _)| error)),
     };
     let Ok(in_turn) = intake.in_turn().await else { return Some(Err(error)) };
-    // The slots are left to others, because this may wait for memory of requests that wait for a slot.
+    // Does not take a slot, because the requests whose memory this one waits for may themselves wait for a slot.
     let alone = Arc::new(Semaphore::new(1));
     let result = run_in(&alone, intake, move || work(job, &in_turn)).await?;
     Some(result.map_err(|(error, _)| error))
@@ -314,8 +315,8 @@ pub fn unpack_instead(
     Ok(unpacked.plain)
 }
 
-/// Like [`unpack_instead`], but keeps the compressed body if it can be forwarded instead of the output, that is if it
-/// is smaller and every decoder reads it alike. The permit then covers both.
+/// Like [`unpack_instead`], but keeps the compressed body if it can be forwarded instead of the output: it has to be
+/// smaller, and every decoder has to read it alike. The permit then covers both.
 ///
 /// # Errors
 ///
@@ -362,8 +363,8 @@ mod tests {
         encoder.finish(&mut context).unwrap().into()
     }
 
-    /// Guarantees: a compressed body that may be forwarded is kept beside its output, and the permit covers both; one
-    /// that is not smaller, or consists of several members, is released with its memory.
+    /// Guarantees: a compressed body that may be forwarded is kept beside its output, and the permit covers both; a
+    /// body that is not smaller, or consists of several members, is released with its memory.
     #[test]
     fn packed_bytes_are_kept() {
         let (intake, consumer) = intake(1 << 20);
@@ -419,7 +420,7 @@ mod tests {
             });
             senders.push(sender);
         }
-        // Each sender waits until its previous part was read, so that all have started before any has finished.
+        // Each sender waits until its previous piece was read, so that all bodies have started before any has finished.
         let send = senders.into_iter().map(|sender| {
             tokio::spawn(async move {
                 for _ in 0..SIZE >> 16 {
@@ -438,7 +439,7 @@ mod tests {
                     ended += 1;
                 }
                 () = tokio::task::yield_now() => {
-                    // A small event must not wait for a large one.
+                    // A small event must not wait for a large body.
                     let event = Full::new(Bytes::from_static(b"12345"));
                     let brief = intake.waiting_until(Instant::now());
                     read(event, BodyLimits::new(100), &brief).await.unwrap();
@@ -484,7 +485,7 @@ mod tests {
         const BODIES: usize = 8;
         let (intake, consumer) = intake(6 << 20);
         let patient = intake.waiting_until(Instant::now() + Duration::from_secs(30));
-        // One slot, which a waiting body must not hold.
+        // There is one slot. A waiting body must not occupy it.
         let slots = Arc::new(Semaphore::new(1));
         let unpacking = |packed: &Bytes| {
             let (packed, intake, slots) = (packed.clone(), patient.clone(), Arc::clone(&slots));
@@ -503,7 +504,7 @@ mod tests {
         };
         let turn = patient.in_turn().await.unwrap();
         let large = gzip(&vec![0; SIZE]);
-        // With this, none of them fits.
+        // While this memory is held, none of the bodies fits.
         let held = intake.admit(2 << 20).unwrap();
         let mut bodies = tokio::task::JoinSet::new();
         for _ in 0..BODIES {
@@ -517,8 +518,9 @@ mod tests {
         assert_eq!(consumer.memory_used(), 0);
     }
 
-    /// Attack: more large bodies than fit into memory, all at the same time, complete one after the other, with and
-    /// without an announced length: none waits for memory that another waiting one holds. Small bodies overtake them.
+    /// Attack: more large bodies than fit into memory arrive at the same time, with and without an announced length.
+    /// They complete one after the other: none waits for memory that another waiting one holds. Small bodies overtake
+    /// them.
     #[tokio::test(start_paused = true)]
     async fn uploads_do_not_wait_for_each_other() {
         uploads(true).await;

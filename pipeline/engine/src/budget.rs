@@ -3,7 +3,7 @@
 //! A request holds a [`Permit`] from before its body is read until the processors have absorbed it; windows and queues
 //! charge the memory that they hold. There are two thresholds: above the high-water mark processors are asked to flush
 //! data, above the limit receivers answer "try again later". Charging data that was already admitted never fails, so
-//! usage may exceed the limit, but by no more than one request expands to.
+//! usage may exceed the limit, but only by the size to which one request expands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// Above this fraction of the limit processors are asked to flush: 4/5, which leaves room for requests that arrive
-/// while they flush.
+/// Above this fraction of the limit, processors are asked to flush. 4/5 leaves room for requests that arrive while they
+/// flush.
 const HIGH_WATER: (u64, u64) = (4, 5);
 
 /// Once this many bytes, or a quarter of the limit, were released, the allocator returns free memory to the system when
 /// the process is idle. A smaller amount is likely to be reused soon.
 const RETURN_WHEN_IDLE: u64 = 16 << 20;
 
-/// Once the limit divided by this was released, free memory is also returned between two requests. Not earlier, because
-/// scanning the heap and requesting the same pages again both cost time.
+/// Once the limit divided by this number was released, free memory is also returned to the system between two requests.
+/// Returning it earlier would cost more time: the allocator scans the heap, and requests the same pages again.
 const RETURN_BETWEEN_FRACTION: u64 = 4;
 
 /// An allocation of at least this many bytes counts as large and has to leave part of the limit to small ones.
 pub(crate) const LARGE: u64 = 1 << 20;
 
-/// Large requests that wait for memory leave the limit divided by this to small ones.
+/// Large requests that wait for memory leave the limit divided by this number to small ones.
 const RESERVED_FOR_SMALL_FRACTION: u64 = 4;
 
 /// The memory that data may occupy. Cheap to clone; clones share it.
@@ -40,13 +40,14 @@ struct BudgetState {
     limit: u64,
     high: u64,
     used: AtomicU64,
-    /// Notified when usage passes the high-water mark or a request was refused.
+    /// Notified when usage passes the high-water mark or a request is refused.
     pressure: watch::Sender<()>,
     /// Bytes of released permits since memory was last returned to the system.
     gone: AtomicU64,
     /// Wakes waiting requests when memory was released.
     freed: Notify,
-    /// Held by the one request that may grow large without an announced length, or wait for memory to decompress.
+    /// The permission to grow large without an announced length, or to wait for memory to decompress. One request has
+    /// it.
     growing: Arc<Semaphore>,
 }
 
@@ -57,12 +58,12 @@ pub struct Permit {
     bytes: u64,
 }
 
-/// The budget is used up.
+/// The budget has too little memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
-    /// The requested bytes.
+    /// The number of requested bytes.
     pub wanted: u64,
-    /// The bytes in use at that time.
+    /// The number of bytes in use when the request was refused.
     pub used: u64,
     /// The limit, in bytes.
     pub limit: u64,
@@ -116,13 +117,14 @@ impl Budget {
         self.used() > self.shared.limit
     }
 
-    /// Returns freed memory to the system if it is much. Call it when the process has been idle for a while, when a
-    /// large request has ended, and under memory pressure; at other times free memory is soon reused.
+    /// Returns freed memory to the system if it is at least `RETURN_WHEN_IDLE` bytes or a quarter of the limit. Call
+    /// it when the process has been idle for a while, when a large request has ended, and under memory pressure; at
+    /// other times free memory is soon reused.
     pub(crate) fn give_back_freed(&self) {
         self.give_back_from(self.much());
     }
 
-    /// Like [`Budget::give_back_freed`], but only if it is very much. Call it between two requests.
+    /// Like [`Budget::give_back_freed`], but only from a quarter of the limit on. Call it between two requests.
     pub(crate) fn give_back_between_requests(&self) {
         self.give_back_from(self.shared.limit / RETURN_BETWEEN_FRACTION);
     }
@@ -154,7 +156,7 @@ impl Budget {
         self.shared.freed.notified()
     }
 
-    /// Notified when usage passes the high-water mark or a request was refused.
+    /// Notified when usage passes the high-water mark or a request is refused.
     pub(crate) fn pressure(&self) -> watch::Receiver<()> {
         self.shared.pressure.subscribe()
     }
@@ -175,7 +177,7 @@ impl Permit {
         self.grow_within(more, self.shared.limit)
     }
 
-    /// Like [`Permit::grow`], but a large request leaves memory for small ones, unless it could then never fit.
+    /// Like [`Permit::grow`], but a large request leaves memory for small ones, unless it could then never succeed.
     ///
     /// # Errors
     ///
@@ -203,7 +205,7 @@ impl Permit {
         }
     }
 
-    /// Takes or releases memory so that the permit covers `bytes`, for data that exists already.
+    /// Takes or releases memory until the permit covers `bytes`, for data that exists already.
     pub fn set(&mut self, bytes: u64) {
         if bytes >= self.bytes {
             let more = bytes - self.bytes;
@@ -272,7 +274,8 @@ mod tests {
         assert!(!budget.has_freed_much());
     }
 
-    /// Guarantees: waiting pipelines wake when memory becomes short and when a request was refused, not before.
+    /// Guarantees: waiting pipelines wake when usage passes the high-water mark and when a request is refused, not
+    /// before.
     #[test]
     fn pressure_wakes_waiting_pipelines() {
         let budget = Budget::new(100);

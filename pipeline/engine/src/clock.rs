@@ -31,7 +31,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The system's clocks. The monotonic one starts now and is tokio's, which a test can pause.
+    /// The system's clocks. The monotonic clock starts now; it is tokio's, which a test can pause.
     pub fn system() -> Self {
         let start = Instant::now();
         Self::from_fn(move || Now {
@@ -66,7 +66,7 @@ pub fn nanos(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: the system's clock moves with tokio's, so that a test can pause it.
+    /// Guarantees: the system's clock follows tokio's, so that a test can pause it.
     #[tokio::test(start_paused = true)]
     async fn follows_paused_time() {
         let clock = Clock::system();

@@ -3,11 +3,11 @@
 //!
 //! Data flows one way: a receiver hands telemetry to a pipeline, the pipeline's processors change it one after the
 //! other on the pipeline's own thread, and each exporter turns the result into requests, which wait in a bounded queue
-//! until they are sent. Ownership is responsibility: the owner of telemetry either hands it on or counts its loss under
-//! a [`Reason`].
+//! until they are sent. The owner of telemetry is responsible for it: it either hands the telemetry on or counts its
+//! loss under a [`Reason`].
 //!
 //! A factory, a plain struct of function pointers (see [`crate::registry`]), makes the components of one type. The
-//! written configuration (`Config`) and its checked meaning (`Settings`) are two types: `check` turns one into the
+//! configuration as written (`Config`) and its checked meaning (`Settings`) are two types: `check` turns one into the
 //! other without I/O, so `validate` works offline.
 
 use bytes::Bytes;
@@ -24,20 +24,20 @@ use crate::via::Via;
 
 /// A processor: changes, holds or drops telemetry.
 ///
-/// Synchronous, without clock, network, disk or runtime. It lives on its pipeline's thread. For every call the engine
-/// checks in each unit of [`Quantities`] (and asserts in debug builds): `in + synthesized + held before = out + dropped
-/// + held after`.
+/// A processor is synchronous, and uses no clock, network, disk or runtime. It lives on its pipeline's thread. For
+/// every call the engine checks in each unit of [`Quantities`] (and asserts in debug builds): `in + synthesized + held
+/// before = out + dropped + held after`.
 ///
 /// # One batch at a time
 ///
-/// A call puts out at most one batch, and absorbs at most about a megabyte. Remaining work stays inside the processor,
-/// and the engine calls again once the batch was handed on. So only one batch is in flight, however much a request or a
+/// A call emits at most one batch, and absorbs at most about a megabyte. Remaining work stays inside the processor, and
+/// the engine calls again once the batch was handed on. So only one batch is in flight, however much a request or a
 /// full processor contains, and the engine can do other work between two calls.
 ///
 /// # Threads
 ///
-/// A processor is made on one thread and moves to its pipeline's (`Send`); all calls then come from there, one at a
-/// time, so it needs no lock. A call must not block, because the pipeline would stop and senders would wait. A
+/// A processor is made on one thread and moves to its pipeline's thread (`Send`); all calls then come from that thread,
+/// one at a time, so it needs no lock. A call must not block, because the pipeline would stop and senders would wait. A
 /// processor that needs a disk or a network has its own threads and collects their results in [`Processor::advance`],
 /// as `symbolize` does.
 ///
@@ -48,13 +48,13 @@ use crate::via::Via;
 ///
 /// [`crate::registry`] shows the smallest processor.
 pub trait Processor: Send {
-    /// Sets how much memory all data of the pipeline may take, in bytes. Called once, first. The processor lowers its
-    /// own bounds if they exceed it.
+    /// Sets how much memory all data of the pipeline may take, in bytes. Called once, before all other calls. The
+    /// processor lowers its own bounds if they exceed the limit.
     fn fit_memory(&mut self, _limit: u64) {}
 
     /// Sets the types of the pipeline's exporters, so that the processor skips work that none of them needs, and
     /// whether profiles arrive other than in envelopes. Returns a warning if the combination is questionable. Called
-    /// once, first.
+    /// once, before any telemetry.
     fn goes_to(&mut self, _exporters: &[&str], _profiles_come: bool) -> Option<Warning> {
         None
     }
@@ -64,13 +64,13 @@ pub trait Processor: Send {
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox);
 
     /// Whether the last batch is not fully absorbed; its rest counts as held. [`Processor::advance`] is then due and
-    /// continues with it, and [`Processor::process`] is not called until it is done.
+    /// continues with it, and [`Processor::process`] is not called until the batch is absorbed.
     fn is_absorbing(&self) -> bool {
         false
     }
 
-    /// The monotonic time at which [`Processor::advance`] has work to do; `None` if it has none. `advance` is called
-    /// again as long as this time has passed.
+    /// The monotonic time at which [`Processor::advance`] has work to do; `None` if there is no work. `advance` is
+    /// called repeatedly until this time lies in the future.
     fn due(&self) -> Option<u64> {
         None
     }
@@ -78,25 +78,25 @@ pub trait Processor: Send {
     /// Does part of the work that is due at `now`. May also be called when nothing is due.
     fn advance(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// Memory is short: puts out part of the held data, over all calls as much as makes sense. Returns whether to call
-    /// again.
+    /// Called when memory is short. Emits part of the held data: over all calls, as much as makes sense. Returns
+    /// whether to call again.
     fn on_memory_pressure(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
 
-    /// The pipeline ends: puts out part of the held data. Returns whether to call again. After `false` nothing is held
-    /// and nothing is due.
+    /// Called when the pipeline ends. Emits part of the held data. Returns whether to call again. After `false` nothing
+    /// is held and nothing is due.
     fn flush(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
 
-    /// What the processor holds now. Called after every call, so it must be cheap.
+    /// The data that the processor holds now. Called after every call, so it must be cheap.
     fn held(&self) -> Held {
         Held::default()
     }
 }
 
-/// Something that works, but perhaps not as intended.
+/// A warning about settings that work, but perhaps not as intended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Warning {
     /// What happens, and why.
@@ -114,7 +114,7 @@ pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now
     }
 }
 
-/// Makes a processor put out everything it holds, for callers without a pipeline.
+/// Makes a processor emit everything that it holds, for callers without a pipeline.
 pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
     while processor.flush(now, out) {}
 }
@@ -122,15 +122,16 @@ pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
 /// Where a processor puts its output.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// The output, in order. One batch per call.
+    /// The output, in order: at most one batch per call.
     pub telemetry: Vec<Telemetry>,
-    /// What was lost.
+    /// The lost quantities, by reason.
     pub losses: Losses,
-    /// What sampling left out, for the pipeline's exporters. It is also counted in `losses`.
+    /// The data that sampling removed, for the pipeline's exporters. It is also counted in `losses`.
     pub sampled_out: Vec<SampledOut>,
-    /// What a rule added.
+    /// The quantities that the processor added by a rule.
     pub synthesized: Quantities,
-    /// Counts of events that are no loss. A note's name becomes a metric label, so it must be one of a few constants.
+    /// Counts of events that are not losses. A note's name becomes a metric label, so it must be one of a few
+    /// constants.
     pub notes: Vec<(&'static str, u64)>,
     /// A summary of the last minute, for progress lines; `None` if nothing changed.
     pub summary: Option<String>,
@@ -147,7 +148,7 @@ impl Outbox {
         self.losses.add(reason, quantities);
     }
 
-    /// Reports what sampling left out of this peer's data. Zero counts are ignored.
+    /// Reports what sampling removed from this sender's data. Zero counts are ignored.
     pub fn say_sampled_out(&mut self, whose: Whose, counts: SampledOutCounts) {
         if !counts.is_none() {
             self.sampled_out.push(SampledOut { whose, counts });
@@ -159,12 +160,12 @@ impl Outbox {
         self.losses.add_observations(reason, observations);
     }
 
-    /// Counts observations that a rule added.
+    /// Counts observations that the processor added by a rule.
     pub fn synthesize(&mut self, observations: u64) {
         self.synthesized.add_observations(observations);
     }
 
-    /// Counts an event that is no loss, under one of a few constant names. A count of 0 is ignored.
+    /// Counts an event that is not a loss, under one of a few constant names. A count of 0 is ignored.
     pub fn note(&mut self, name: &'static str, count: u64) {
         add_note(&mut self.notes, name, count);
     }
@@ -179,24 +180,24 @@ pub fn add_note(notes: &mut Vec<(&'static str, u64)>, name: &'static str, count:
     }
 }
 
-/// One request that an exporter prepared, as it waits in the queue.
+/// One prepared request of an exporter, as it waits in the queue.
 ///
-/// The queue holds the final body (compressed, with ids that make a retry overwrite itself) instead of the telemetry:
-/// it takes a seventh of the memory, and a retry costs nothing but the sending.
+/// The queue holds the final body (compressed, with ids that make a retry overwrite the first attempt) instead of the
+/// telemetry: the body takes a seventh of the memory, and a retry only has to send it.
 #[derive(Debug, Clone)]
 pub struct Request<M> {
     /// The body, ready to send.
     pub body: Bytes,
-    /// How much telemetry the body contains, for the counters.
+    /// The quantities of telemetry in the body, for the counters.
     pub quantities: Quantities,
     /// The number of samples in OTLP's sense (`Sample` messages), as the Collector counts them.
     pub samples: u64,
-    /// What the exporter needs to send the body.
+    /// The data that the exporter needs to send the body.
     pub meta: M,
 }
 
 impl<M> Request<M> {
-    /// The same request with other metadata.
+    /// Replaces the metadata of the request.
     pub fn with<N>(self, meta: impl FnOnce(M) -> N) -> Request<N> {
         let Self { body, quantities, samples, meta: known } = self;
         Request { body, quantities, samples, meta: meta(known) }
@@ -213,11 +214,11 @@ impl<M> Request<M> {
 pub struct Prepared<M> {
     /// The requests, in order.
     pub requests: Vec<Request<M>>,
-    /// What could not be turned into a request.
+    /// The data that could not be converted to a request.
     pub losses: Losses,
-    /// What a rule added, such as closing samples.
+    /// The quantities that the exporter added by a rule, such as closing samples.
     pub synthesized: Quantities,
-    /// Counts of events that are no loss.
+    /// Counts of events that are not losses.
     pub notes: Vec<(&'static str, u64)>,
 }
 
@@ -233,15 +234,14 @@ impl<M> Default for Prepared<M> {
 ///
 /// # Threads
 ///
-/// Shared (`Sync`) by the pipelines that feed it and the tasks that send, so its state is behind locks or atomics.
+/// Pipelines and the tasks that send share the exporter (`Sync`), so its state is behind locks or atomics.
 /// [`Exporter::prepare`] is called on a pipeline's thread, one call at a time over all pipelines.
 /// [`Exporter::send`] runs on tokio's runtime, for `sending_queue.num_consumers` requests at the same time.
 ///
 /// # Cancellation
 ///
-/// The timeout and the deadline of a shutdown drop the future of `send` at any point where it waits. A second attempt
-/// must be able to repair everything that is half done then. A request whose `send` panics is counted as lost; the
-/// others go on.
+/// The timeout and the deadline of a shutdown drop the future of `send` at any await point. A second attempt must be
+/// able to repair everything that is half done then. If `send` panics, only its request is counted as lost.
 ///
 /// ```
 /// use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError};
@@ -271,28 +271,28 @@ pub trait Exporter: Send + Sync + 'static {
     /// What the exporter needs to send a request, apart from its body.
     type Meta: Send + Sync + 'static;
 
-    /// Turns telemetry into requests. May compute for as long as needed, but must not wait for anything. In each unit
-    /// `in + synthesized = quantities of the requests + losses`.
+    /// Turns telemetry into requests. May take as long as needed to compute, but must not wait for anything. In each
+    /// unit `in + synthesized = quantities of the requests + losses`.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
 
     /// Makes one attempt to send a request, for at most the configured timeout.
     fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;
 
-    /// The destinations, each as `HOST:PORT`, so that the plan can detect one that leads back to this process.
+    /// The destinations, each as `HOST:PORT`, so that the engine can detect one that leads back to this process.
     fn destinations(&self) -> Vec<String> {
         Vec::new()
     }
 
     /// Acquires what sending needs (a folder, a file), or fails the start with a message that names what is missing. An
-    /// unreachable destination is no reason to fail: it may come up later. The context also says where to publish the
-    /// rate limits that a destination sets for senders, and which ids to send in the header
+    /// unreachable destination must not fail the start: it may come up later. `_context` also contains the place to
+    /// publish the rate limits that a destination sets for senders, and the ids to send in the header
     /// [`via::HEADER`](crate::via::HEADER) of each request. Called once.
     fn start<'a>(&'a self, _context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The observer that learns what happens to requests outside of [`Exporter::send`] and takes part in the decisions;
-    /// most exporters have none.
+    /// The observer that is informed about requests outside of [`Exporter::send`] and takes part in decisions about
+    /// them; most exporters have none.
     fn observer(&self) -> Option<&dyn Observer<Self::Meta>> {
         None
     }
@@ -308,8 +308,8 @@ pub trait Observer<M> {
     /// Reports data that sampling removed before it reached the exporter. Called before the remaining data is prepared.
     fn sampled_out(&self, what: &SampledOut);
 
-    /// Whether the destination would refuse the request now (a rate limit holds). The engine then drops it unsent for
-    /// the returned reason. Called before each attempt.
+    /// Returns a reason if the destination would refuse the request now (because of a rate limit). The engine then
+    /// drops it unsent for this reason. Called before each attempt.
     fn refuses(&self, request: &Request<M>) -> Option<Reason>;
 
     /// Called when the engine lost a request, so that the exporter can report it to its destination: the queue was
@@ -318,19 +318,20 @@ pub trait Observer<M> {
     fn lost(&self, request: &Request<M>, reason: Reason);
 
     /// Writes the requests that a shutdown left unsent to disk, if the exporter is configured to. Returns how many of
-    /// them it wrote, counted from the first. Those count under [`Reason::KeptOnDisk`], the others as lost. Called
+    /// them it wrote, counted from the first. These count under [`Reason::KeptOnDisk`], the others as lost. Called
     /// once, before [`Observer::close`].
     fn keep<'a>(&'a self, requests: Vec<&'a Request<M>>) -> BoxFuture<'a, usize>;
 
-    /// Memory in bytes that a request takes beyond its body and a fixed overhead of some hundred bytes. It depends on
-    /// other parties, for example forwarded headers. It counts in the memory budget and in a queue bounded in bytes.
+    /// Memory in bytes that a request takes beyond its body and a fixed overhead of some hundred bytes. Other parties
+    /// determine it, for example by headers that are forwarded. It counts in the memory budget and in a queue bounded
+    /// in bytes.
     fn meta_bytes(&self, request: &Request<M>) -> u64;
 
     /// The last call, after every request was sent or lost. The exporter sends its final reports and closes.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What the engine gives an exporter.
+/// What the engine provides to an exporter.
 #[derive(Debug, Clone)]
 pub struct ExporterContext {
     /// The exporter's counters.
@@ -339,6 +340,6 @@ pub struct ExporterContext {
     pub budget: Budget,
     /// Where the exporter publishes the rate limits that its destinations set for senders.
     pub peer_limits: PeerLimits,
-    /// The profbridge processes that the telemetry passed through.
+    /// The profbridge processes through which the telemetry came.
     pub via: Via,
 }

@@ -30,19 +30,19 @@ pub(crate) fn batch(observations: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// An unread envelope with this many items.
+/// An unparsed envelope with this many items.
 pub(crate) fn envelope(items: usize) -> Envelope {
     let item = Item { header: Bytes::from_static(b"{}"), payload: Bytes::new().into() };
     Envelope { items: vec![item; items], ..Envelope::default() }
 }
 
-/// What a [`FakeExporter`] does with one attempt.
+/// What a [`FakeExporter`] does in one attempt.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     Accept,
     Reject(u64),
     Fail(Retry, Reason),
-    /// Accepts after a while.
+    /// Accepts the request after this time.
     Slow(Duration),
     Hang,
     Panic,
@@ -51,12 +51,12 @@ pub(crate) enum Reply {
 /// The recorded calls of a [`FakeExporter`].
 #[derive(Debug)]
 pub(crate) struct ExporterCalls {
-    /// The replies to the next attempts; `otherwise` afterwards.
+    /// The replies to the next attempts. After these, `otherwise` is the reply.
     pub(crate) script: Mutex<VecDeque<Reply>>,
     pub(crate) otherwise: Mutex<Reply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
     pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
-    /// How many requests it keeps on disk at the end.
+    /// The number of requests that the exporter writes to disk at the end.
     pub(crate) keeps: Mutex<usize>,
     /// Each report of sampled-out spans, with the number of batches prepared before it.
     pub(crate) sampled_out: Mutex<Vec<(SampledOutCounts, u64)>>,
@@ -67,7 +67,7 @@ pub(crate) struct ExporterCalls {
     pub(crate) prepare_waits: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
     pub(crate) start_fails: Mutex<bool>,
     pub(crate) closed: Mutex<bool>,
-    /// The number of attempts so far; tests wait for it.
+    /// The number of attempts so far, for which tests wait.
     pub(crate) count: watch::Sender<usize>,
 }
 
@@ -113,7 +113,7 @@ impl FakeExporter {
         self.seen.attempts.lock().unwrap().len()
     }
 
-    /// The observations of lost requests, with the reason.
+    /// The number of observations of each lost request, and the reason.
     pub(crate) fn lost(&self) -> Vec<(u64, Reason)> {
         self.seen.lost.lock().unwrap().iter().map(|&(lost, reason)| (lost.observations, reason)).collect()
     }
@@ -197,7 +197,7 @@ impl Observer<()> for FakeExporter {
     }
 }
 
-/// Holds every batch for a while, charging a fixed number of bytes per observation, and drops and adds some.
+/// Holds every batch for a while, charges a fixed number of bytes per observation, and drops and adds some.
 pub(crate) struct Holder {
     pub(crate) held: Vec<Telemetry>,
     pub(crate) since: u64,
@@ -213,7 +213,7 @@ impl Holder {
         Self { held: Vec::new(), since: 0, window, bytes_each: 1000, panics_at: None, forgets: false }
     }
 
-    /// Puts out the oldest batch. Returns whether there is another.
+    /// Emits the oldest batch. Returns whether it holds another one.
     fn send_held(&mut self, out: &mut Outbox) -> bool {
         if !self.held.is_empty() {
             out.send(self.held.remove(0));
@@ -272,7 +272,7 @@ impl Processor for Holder {
     }
 }
 
-/// Splits a batch: each call puts out one observation as a batch of its own.
+/// Splits a batch: each call emits one observation as a separate batch.
 #[derive(Default)]
 pub(crate) struct Splitter {
     left: u64,
@@ -296,7 +296,7 @@ impl Processor for Splitter {
                 self.left = profiles.observations();
                 self.send_held(out);
             }
-            // Spans are no observations, and an envelope cannot be split.
+            // Spans are not observations, and an envelope cannot be split.
             Telemetry::Spans(_) | Telemetry::Envelope(_) => out.send(telemetry),
         }
     }

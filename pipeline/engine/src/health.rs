@@ -7,17 +7,17 @@ use std::time::Duration;
 /// The state of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ComponentState {
-    /// It acquires what it needs.
+    /// The component acquires the resources that it needs.
     Starting,
-    /// It works.
+    /// The component works.
     Running,
-    /// It finishes what is under way.
+    /// The component finishes its work in progress.
     Stopping,
-    /// It has ended as it should.
+    /// The component ended normally.
     Stopped,
-    /// The configuration leaves it nothing to do, for this reason.
+    /// The configuration gives the component nothing to do, for this reason.
     Disabled(String),
-    /// It ended unexpectedly, for this reason.
+    /// The component ended unexpectedly, for this reason.
     Failed(String),
 }
 
@@ -43,10 +43,10 @@ impl ComponentState {
     }
 }
 
-/// How long an exporter may be in trouble before the process counts as unavailable.
+/// How long an exporter may have problems before the process counts as unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
-    /// How long all attempts failed, from the first failure to the last.
+    /// How long all attempts have failed: from the first failure to the last.
     pub failing: Duration,
     /// How long the queue has been full.
     pub queue_full: Duration,
@@ -58,7 +58,7 @@ impl Default for Thresholds {
     }
 }
 
-/// The component: its section (`receivers`, `exporters`, `pipelines`) and its id.
+/// The key of a component: its section (`receivers`, `exporters`, `pipelines`) and its id.
 type Key = (&'static str, String);
 
 /// The states of all components. Cheap to clone; clones share them.
@@ -96,8 +96,9 @@ impl Health {
         matches!(states.get(&(section, id.to_owned())), Some(ComponentState::Failed(_)))
     }
 
-    /// The answer to a health check, and whether all is well: `{"status": "...", "components": {"receivers/otlp":
-    /// {"state": "running"}}}`. `troubles` are the exporters in trouble: id, what happened, and what to do.
+    /// Returns the answer to a health check, and whether everything works: `{"status": "...", "components":
+    /// {"receivers/otlp": {"state": "running"}}}`. `troubles` are the exporters with problems: id, what happened, and
+    /// what to do.
     pub(crate) fn answer(&self, troubles: &[(String, String, &'static str)]) -> (bool, String) {
         let mut components = serde_json::Map::new();
         for (section, id, state) in self.states() {

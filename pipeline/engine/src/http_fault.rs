@@ -1,5 +1,5 @@
-//! Why an HTTP request was refused, with the status of the answer. For receivers whose protocol defines no statuses of
-//! its own (OTLP defines them).
+//! The reason why an HTTP request was refused, with the status of the answer. For receivers whose protocol, unlike
+//! OTLP, defines no statuses of its own.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -33,12 +33,12 @@ pub struct HttpFault {
     pub message: String,
     /// When the sender may retry; set if there was no room.
     pub retry_after: Option<Duration>,
-    /// The reason, if a component behind the receiver refused it.
+    /// The reason, if a component behind the receiver refused the request.
     pub refused: Option<Reason>,
 }
 
 impl HttpFault {
-    /// A fault with a status, one word for the log, and a message, which is cut to the maximum length.
+    /// A fault with a status, one word for the log, and a message, which is truncated to the maximum length.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > LONGEST_TEXT {
@@ -59,7 +59,7 @@ impl HttpFault {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
     }
 
-    /// The fault as a log entry.
+    /// The fault as an entry for the log.
     pub fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
         let retry = self.retry_after.map_or(Retry::Never, Retry::After);
         let reason = self.refused.map_or(self.reason, Reason::as_str);
@@ -80,7 +80,7 @@ impl HttpFault {
         telemetry.not_taken(self.refusal(peer));
     }
 
-    /// The answer: this text, plus the headers that the status requires, such as the allowed methods.
+    /// The answer: this text, and the headers that the status requires, such as the allowed methods.
     pub fn answer(&self, content_type: &'static str, text: String, allowed: &'static str) -> Response<Full<Bytes>> {
         let mut answer = Response::new(Full::from(text));
         *answer.status_mut() = self.status;
@@ -159,8 +159,8 @@ pub fn retry_after(delay: Duration) -> HeaderValue {
     HeaderValue::from(seconds.max(1))
 }
 
-/// A request in progress, which is counted exactly once. If it is dropped unfinished because its sender disconnected,
-/// it counts as failed.
+/// A request in progress, which is counted exactly once. If it is dropped before [`Self::finish`], because its sender
+/// disconnected, it counts as failed.
 #[derive(Debug)]
 pub struct RequestTally<'a> {
     telemetry: Option<&'a TransportTelemetry>,

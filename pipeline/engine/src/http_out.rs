@@ -1,8 +1,8 @@
 //! The HTTP client of exporters that POST their requests: checks of configuration keys, the client itself, and the
 //! meaning of answers.
 //!
-//! The client enforces the time limit of an attempt itself: once the head of an answer arrives, the outcome is known,
-//! however slowly the rest comes. Such an exporter sets no timeout of its own.
+//! The client enforces the time limit of an attempt itself, so such an exporter sets no timeout of its own. Once the
+//! head of an answer has arrived, the outcome is known, however slowly the rest arrives.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use crate::config::{Problem, Problems, Secret, Section};
 use crate::outcome::{Retry, SendError};
 use crate::via::{self, Via};
 
-/// At most this many characters of a server's text are shown.
+/// Maximum number of characters of a server's text that are shown.
 const MAX_SHOWN: usize = 300;
 
 /// Headers that the exporter sets itself, or that would break a connection.
@@ -70,7 +70,7 @@ pub fn check_headers(section: &Section, written: &BTreeMap<String, Secret>, prob
 ///
 /// # Errors
 ///
-/// It is no URL that accepts a POST.
+/// It is not a URL that accepts a POST.
 pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Result<Uri, Problems> {
     let refused =
         |rule: &str| -> Problems { section.problem(key, format!("the endpoint cannot be used: {rule}"), hint).into() };
@@ -93,16 +93,16 @@ pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Res
     Ok(url)
 }
 
-/// A destination server: how messages name it, and which of our secrets they must not show.
+/// A destination server: its name in messages, and the secrets of the request that messages must not show.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its host and port.
+    /// The server's host and port.
     pub host: String,
     /// The headers of each request; their values are secret.
     pub headers: HeaderMap,
-    /// A possible cause to mention if an encrypted connection ends before an answer: in TLS 1.3 a client whose
-    /// certificate is refused or missing sees nothing else, because its own handshake is over by then (RFC 8446,
-    /// sections 2 and 4.4.2.4).
+    /// A possible cause to mention if an encrypted connection ends before an answer. In TLS 1.3 a client whose
+    /// certificate is refused or missing sees only the end of the connection, because its own handshake is over by then
+    /// (RFC 8446, sections 2 and 4.4.2.4).
     suspicion: Option<&'static str>,
 }
 
@@ -117,8 +117,8 @@ impl Peer {
         Self { host: url.authority().map(ToString::to_string).unwrap_or_default(), headers, suspicion }
     }
 
-    /// The outcome is unknown: no answer came, or the connection broke. Retrying is right, although it may create a
-    /// duplicate.
+    /// The error if the outcome is unknown: no answer arrived, or the connection broke. A retry is right, although it
+    /// may create a duplicate.
     pub fn unanswered(&self, cause: &str) -> SendError {
         // Connection errors already contain the host.
         let cause = self.clean(cause);
@@ -126,7 +126,7 @@ impl Peer {
         SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message }
     }
 
-    /// The connection ended before an answer.
+    /// The error if the connection ended before an answer.
     pub fn broken(&self, cause: &str) -> SendError {
         let suspicion = self.suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
         self.unanswered(&format!("{cause}{suspicion}"))
@@ -143,7 +143,7 @@ impl Peer {
         }
     }
 
-    /// The server refused the request.
+    /// The error if the server refused the request.
     pub fn refused(&self, retry: Retry, reason: Reason, status: &str, text: &str) -> SendError {
         let text = self.shown(text);
         let message = match &*text {
@@ -153,7 +153,8 @@ impl Peer {
         SendError { retry, reason, message }
     }
 
-    /// A server's text, safe to show: on one line, shortened, without secrets of our headers, which a server may echo.
+    /// Returns a server's text in a form that is safe to show: on one line, shortened, and without the secrets of the
+    /// request's headers, which a server may echo.
     pub fn shown(&self, text: &str) -> String {
         let text = self.clean(text);
         match text.char_indices().nth(MAX_SHOWN) {
@@ -165,7 +166,7 @@ impl Peer {
     fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for value in self.headers.values().filter_map(|value| value.to_str().ok()) {
-            // Of `Bearer abc` the second word alone is secret as well.
+            // In `Bearer abc`, the second word alone is secret too.
             for secret in value.split_whitespace().chain([value]).filter(|secret| secret.len() > 6) {
                 text = text.replace(secret, "[redacted]");
             }
@@ -220,7 +221,7 @@ impl HttpAnswer {
     ///
     /// # Errors
     ///
-    /// Why it could not be read.
+    /// Why the body could not be read.
     pub fn unpacked(&self, most: usize) -> Result<Bytes, String> {
         let body = self.body.as_ref().map_err(ToString::to_string)?;
         unpacked(self.headers.get(CONTENT_ENCODING), body.clone(), most)
@@ -249,7 +250,7 @@ impl HttpAnswer {
 ///
 /// # Errors
 ///
-/// Why it could not be decompressed.
+/// Why the body could not be decompressed.
 pub fn unpacked(encoding: Option<&HeaderValue>, body: Bytes, most: usize) -> Result<Bytes, String> {
     let name = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()));
     let coding = Coding::parse(name.as_deref()).map_err(|error| error.to_string())?;
@@ -266,11 +267,11 @@ impl HttpOut {
         Ok(Self { client: HttpClient::new(config)?, via })
     }
 
-    /// Posts a body with this kind of telemetry, with its content type and, if compressed, its coding.
+    /// Posts a body of this kind of telemetry, with its content type and, if it is compressed, its content coding.
     ///
     /// # Errors
     ///
-    /// There is no answer; [`unanswered`] turns that into an error for the engine.
+    /// No answer arrived; [`unanswered`] turns this error into one for the engine.
     pub async fn post(
         &self,
         url: &Uri,
@@ -295,8 +296,8 @@ impl HttpOut {
     }
 }
 
-/// The error for a request that got no answer, with this message. Retrying is right and may create a duplicate, unless
-/// the request itself is wrong or belongs elsewhere.
+/// The error for a request without an answer, with this message. A retry is right and may create a duplicate, unless
+/// the request itself is wrong or has the wrong destination.
 pub fn unanswered(failure: &Failure, message: String) -> SendError {
     let (retry, reason) = match failure {
         Failure::Unsendable(_) => (Retry::Never, Reason::Internal),
@@ -306,7 +307,7 @@ pub fn unanswered(failure: &Failure, message: String) -> SendError {
     SendError { retry, reason, message }
 }
 
-/// The exporter was asked to send before it was started: a defect.
+/// The error if the exporter had to send before it was started, which is a bug.
 pub fn not_started() -> SendError {
     let message = "the exporter was not started".to_owned();
     SendError { retry: Retry::Never, reason: Reason::Internal, message }
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: `Retry-After` is read as seconds, whole or not, and as a date; a date in the past means no pause,
-    /// and nonsense is ignored.
+    /// and invalid values are ignored.
     /// rule: otlp#retry-after
     #[test]
     fn retry_after_has_two_forms() {
@@ -335,7 +336,7 @@ mod tests {
         assert_eq!([read("soon"), read("-1"), read("NaN")], [None; 3]);
     }
 
-    /// Guarantees: each status allows a retry or not, after the requested pause.
+    /// Guarantees: for each status, the error allows a retry or does not, after the requested pause.
     #[test]
     fn statuses() {
         let peer = Peer::new(&Uri::from_static("http://c:1/"), HeaderMap::new(), &TlsClientConfig::default());

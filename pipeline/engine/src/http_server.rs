@@ -1,4 +1,4 @@
-//! What listening receivers share: checks of configuration keys, and the server itself.
+//! Code that listening receivers share: checks of configuration keys, and the server itself.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ pub fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }
 
-/// Whether other hosts could reach an endpoint, `HOST:PORT`, as written.
+/// Whether other hosts could reach an endpoint in the written form `HOST:PORT`.
 pub fn is_exposed_host(endpoint: &str) -> bool {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -61,9 +61,9 @@ pub fn check_positive(section: &Section, path: &str, value: Duration, problems: 
 pub struct HttpServer {
     /// The transport's name in metrics, such as `grpc` or `http`.
     pub transport: &'static str,
-    /// The path of its keys in the receiver's section: empty, or ending in a dot.
+    /// The path of the listener's keys in the receiver's section: empty, or ending in a dot.
     pub keys: &'static str,
-    /// What it accepts, in a word for the log.
+    /// The accepted protocol or format, in a word for the log.
     pub takes: &'static str,
     /// The address, `HOST:PORT`.
     pub endpoint: String,
@@ -71,12 +71,12 @@ pub struct HttpServer {
     pub tls: Option<TlsServerConfig>,
     /// Limits on connections.
     pub limits: ServerLimits,
-    /// The origins of web pages of other servers that may access it; `None` if no page can, as with gRPC.
+    /// The origins of other servers' web pages that may access the listener; `None` if no page can, as with gRPC.
     pub cors_origins: Option<Vec<String>>,
 }
 
 impl HttpServer {
-    /// Binds the address. The returned future serves it until the shutdown.
+    /// Binds the address. The returned future serves connections until the shutdown.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl HttpServer {
         let service = service_fn(move |request: Request<Incoming>| {
             let peer = request.extensions().get::<Peer>().copied();
             let pages = cors_origins.as_ref().map(|origins| PageRules { hosts: &hosts, origins });
-            // With TLS the certificate already names the server.
+            // With TLS, the certificate already names the server.
             let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
             let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));
             let from = peer.map(|peer| peer.addr.ip());

@@ -1,8 +1,8 @@
-//! The entrance to the pipelines, as a receiver sees it.
+//! The entrance to the pipelines, which each receiver has.
 //!
 //! A receiver asks for room in the queues ([`Intake::room`]) and in memory ([`Intake::admit`]) before it reads a body,
 //! and then hands over the decoded telemetry ([`Intake::consume`]). `Ok` means that the processors of every pipeline
-//! have it: the pipelines are now responsible for it. Waiting in these calls is the backpressure.
+//! have it: the pipelines are now responsible for it. While these calls wait, senders wait too (backpressure).
 
 mod arrivals;
 mod memory;
@@ -38,7 +38,7 @@ const OVERFLOW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Counts observations whose times are more than a day from their arrival, or before 2000.
 const TIME_SKEW: &str = "time_skew";
 
-/// Maximum number of senders that are warned; further ones get no warning.
+/// The maximum number of senders that get a warning; others get none.
 const MAX_WARNED: usize = 1024;
 
 /// The entrance to one pipeline.
@@ -52,12 +52,12 @@ pub struct Entrance {
     pub sender: mpsc::Sender<Arrival>,
     /// The pipeline's own counters.
     pub edge: Edge,
-    /// The exporters behind it.
+    /// The pipeline's exporters.
     pub sinks: Sinks,
 }
 
 impl Entrance {
-    /// The exporter because of whose full queue requests are refused.
+    /// The exporter whose full queue causes refusals, if any.
     fn refused_by(&self) -> Option<&str> {
         let mut full = self.sinks.0.iter().filter(|sink| !sink.has_room() && sink.overflow() == Overflow::Refuse);
         full.next().map(|sink| sink.id())
@@ -78,9 +78,10 @@ impl std::fmt::Debug for Sinks {
 #[derive(Debug, Clone)]
 pub struct Intake {
     shared: Arc<IntakeState>,
-    /// Until when a request waits for memory and queue room instead of being refused; `None` means it never waits.
+    /// The time until which a request waits for memory and queue room before it is refused; `None` means it never
+    /// waits.
     deadline: Option<Instant>,
-    /// Held while this is the one request that may wait for much memory, see [`Intake::in_turn`].
+    /// The permission to wait for much memory, which one request at a time has, see [`Intake::in_turn`].
     turn: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -91,17 +92,17 @@ struct IntakeState {
     edge: Edge,
     health: Health,
     end: ReceiverEnd,
-    /// The senders that were warned about their times.
+    /// The senders that were warned about the times of their data.
     warned: Mutex<HashSet<String>>,
 }
 
 /// How a receiver is stopped.
 #[derive(Debug, Clone)]
 pub struct ReceiverEnd {
-    /// Triggered when the receiver should stop; nothing waits for room after that.
+    /// Triggered when the receiver should stop; then nothing waits for room any more.
     pub shutdown: Shutdown,
-    /// Triggered shortly before the receiver is cut off. Senders that still wait are answered now, so that the answer
-    /// can still leave: a request that any pipeline has started to take is accepted, any other is given back.
+    /// Triggered shortly before the receiver's tasks are dropped. Senders that still wait get their answer now, while
+    /// it can still be sent: a request that any pipeline has started to process is accepted, any other is withdrawn.
     pub last_call: Shutdown,
 }
 
@@ -112,7 +113,7 @@ impl Intake {
         Self { shared: Arc::new(shared), deadline: None, turn: None }
     }
 
-    /// The same intake for a request that waits for memory and queue room until `deadline` before it is refused: for
+    /// The same intake for a request that waits for memory and queue room until `deadline` before it is refused. For
     /// protocols whose clients do not retry refused requests.
     #[must_use]
     pub fn waiting_until(&self, deadline: Instant) -> Self {
@@ -124,7 +125,7 @@ impl Intake {
         self.deadline.is_none_or(|deadline| deadline <= Instant::now())
     }
 
-    /// Whether requests wait for memory at all.
+    /// Whether requests may wait for memory.
     pub(crate) fn may_wait(&self) -> bool {
         self.deadline.is_some()
     }
@@ -137,8 +138,8 @@ impl Intake {
         }
     }
 
-    /// Checks that the exporters of every pipeline that takes this receiver's profiles have room, before a request is
-    /// read. Waits if an exporter is configured to ([`Overflow::Wait`]), until the receiver should stop.
+    /// Checks, before a request is read, that the exporters of every pipeline for this receiver's profiles have room.
+    /// Waits if an exporter is configured to ([`Overflow::Wait`]), until the receiver should stop.
     ///
     /// # Errors
     ///
@@ -166,7 +167,7 @@ impl Intake {
         self.shared.entrances.iter().any(|entrance| entrance.carries.includes(kind))
     }
 
-    /// Refuses a request that has used up its waiting time, if the queue of an exporter is full.
+    /// Refuses a request whose waiting time is over, if the queue of an exporter is full.
     fn check_overflow(&self, entrance: &Entrance) -> Result<(), Rejected> {
         match entrance.refused_by() {
             Some(exporter) if self.is_past_deadline() => Err(queue_full(exporter)),
@@ -174,12 +175,12 @@ impl Intake {
         }
     }
 
-    /// Passes the ids of the processes that a request came through to the exporters that will get its telemetry, which
-    /// is of this kind.
+    /// Passes the ids of the processes through which a request came to the exporters of its telemetry, which is of this
+    /// kind.
     ///
     /// # Errors
     ///
-    /// This process is one of them: the request travels in a circle.
+    /// One of the ids is that of this process: the request travels in a circle.
     pub fn came_through(&self, headers: &http::HeaderMap, kind: TelemetryKind) -> Result<(), Rejected> {
         let Some(processes) = headers.get(via::HEADER).map(via::parse_ids) else { return Ok(()) };
         let entrances = self.shared.entrances.iter().filter(|entrance| entrance.carries.includes(kind));
@@ -215,7 +216,8 @@ impl Intake {
             let Some((sink, entrance)) = waits else { return Ok(()) };
             tokio::select! {
                 () = sink.room() => {}
-                // After the deadline only requests that wait for queue room remain; they must not wake for it again.
+                // After the deadline only requests that wait for queue room remain; the deadline must not wake them
+                // again.
                 () = self.deadline(), if !self.is_past_deadline() => {}
                 () = self.shared.end.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
             }
@@ -228,13 +230,13 @@ impl Intake {
         self.shared.edge.drop(reason, quantities);
     }
 
-    /// Counts an event that is no loss, under one of a few constant names.
+    /// Counts an event that is not a loss, under one of a few constant names.
     pub fn note(&self, name: &'static str, count: u64) {
         self.shared.edge.note_all(&[(name, count)]);
     }
 
-    /// Counts observations whose times are wrong and were replaced, and logs it once for each sender. `example` is one
-    /// of the times, in RFC 3339.
+    /// Counts observations whose times are wrong and were replaced, and logs this once for each sender. `example` is
+    /// one of the times, in RFC 3339.
     pub fn note_wrong_times(&self, sender: &str, observations: u64, example: &str) {
         self.note(TIME_SKEW, observations);
         let mut warned = self.shared.warned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,13 +256,13 @@ impl Intake {
 
     /// Hands telemetry to every pipeline of this receiver that carries its kind.
     ///
-    /// `Ok` means that the pipelines are responsible for it. If the future is dropped earlier, the telemetry is
-    /// withdrawn unless a pipeline has started to take it.
+    /// `Ok` means that the pipelines are responsible for the telemetry. If the future is dropped earlier, the request
+    /// is withdrawn, unless a pipeline has started to process it.
     ///
     /// # Errors
     ///
-    /// No pipeline took it, or none carries it, or the queue of an exporter has become full since [`Intake::room`]. Or
-    /// the receiver is about to be cut off, and no pipeline has started to take it.
+    /// No pipeline accepted or carries the telemetry, or the queue of an exporter has become full since
+    /// [`Intake::room`]. Or the receiver is about to be dropped, and no pipeline has started to process the request.
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let quantities = telemetry.quantities();
@@ -269,7 +271,8 @@ impl Intake {
         let mut failed = Vec::new();
         let mut carriers = 0;
         let mut last_call = self.shared.end.last_call.clone();
-        // Reserves a place in all pipelines before sending to any, so that either all accept it or all refuse it.
+        // Reserves a place in all pipelines before sending to any, so that either all accept the telemetry or all
+        // refuse it.
         for entrance in &self.shared.entrances {
             if !entrance.carries.carries(&telemetry) {
                 continue;
@@ -298,8 +301,8 @@ impl Intake {
         let claim = Arc::new(ClaimState::default());
         let _withdrawn = WithdrawnWhenDropped(Arc::clone(&claim));
         let mut answers = Vec::with_capacity(slots.len());
-        // The last pipeline gets the batch itself instead of a clone: usually there is only one, and cloning copies the
-        // decoded parts of spans.
+        // The last pipeline gets the batch itself instead of a clone: usually there is only one pipeline, and cloning
+        // copies the decoded parts of spans.
         let batches = std::iter::repeat_n(telemetry, slots.len());
         for (position, ((entrance, slot), telemetry)) in slots.into_iter().zip(batches).enumerate() {
             let (taken, answer) = oneshot::channel();
@@ -321,10 +324,10 @@ impl Intake {
                         if claim.withdraw() {
                             return Err(stopped(&entrance.pipeline));
                         }
-                        // A pipeline has started to take it and will finish, whether or not anyone waits.
+                        // A pipeline has started to process the request and will finish, whether or not anyone waits.
                         break None;
                     }
-                    // A pipeline that waits for a full queue does not get to the requests in its channel.
+                    // A pipeline that waits for a full queue does not receive the requests in its channel.
                     () = sleep(OVERFLOW_CHECK_INTERVAL) => {
                         if let Err(refused) = self.check_overflow(entrance)
                             && claim.withdraw()
@@ -337,14 +340,14 @@ impl Intake {
             match answer {
                 Some(Ok(Ok(()))) | None => accepted = true,
                 Some(Ok(Err(why))) => rejected = Some(why),
-                // The pipeline's thread panicked and dropped it.
+                // The pipeline's thread panicked and dropped the request.
                 Some(Err(_)) => failed.push(entrance),
             }
         }
         if !accepted {
             return Err(rejected.unwrap_or_else(|| broken(failed.first().map_or("", |entrance| &*entrance.pipeline))));
         }
-        // Other pipelines have it, so the sender must not retry: for a pipeline that failed it is lost.
+        // Other pipelines have the data, so the sender must not retry: for a pipeline that failed, the data is lost.
         for entrance in failed {
             entrance.edge.add_in(quantities);
             entrance.edge.drop(Reason::Internal, quantities);

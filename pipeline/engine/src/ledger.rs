@@ -1,14 +1,13 @@
 //! Closes the counters of a pipeline or an exporter.
 //!
-//! At the end of a shutdown, or after a pipeline's thread panicked, everything left is counted as lost, once. A batch
-//! may be in the middle of being handed over at that moment. Counting it again when the handover completes would count
-//! it twice.
+//! At the end of a shutdown, or after a pipeline's thread panicked, all data left is counted as lost, once. A batch
+//! that is being handed over at that moment must not be counted again when the handover completes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use profbridge_model::Quantities;
 
-/// Decides whether something is still counted. Cheap to clone; clones share the state.
+/// Decides whether data is still counted. Cheap to clone; clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     state: Arc<Mutex<LedgerState>>,
@@ -17,11 +16,12 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 struct LedgerState {
     closed: bool,
-    /// The batches that are being handed over.
+    /// The sum of the batches that are being handed over.
     handover: Quantities,
 }
 
-/// A batch that is being handed over. If dropped before `done`, as by a panic, it was not handed over.
+/// A batch that is being handed over. If it is dropped before [`Self::complete`], as by a panic, it was not handed
+/// over.
 #[derive(Debug)]
 pub(crate) struct Handover<'a> {
     ledger: &'a Ledger,
@@ -29,7 +29,7 @@ pub(crate) struct Handover<'a> {
 }
 
 impl Ledger {
-    /// Counts with `count` under the lock, unless the ledger is closed. Returns whether it counted.
+    /// Calls `count` under the lock, unless the ledger is closed. Returns whether it called it.
     pub(crate) fn write(&self, count: impl FnOnce()) -> bool {
         let state = self.state();
         if !state.closed {
@@ -48,8 +48,8 @@ impl Ledger {
         Some(Handover { ledger: self, quantities })
     }
 
-    /// Counts a last time with `count`, which receives the sum of batches being handed over, unless the ledger is
-    /// already closed. Then closes the ledger.
+    /// Calls `count` a last time, with the sum of the batches that are being handed over, unless the ledger is already
+    /// closed. Then closes the ledger.
     pub(crate) fn close(&self, count: impl FnOnce(Quantities)) {
         let mut state = self.state();
         if !state.closed {
@@ -64,7 +64,7 @@ impl Ledger {
 }
 
 impl Handover<'_> {
-    /// Counts the handover with `count`; `None` if closing the ledger already counted it.
+    /// Calls `count`; returns `None` if closing the ledger already counted the batch.
     pub(crate) fn complete<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.ledger.state();
         state.handover = state.handover.saturating_sub(std::mem::take(&mut self.quantities));

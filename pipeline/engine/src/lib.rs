@@ -1,7 +1,7 @@
 //! Runs pipelines: component contracts, configuration, graph, delivery, limits, telemetry.
 //!
-//! It knows components by their contracts and descriptions ([`registry`]), not by their names. It knows no protocol and
-//! no format: telemetry passes through it, and requests are bytes to it.
+//! The engine knows components by their contracts and descriptions ([`registry`]), not by their names. It knows no
+//! protocol and no format: telemetry passes through it unread, and requests are bytes.
 //!
 //! Modules use those above them and to their left, never the others:
 //!

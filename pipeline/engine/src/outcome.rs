@@ -14,9 +14,9 @@ use profbridge_model::{Quantities, Reason};
 pub struct Rejected {
     /// The component that refused, by its id in the configuration.
     pub component: String,
-    /// Why; also the label of the metric.
+    /// The reason, which is also the label of the metric.
     pub reason: Reason,
-    /// Whether sending the same again can help.
+    /// Whether the sender should retry.
     pub retry: Retry,
     /// What happened, for a person; contains no secrets.
     pub message: String,
@@ -41,9 +41,9 @@ pub struct StartError(pub String);
 /// A destination's answer to an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accepted {
-    /// What it rejected nevertheless (OTLP's partial success).
+    /// The part that the destination rejected nevertheless (OTLP's partial success).
     pub rejected: Quantities,
-    /// Its message about the rejected part, or a warning.
+    /// The destination's message about the rejected part, or a warning.
     pub message: Option<String>,
     /// The time that the destination will bill, if it bills by time.
     pub billed: Duration,

@@ -3,7 +3,7 @@
 //!
 //! A server such as Sentry answers "nothing of this kind for 60 s" to a client that sends too much. Here the exporter
 //! gets that answer, but the client that should stop talks to the receiver. So exporters publish each limit under a
-//! key, and receivers look limits up by the same key. The engine interprets neither keys nor texts.
+//! key, and receivers look it up by the same key. The engine interprets neither keys nor texts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +15,8 @@ use profbridge_net::BoxFuture;
 use profbridge_net::client::PartlyReadBody;
 use tokio::time::Instant;
 
-/// Maximum number of keys. Beyond it the keys whose limits end first are dropped: their clients learn them again from
-/// the next answer.
+/// Maximum number of keys. Beyond this number, the keys whose limits end first are dropped: the next answer of the
+/// server renews their limits.
 const MAX_KEYS: usize = 4096;
 
 /// Maximum number of limits per key.
@@ -27,12 +27,12 @@ pub trait RequestForwarder: std::fmt::Debug + Send + Sync {
     /// Whether requests can be forwarded to this server, `HOST` or `HOST:PORT`.
     fn knows(&self, server: &str) -> bool;
 
-    /// Forwards a request to the server, or to the default one if none is named. The request's path is appended to the
-    /// server's own. The answer is returned unchanged. Dropping the future cuts the request off.
+    /// Forwards a request to the server, or to the default server if none is named. The request's path is appended to
+    /// the server's own. The answer is returned unchanged. Dropping the future cancels the request.
     ///
     /// # Errors
     ///
-    /// No answer came, with the reason for a person; or the server is unknown.
+    /// No answer arrived, with the reason for a person; or the server is unknown.
     fn pass<'a>(
         &'a self,
         server: Option<&'a str>,
@@ -69,8 +69,8 @@ impl PeerLimits {
         exporters.into_iter().find_map(forwarder)
     }
 
-    /// Publishes a limit for senders with this key that holds for `time`. The text is the protocol's own, without the
-    /// time. If the same text is published again, the later end counts.
+    /// Publishes a limit for senders with this key that lasts for `time`. The text is in the protocol's format, without
+    /// the time. If the same text is published again, the later end counts.
     pub fn publish(&self, key: &str, text: &str, time: Duration) {
         let until = Instant::now() + time;
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl PeerLimits {
     }
 }
 
-/// Drops expired limits; if there are none, the key whose limits end first.
+/// Drops expired limits; if there are none, drops the key whose limits end first.
 fn forget(by_key: &mut HashMap<Arc<str>, Vec<Limit>>) {
     let now = Instant::now();
     let end = |limits: &Vec<Limit>| limits.iter().map(|limit| limit.until).max();

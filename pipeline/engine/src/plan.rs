@@ -1,5 +1,5 @@
-//! The plan: the meaning of a configuration. It makes every component and checks every rule without I/O, so `validate`
-//! simply makes a plan and drops it.
+//! The plan: the components that a configuration describes. It makes every component and checks every rule without I/O,
+//! so `validate` simply makes a plan and drops it.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ use crate::via;
 
 /// A checked configuration, ready to start.
 pub struct Plan {
-    /// How the process as a whole behaves.
+    /// The settings of the process as a whole.
     pub service: ServiceSettings,
     pub(crate) receivers: Vec<(String, Box<dyn Receiver>)>,
     pub(crate) pipelines: Vec<PlannedPipeline>,
     pub(crate) exporters: Vec<(String, Box<dyn DynExporter>)>,
-    /// The disabled exporters, and why.
+    /// The disabled exporters, each with the reason.
     pub disabled: Vec<(String, String)>,
     /// Questionable settings that do not prevent the start.
     pub warnings: Vec<Problem>,
@@ -105,7 +105,7 @@ fn kinds<F>(factories: &[Factory<F>]) -> Vec<&'static str> {
     factories.iter().map(|factory| factory.description.kind).collect()
 }
 
-/// Names kinds in a list: `profiles, Sentry envelopes`.
+/// Formats kinds as a list: `profiles, Sentry envelopes`.
 fn nouns(kinds: &[TelemetryKind]) -> String {
     kinds.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(", ")
 }
@@ -113,16 +113,16 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
 /// Makes a component from its section.
 type Create<T> = fn(&Section) -> Result<T, Problems>;
 
-/// A component as a pipeline names it.
+/// A component that a pipeline names.
 struct NamedComponent<'a> {
     key_path: String,
     reference: &'a Reference,
     description: &'static Description,
-    /// `None` if it is not configured, which was reported.
+    /// The component's section; `None` if it is not configured, which was already reported.
     section: Option<&'a Section>,
 }
 
-/// The components in one list of a pipeline. Unknown types were reported.
+/// The components in one list of a pipeline. Unknown types were already reported.
 fn resolve_components<'a, C>(
     pipeline: (&PipelineId, &str, &'a [Reference]),
     factories: &'static [Factory<C>],
@@ -168,7 +168,7 @@ impl Maker<'_> {
     ) -> Vec<(String, T)> {
         let mut components = Vec::new();
         for (id, section) in sections.iter() {
-            // Unknown types were reported.
+            // Unknown types were already reported.
             let Some(factory) = find(factories, &id.kind) else { continue };
             components
                 .extend(self.ok_or_report((factory.create)(section)).map(|component| (id.to_string(), component)));
@@ -211,7 +211,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Processors that no pipeline uses are checked too.
+    /// Checks the processors that no pipeline uses.
     fn unused_processors(&mut self, config: &Config) {
         for (id, section) in config.processors.iter() {
             let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
@@ -226,13 +226,13 @@ impl Maker<'_> {
         for (position, used) in processors.iter().enumerate() {
             let kind = used.description.kind;
             let in_the_way = |earlier: &Description| earlier.kind == kind || earlier.behind.contains(&kind);
-            // Of several conflicts picks the processor that belongs last, so that the hint resolves all of them.
+            // Among several conflicts, picks the processor that belongs last, so that the hint resolves all of them.
             let mut conflict: Option<&NamedComponent<'_>> = None;
             for earlier in processors[..position].iter().filter(|earlier| in_the_way(earlier.description)) {
                 let last = conflict.filter(|last| last.description.behind.contains(&earlier.description.kind));
                 conflict = last.or(Some(earlier));
             }
-            // Processors named twice were reported.
+            // Processors named twice were already reported.
             let Some(earlier) = conflict.filter(|earlier| earlier.reference.id != used.reference.id) else { continue };
             let (id, other) = (&used.reference.id, &earlier.reference.id);
             let (message, hint) = if earlier.description.kind == kind {
@@ -244,7 +244,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Checks that the processors exist that an exporter needs to send its telemetry.
+    /// Checks that the pipeline has the processors that an exporter needs to send its telemetry.
     fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[NamedComponent<'_>]) {
         for used in exporters {
             for (kind, needed) in used.section.map_or(&[][..], used.description.needs) {
@@ -260,7 +260,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether telemetry of a kind may enter a pipeline. An unknown receiver may emit anything.
+    /// Whether telemetry of a kind may enter a pipeline. A receiver of unknown type may emit any kind.
     fn may_enter(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
         let emits = |reference: &Reference| {
             let factory = find(self.registry.receivers, &reference.id.kind);
@@ -269,7 +269,7 @@ impl Maker<'_> {
         id.carries().includes(kind) && (pipeline.receivers.is_empty() || pipeline.receivers.iter().any(emits))
     }
 
-    /// Checks that a kind that a processor requires can enter the pipeline. Envelopes may contain anything.
+    /// Checks that a kind that a processor requires can enter the pipeline. Envelopes may contain any kind.
     fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[NamedComponent<'_>]) {
         for used in processors {
             for wanted in used.section.map_or(&[][..], used.description.wants) {
@@ -287,10 +287,10 @@ impl Maker<'_> {
         }
     }
 
-    /// Checks that the pipeline carries something that its receivers emit and something that its exporters accept.
+    /// Checks that the pipeline carries a kind that its receivers emit, and a kind that its exporters accept.
     fn check_kinds(&mut self, id: &PipelineId, receivers: &[NamedComponent<'_>], exporters: &[NamedComponent<'_>]) {
         let carries = id.carries();
-        // Unsupported signals were reported.
+        // Unsupported signals were already reported.
         if carries == Carries::Unsupported {
             return;
         }
@@ -340,7 +340,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Removes disabled exporters, and pipelines that have no others.
+    /// Removes disabled exporters, and pipelines without other exporters.
     fn without_exporters(
         &mut self,
         config: &Config,

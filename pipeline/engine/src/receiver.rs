@@ -12,7 +12,7 @@ use crate::intake::Intake;
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::ReceiverTelemetry;
 
-/// A receiver: takes telemetry from outside.
+/// A receiver: accepts or fetches telemetry from outside.
 ///
 /// # Lifecycle
 ///
@@ -27,9 +27,9 @@ use crate::telemetry::ReceiverTelemetry;
 ///
 /// # Cancellation
 ///
-/// The future of `start` runs to its end. The future that it returns is dropped when a shutdown's time for receivers is
-/// over, together with requests in progress: the sender has to retry those that no pipeline has taken. If the future
-/// completes or panics without a shutdown, that is a failure, which health shows.
+/// The future of `start` is never cancelled. The future that it returns is dropped when a shutdown's time for receivers
+/// is over, together with requests in progress: senders have to retry those that no pipeline has started to process. If
+/// the future completes or panics without a shutdown, health reports a failure.
 ///
 /// ```
 /// use profbridge_engine::component::{BoxFuture, StartError};
@@ -52,12 +52,13 @@ use crate::telemetry::ReceiverTelemetry;
 /// }
 /// ```
 pub trait Receiver: Send {
-    /// Where it will listen, each as `HOST:PORT`, so that the plan can detect an exporter that sends there.
+    /// The addresses that the receiver will listen on, each as `HOST:PORT`, so that the plan can detect an exporter
+    /// that sends there.
     fn listens(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Where it forwards requests to, each as `HOST:PORT`.
+    /// The destinations to which the receiver forwards requests, each as `HOST:PORT`.
     fn forwards_to(&self) -> Vec<String> {
         Vec::new()
     }
@@ -67,7 +68,7 @@ pub trait Receiver: Send {
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>>;
 }
 
-/// What the engine gives a receiver.
+/// What the engine provides to a receiver.
 #[derive(Clone)]
 pub struct ReceiverContext {
     /// The receiver's id in the configuration.
@@ -83,14 +84,14 @@ pub struct ReceiverContext {
     /// Names under which loopback listeners may be reached, in addition to the loopback's own
     /// (`service.allowed_hosts`).
     pub allowed_hosts: Arc<[String]>,
-    /// The rules for process identity, as processors get them: for a receiver that reports the profiler id of its
+    /// The rules for process identity that processors get too: for a receiver that reports the profiler id of its
     /// telemetry.
     pub identity: Rules,
 }
 
 /// A running receiver.
 pub struct RunningReceiver {
-    /// The addresses it listens on, with the ports that the system chose.
+    /// The addresses that the receiver listens on, with the ports that the system chose.
     pub addresses: Vec<(&'static str, SocketAddr)>,
     /// Completes when the receiver has stopped.
     pub stopped: BoxFuture<'static, ()>,

@@ -1,11 +1,12 @@
 //! The components that a binary is made of: plain tables of function pointers, no macros, no global state.
 //!
-//! Each type of component has a factory: a [`Description`], from which the engine learns what the type accepts, what it
-//! emits and where it may stand, and a function that makes one. The engine knows no type by its name.
+//! Each type of component has a factory: a [`Description`], which tells the engine the kinds of telemetry that the type
+//! accepts and emits and its permitted positions in a pipeline, and a function that makes a component. The engine knows
+//! no type by its name.
 //!
 //! A factory's `create` reads and checks its section of the configuration. For a processor it also gets
-//! `service.identity`. It does no I/O, so `profbridge validate` simply creates everything and drops it; a component
-//! first uses network and disk when it starts.
+//! `service.identity`. It does no I/O, so `profbridge validate` simply creates all components and drops them; a
+//! component first uses network and disk when it starts.
 //!
 //! ```
 //! use profbridge_engine::component::{Outbox, Processor, Now};
@@ -44,8 +45,8 @@ pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
 /// Envelopes only, for [`Description::takes`] and [`Description::emits`].
 pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
 
-/// Kinds of telemetry that an exporter accepts, each with the type of processor that it requires in front. Checked if a
-/// receiver of the pipeline emits that kind: the contents of envelopes are already cut by their sender.
+/// Kinds of telemetry that an exporter accepts, each with the type of processor that must come before the exporter.
+/// Checked if a receiver of the pipeline emits that kind: the sender of an envelope has already cut its contents.
 pub type Needs = &'static [(TelemetryKind, &'static str)];
 
 /// How a type of component describes itself.
@@ -53,19 +54,19 @@ pub type Needs = &'static [(TelemetryKind, &'static str)];
 pub struct Description {
     /// The type, as in `receivers: {TYPE: ...}`.
     pub kind: &'static str,
-    /// What it does, in one line, for `profbridge components`.
+    /// A description in one line, for `profbridge components`.
     pub summary: &'static str,
-    /// The kinds it processes. An exporter gets everything that its pipeline carries and counts what it cannot send; a
-    /// processor passes other kinds through. Empty for receivers.
+    /// The kinds that the component processes. An exporter gets everything that its pipeline carries and counts what it
+    /// cannot send; a processor passes other kinds through. Empty for receivers.
     pub takes: &'static [TelemetryKind],
-    /// The kinds it puts out. Empty for exporters.
+    /// The kinds that the component emits. Empty for exporters.
     pub emits: &'static [TelemetryKind],
     /// The types of processors that must come before this one if a pipeline has both, because one would otherwise undo
-    /// the other.
+    /// the work of the other.
     pub behind: &'static [&'static str],
-    /// The processors it needs to send its telemetry, given its section.
+    /// The processors that an exporter with this section needs to send its telemetry.
     pub needs: fn(&Section) -> Needs,
-    /// The kinds that must enter its pipeline for it to work, given its section. Used for processors.
+    /// The kinds that must enter the pipeline for a processor with this section to work.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
 }
 
@@ -85,25 +86,25 @@ impl Description {
         Self { takes, ..Self::new(kind, summary) }
     }
 
-    /// Sets the processors that must come before it.
+    /// Sets the processors that must come before this one.
     #[must_use]
     pub const fn behind(self, behind: &'static [&'static str]) -> Self {
         Self { behind, ..self }
     }
 
-    /// Sets the processors that it needs.
+    /// Sets the needed processors.
     #[must_use]
     pub const fn needs(self, needs: fn(&Section) -> Needs) -> Self {
         Self { needs, ..self }
     }
 
-    /// Sets the kinds that must enter its pipeline.
+    /// Sets the kinds that must enter the pipeline.
     #[must_use]
     pub const fn wants(self, wants: fn(&Section) -> &'static [TelemetryKind]) -> Self {
         Self { wants, ..self }
     }
 
-    /// Sets another name.
+    /// Sets another type and summary.
     #[must_use]
     pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
         Self { kind, summary, ..self }
@@ -127,7 +128,8 @@ pub struct Factory<Create> {
 /// Makes receivers of one type.
 pub type ReceiverFactory = Factory<fn(&Section) -> Result<Box<dyn Receiver>, Problems>>;
 
-/// Makes processors of one type. They get the rules for process identity, so that all compute the same profiler ids.
+/// Makes processors of one type. They get the rules for process identity, so that all of them compute the same profiler
+/// ids.
 pub type ProcessorFactory = Factory<fn(&Section, &Rules) -> Result<Box<dyn Processor>, Problems>>;
 
 /// Makes exporters of one type, each with its queue.

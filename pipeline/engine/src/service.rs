@@ -12,7 +12,7 @@ use self::identity::Identity;
 use crate::config::{self, ByteSize, Problem, Problems, Section};
 use crate::health::Thresholds;
 
-/// With less memory not even one request of a common profiler fits beside its window.
+/// The minimum memory limit. With less memory, not even one request of a common profiler fits beside its window.
 const SMALLEST_MEMORY: ByteSize = ByteSize::from_mib(16);
 
 /// The settings of the process as a whole.
@@ -30,13 +30,13 @@ pub struct ServiceSettings {
     pub metrics: Option<String>,
     /// `telemetry.health`: the endpoint of health checks, if enabled.
     pub health: Option<String>,
-    /// `telemetry.health`: how long an exporter may be in trouble before the process counts as unavailable.
+    /// `telemetry.health`: how long an exporter may have problems before the process counts as unavailable.
     pub health_thresholds: Thresholds,
     /// `telemetry.logs.level`: the log level.
     pub log_level: LogLevel,
 }
 
-/// The log level. Each includes those before it.
+/// The log level. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -101,7 +101,7 @@ struct Metrics {
     address: String,
 }
 
-/// The Collector's levels. All but `none` serve all metrics.
+/// The Collector's levels. All of them except `none` serve all metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum MetricsLevel {

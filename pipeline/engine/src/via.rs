@@ -1,12 +1,13 @@
 //! Detects telemetry that travels in a circle through several profbridge processes.
 //!
-//! Every process draws an id at its start. An exporter sends it in the header [`HEADER`] of each request, together with
-//! the ids that arrived with requests to its pipelines' receivers. A receiver refuses a request that contains its own
-//! process's id: that telemetry passed through this process before and came back, directly or through others.
+//! Every process draws a random id at its start. An exporter sends this id in the header [`HEADER`] of each request,
+//! together with the ids that arrived with requests to its pipelines' receivers. A receiver refuses a request that
+//! contains its own process's id: that telemetry passed through this process before and came back, directly or through
+//! others.
 //!
-//! Ids are kept per exporter and kind of telemetry and not per batch, because a pipeline merges the telemetry of all its
-//! senders and gives it to all its exporters. Two processes of which one sends spans and the other profiles are no
-//! circle.
+//! Ids are stored per exporter and kind of telemetry, not per batch, because a pipeline merges the telemetry of all its
+//! senders and gives it to all its exporters. There is no circle if one of two processes sends spans to the other and
+//! gets profiles from it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,34 +16,34 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use profbridge_model::TelemetryKind;
 use tokio::time::Instant;
 
-/// The header: ids separated by commas. In gRPC it is metadata.
+/// The name of the header. Its value is a list of ids, separated by commas. In gRPC it is metadata.
 pub const HEADER: HeaderName = HeaderName::from_static("x-profbridge-via");
 
-/// Maximum number of ids that are remembered and sent: the latest. No chain of processes is longer.
+/// Maximum number of ids that are stored and sent: the latest ones. No real chain of processes is longer.
 const MOST: usize = 16;
 
-/// For this long an exporter sends an id after a request with it arrived.
+/// How long an exporter sends an id after the last request with it arrived.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// The ids that an exporter sends. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct Via {
     own: u64,
-    /// The latest is the last.
+    /// The ids in order of arrival, the latest one last.
     passed: Arc<Mutex<Vec<Passed>>>,
 }
 
-/// A process that a request came through.
+/// A process through which a request came.
 #[derive(Debug)]
 struct Passed {
     id: u64,
-    /// The kind of the request. An envelope may contain all kinds, and become them.
+    /// The kind of the request. An envelope may contain all kinds, which processors may extract.
     kind: TelemetryKind,
     last: Instant,
 }
 
 impl Via {
-    /// The ids for an exporter of the process with this id, to which nothing was sent yet.
+    /// The ids for an exporter of the process with the id `own`, before any request arrived.
     pub fn new(own: u64) -> Self {
         Self { own, passed: Arc::default() }
     }
@@ -56,8 +57,8 @@ impl Via {
         header_of(latest(&ids).chain([self.own]))
     }
 
-    /// Adds this process to the header of a request that is forwarded by itself: only the processes that it came
-    /// through concern it. Returns `false` if this process is one of them.
+    /// Adds this process to the header of a request that is forwarded unread: such a request lists only the processes
+    /// through which it came itself. Returns `false` if this process is one of them.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) -> bool {
         let ids = headers.get(HEADER).map(parse_ids).unwrap_or_default();
         let came_back = ids.contains(&self.own);
@@ -65,7 +66,7 @@ impl Via {
         !came_back
     }
 
-    /// Remembers the processes that a request came through. Returns `false` if its own process is one of them.
+    /// Stores the processes through which a request came. Returns `false` if this process is one of them.
     pub(crate) fn came_through(&self, ids: &[u64], kind: TelemetryKind) -> bool {
         if ids.contains(&self.own) {
             return false;
@@ -81,31 +82,32 @@ impl Via {
     }
 }
 
-/// The last ids of a list: the processes that are nearest, so that invented ids do not displace those of a circle.
+/// The last ids of a list. They are those of the nearest processes, so that invented ids do not displace the ids of a
+/// circle.
 fn latest(ids: &[u64]) -> impl Iterator<Item = u64> {
     ids[ids.len().saturating_sub(MOST)..].iter().copied()
 }
 
 fn header_of(ids: impl Iterator<Item = u64>) -> HeaderValue {
     let ids: Vec<String> = ids.map(|id| format!("{id:016x}")).collect();
-    // Contains only digits, letters and commas.
+    // The text contains only digits, letters and commas.
     HeaderValue::try_from(ids.join(",")).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The ids in a header, as many as a request's head can have. Invalid ones are skipped, because anybody may send the
+/// The ids in a header, as many as fit into a request's head. Invalid ids are skipped, because anybody may send the
 /// header.
 pub(crate) fn parse_ids(value: &HeaderValue) -> Vec<u64> {
     let text = value.to_str().unwrap_or_default();
     text.split(',').filter_map(|id| u64::from_str_radix(id.trim(), 16).ok()).collect()
 }
 
-/// Whether a request to `destination` arrives at a listener on `endpoint`, both `HOST:PORT`, as far as the texts show:
+/// Whether a request to `destination` arrives at a listener on `endpoint`, both `HOST:PORT`, judged by the texts only:
 /// this machine's own names and addresses other than the loopback are not known here.
 pub(crate) fn leads_to(destination: &str, endpoint: &str) -> bool {
     let split = |text: &str| {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        // This listener accepts connections to all addresses, and a connection to this address goes to this machine.
+        // The listener accepts connections to all addresses, and `destination` is an address of this machine.
         let everywhere = matches!(&*host, "" | "0.0.0.0" | "::");
         let address: Option<std::net::IpAddr> = host.parse().ok();
         let local = everywhere || host == "localhost" || address.is_some_and(|ip| ip.to_canonical().is_loopback());
@@ -126,8 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: an exporter sends its own id followed by those that arrived, and for no longer than they arrive; an
-    /// id of the own process is detected, directly or through another.
+    /// Guarantees: an exporter sends its own id and the ids that arrived, until they stop arriving; the id of its own
+    /// process is detected, directly or through another process.
     #[tokio::test(start_paused = true)]
     async fn circles() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
@@ -141,8 +143,8 @@ mod tests {
         assert!(came(&second, &first));
     }
 
-    /// Guarantees: spans to another process and profiles from it are no circle; through envelopes, which contain both,
-    /// they are one.
+    /// Guarantees: spans to another process and profiles from it are not a circle; envelopes, which contain both, are
+    /// one.
     #[tokio::test]
     async fn kinds_travel_apart() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
@@ -165,7 +167,8 @@ mod tests {
         assert!(!first.came_through(&[&[0xa], &invented[..]].concat(), Spans));
     }
 
-    /// Guarantees: a forwarded request lists the processes that it came through, also behind invented ids, and no others.
+    /// Guarantees: a forwarded request lists the processes through which it came, also after invented ids, and no
+    /// others.
     #[tokio::test]
     async fn circles_of_forwarded_requests() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));

@@ -1,8 +1,8 @@
 //! Decides which HTTP requests web pages may make.
 //!
 //! A browser sends the requests of any page, even to the loopback of its own machine. The page cannot forge two
-//! headers: `Origin`, which names the page's server, and `Host`, which is the name under which the page reached this
-//! server. An attacker can point a name of their own at the loopback (DNS rebinding).
+//! headers: `Origin`, which names the server of the page, and `Host`, which is the name in the URL of the request. But
+//! an attacker can make a name of their own resolve to the loopback (DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ impl PageRules<'_> {
     ///
     /// # Errors
     ///
-    /// It names no host or several, or it may come from a page that must not access the listener.
+    /// The request names no host or several, or it may come from a page that must not access the listener.
     pub fn check<B>(&self, request: &Request<B>, own: Option<SocketAddr>) -> Result<(), HttpFault> {
         let named = request.headers().get_all(HOST);
         let count = named.iter().count();
@@ -35,7 +35,7 @@ impl PageRules<'_> {
         }
         let in_header = named.iter().next().and_then(|host| host.to_str().ok());
         let host = request.uri().authority().map(http::uri::Authority::as_str).or(in_header).unwrap_or_default();
-        // Under a name of the loopback no other server can be meant.
+        // On the loopback, a name of the loopback cannot mean another server.
         let of_loopback = own.is_some_and(|own| own.ip().to_canonical().is_loopback());
         if of_loopback && (version_1_1 || !host.is_empty()) && !self.is_own(host, own) {
             let message = format!("{host:?} is no name of this listener; add it to `service.allowed_hosts` if it is");
@@ -52,8 +52,8 @@ impl PageRules<'_> {
         Ok(())
     }
 
-    /// Whether a host, with or without a port, is this listener's: a name of the loopback, the connection's address, or
-    /// one of the list.
+    /// Whether a host, with or without a port, means this listener: it is a name of the loopback, the connection's
+    /// address, or in the list.
     pub fn is_own(&self, host: &str, own: Option<SocketAddr>) -> bool {
         let name = without_port(host);
         let listed = || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name));
@@ -70,7 +70,7 @@ impl PageRules<'_> {
     }
 }
 
-/// The name or address without its port; an IPv6 address keeps its brackets.
+/// Returns the name or address without its port; an IPv6 address keeps its brackets.
 fn without_port(host: &str) -> &str {
     let end_of_address = host.rfind(']').map_or(0, |bracket| bracket + 1);
     host[end_of_address..].find(':').map_or(host, |colon| &host[..end_of_address + colon])
@@ -110,7 +110,7 @@ mod tests {
 
     const NOBODY: PageRules<'static> = PageRules { hosts: &[], origins: &[] };
 
-    /// Attack: a page that points its own name at the loopback is refused, whatever the port; the names of the loopback
+    /// Attack: a page whose own name resolves to the loopback is refused, whatever the port; the names of the loopback
     /// and of the list are accepted, and a listener that other hosts can reach accepts any name.
     #[test]
     fn hosts() {

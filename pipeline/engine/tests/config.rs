@@ -134,7 +134,7 @@ fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Pr
     }
 }
 
-/// Rules that only the component knows, with the value quoted in the message, as a careless component would.
+/// Checks rules that only the component knows. The message quotes the value, as a careless component would.
 fn check_sentry(section: &Section, problems: &mut Vec<Problem>) {
     let Some(sentry) = read::<Sentry>(section, problems) else { return };
     let dsn = sentry.dsn.expose();
@@ -209,7 +209,7 @@ impl Case {
         config::load(&self.sources, &|name| self.env.get(name).cloned())
     }
 
-    /// The report as a person reads it.
+    /// Returns the report as a person reads it.
     fn told(&self) -> String {
         let mut out = String::new();
         let problems = match self.load() {

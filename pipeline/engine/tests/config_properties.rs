@@ -1,4 +1,4 @@
-//! Properties of every configuration text.
+//! Properties that hold for every configuration text.
 
 // Test helpers may panic like tests; clippy only recognises functions marked as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -56,7 +56,7 @@ fn exercise(sources: &[Source]) {
     }
 }
 
-/// Words of YAML and of the configuration keys, so that random texts get past the first line.
+/// Words of YAML and of the configuration keys, so that random texts are not refused in their first line.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => prop::sample::select(vec![
@@ -94,7 +94,7 @@ proptest! {
                 Problems::new(problems).map(|problems| problems.to_string()).unwrap_or_default()
             }
         };
-        // An open quote, bracket or block before the key makes the key part of something else.
+        // After an open quote, bracket or block, the key would be part of another value.
         let opened = before.iter().any(|word| word.contains(['"', '\'', '|', '>', '#', '{', '[', '!', '&', '?', '%', '\u{0}']));
         prop_assert!(opened || !shown.contains("zq9Xw7-Vk3"), "{shown}");
     }
@@ -107,7 +107,8 @@ proptest! {
         prop_assert_eq!(section.extract::<Settings>().map(|settings| settings.text).unwrap(), written);
     }
 
-    /// Guarantees: of several files, each setting has the value of the last file that contains it, and assignments win.
+    /// Guarantees: of several files, each setting has the value of the last file that contains it, and assignments take
+    /// precedence over files.
     #[test]
     fn the_last_one_wins(
         files in vec(btree_map("[a-d]", btree_map("[x-z]", 0_u16..1000, 0..4), 0..4), 1..5),

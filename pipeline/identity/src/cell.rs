@@ -1,26 +1,26 @@
 //! Cells: the ranges of event time that windows consist of.
 //!
-//! The cells of a process are adjacent and as long as a window; their start is shifted by a phase. An observation
-//! belongs to the cell of its timestamp, so a sample may lie in several cells. A sample without timestamps belongs to
-//! the cell in which the range of its profile starts if the range also ends there, and otherwise to a separate cell
-//! that starts with the range: no regular cell would contain all of it.
+//! The cells of a process are adjacent and as long as a window; a phase shifts their start. An observation belongs to
+//! the cell of its timestamp, so a sample may lie in several cells. A sample without timestamps has the time range of
+//! its profile. If a regular cell contains the whole range, the sample belongs to that cell, and otherwise to a
+//! separate cell that starts with the range.
 
 use profbridge_model::Profile;
 
 /// A range of event time, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
-    /// Inclusive.
+    /// The start, inclusive.
     pub start: u64,
-    /// Exclusive, except at the maximum time.
+    /// The end, exclusive except at the maximum time.
     pub end: u64,
 }
 
 impl Cell {
-    /// Sorts before all others.
+    /// The cell that sorts before all others.
     pub const FIRST: Self = Self { start: 0, end: 0 };
 
-    /// The cell of a time, with cells of `width` that start `phase` after its multiples.
+    /// The cell of a time. Cells are `width` long, and start `phase` after multiples of `width`.
     #[inline]
     pub fn of(time: u64, width: u64, phase: u64) -> Self {
         // Phase and remainder are less than the width, at most a minute, so no sum overflows.
@@ -28,7 +28,7 @@ impl Cell {
         Self { start: time.saturating_sub(inside), end: time.saturating_add(width - inside) }
     }
 
-    /// The cell of samples without timestamps. A profile without a time is taken to start at `unknown`.
+    /// The cell of samples without timestamps. A profile without a time is assumed to start at `unknown`.
     pub fn of_range(profile: &Profile, width: u64, phase: u64, unknown: u64) -> Self {
         let start = if profile.time_unix_nano == 0 { unknown } else { profile.time_unix_nano };
         let end = start.saturating_add(profile.duration_nano);
@@ -36,14 +36,14 @@ impl Cell {
         if end <= cell.end { cell } else { Self { start, end: end.min(start.saturating_add(width)) } }
     }
 
-    /// Whether it contains a time.
+    /// Whether the cell contains a time.
     #[inline]
     pub fn contains(self, time: u64) -> bool {
         time >= self.start && (time < self.end || self.end == u64::MAX)
     }
 
     /// The part of a profile's range inside this cell: `0..0` if the profile has no time, and a range that ends before
-    /// it starts if the part is empty.
+    /// its start if the part is empty.
     pub fn clip(self, profile: &Profile) -> std::ops::Range<u64> {
         if profile.time_unix_nano == 0 {
             return 0..0;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Guarantees: each time is in its own cell, cells are as wide as a window except at the ends of time, and two
+        /// Guarantees: each time is in its own cell, cells are as long as a window except at the ends of time, and two
         /// cells are equal or disjoint.
         #[test]
         fn cells_tile_time(a in any::<u64>(), near in 0u64..300, width in 1u64..100, phase in 0u64..100) {
@@ -89,8 +89,8 @@ mod tests {
             }
         }
 
-        /// Guarantees: a range that fits into a cell is put there; any other gets a cell that starts with it and is no
-        /// longer than a window.
+        /// Guarantees: a range that fits into a regular cell belongs to it; any other gets a cell that starts with the
+        /// range and is no longer than a window.
         #[test]
         fn ranges_keep_their_start(
             start in 1u64..10_000, duration in 0u64..300, width in 1u64..100, phase in 0u64..100,

@@ -1,27 +1,27 @@
-//! What a source claims about a process, to find out whether two sources mean the same one.
+//! What a source claims about a process. Claims show whether two sources describe the same process.
 //!
-//! The profiler and the tracer of a process rarely send the same attributes: one knows its container, the other its
-//! host; one knows when it began. So each process is looked up under several names, and two sources match if a name is
-//! equal and no attribute that both have differs.
+//! The profiler and the tracer of a process rarely send the same attributes: only one may know the process's container,
+//! host or start time. So each process is looked up under several names, and two sources match if a name is equal and
+//! no attribute that both have differs.
 
 use std::num::NonZeroU64;
 
 use profbridge_model::{Attribute, Dictionary, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// The claims about a process that distinguish processes. Texts are stored as hashes.
+/// A source's claims that distinguish a process from others. Texts are stored as hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ProcessClaims {
     profiler: Option<ProfilerId>,
     pid: Option<i64>,
-    /// Its id in its own PID namespace, if that is known to be a different one: `process.vpid`.
+    /// The process id in the process's own PID namespace, if that is known to be a different one: `process.vpid`.
     inner_pid: Option<i64>,
     /// The values of [`KEYS`].
     values: [Option<u64>; KEYS.len()],
 }
 
-/// Attributes that name a process together with its pid (the first four, and the pod), alone (the fifth), or only
-/// distinguish it from others.
+/// The attributes of claims. The first four and the pod name a process together with its pid; the fifth names it alone;
+/// the others only distinguish it from other processes.
 const KEYS: [&str; 7] = [
     "container.id",
     "host.id",
@@ -32,33 +32,34 @@ const KEYS: [&str; 7] = [
     "k8s.container.name",
 ];
 
-/// How many of [`KEYS`] name a process together with its pid.
+/// The number of [`KEYS`] that identify a process together with its pid.
 const WITH_PID: usize = 4;
 
-/// Those of [`KEYS`] that indicate a possible PID namespace and host name of its own: sources inside send the ids and
-/// the name that they see there, a profiler outside those of the machine.
+/// Indices in [`KEYS`] of attributes whose presence indicates that the process may have its own PID namespace and host
+/// name. Sources inside the namespace send the ids and the name that they see there; a profiler outside sends those of
+/// the machine.
 const OWN_NAMESPACE: [usize; 2] = [0, 5];
 
-/// Those of [`KEYS`] whose values differ between the inside and the outside of a container.
+/// Indices in [`KEYS`] of attributes whose values differ between the inside and the outside of a container.
 const OF_HOST: [usize; 2] = [1, 2];
 
-/// The one of [`KEYS`] that Sentry's SDKs send (`server_name`).
+/// Index in [`KEYS`] of the attribute that Sentry's SDKs send (`server_name`).
 const HOST_NAME: usize = 2;
 
-/// The one of [`KEYS`] that, after the first four, names a process together with its pid.
+/// Index in [`KEYS`] of the pod, which also names a process together with its pid.
 const POD: usize = 5;
 
-/// No process: ids of processes are positive.
+/// Stands for a missing process id, since those of processes are positive.
 const NO_PID: i64 = -1;
 
-/// Marks the names of threads; follows all of [`KEYS`].
+/// Distinguishes the names of threads from those of processes; follows all of [`KEYS`].
 const THREAD: usize = KEYS.len();
 
-/// The one of [`KEYS`] that names a process alone.
+/// Index in [`KEYS`] of the attribute that names a process alone.
 const INSTANCE: usize = 4;
 
 impl ProcessClaims {
-    /// The claims in attributes. Of several with the same key the first counts.
+    /// The claims in attributes. If several have the same key, the first one counts.
     pub fn of<'a>(dictionary: &Dictionary, attributes: impl Iterator<Item = &'a Attribute> + Clone) -> Self {
         let mut claims = Self { profiler: whole_chunk::profiler_id(dictionary, attributes.clone()), ..Self::default() };
         for attribute in attributes {
@@ -85,13 +86,13 @@ impl ProcessClaims {
         claims
     }
 
-    /// The same claims with a profiler id.
+    /// Adds a profiler id to the claims.
     #[must_use]
     pub fn with_profiler(self, id: ProfilerId) -> Self {
         Self { profiler: Some(id), ..self }
     }
 
-    /// These claims, completed by those that only the other source has.
+    /// These claims, completed by claims that only `other` has.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -103,8 +104,8 @@ impl ProcessClaims {
     }
 
     /// The names under which the process can be found: the profiler id; each of container, pod and host with the pid;
-    /// for container and pod also with the pid in the process's own namespace; the service instance. Empty if it cannot
-    /// be distinguished from others.
+    /// container and pod also with the pid in the process's own namespace; the service instance. Empty if the process
+    /// cannot be distinguished from others.
     pub fn names(&self) -> impl Iterator<Item = u128> + use<> {
         let Self { profiler, pid, inner_pid, values } = *self;
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
@@ -115,22 +116,22 @@ impl ProcessClaims {
         of_profiler.into_iter().chain(with_pid).chain(with_inner_pid).chain(of_instance)
     }
 
-    /// The claimed pid, not that of its own namespace.
+    /// The claimed process id, which is not that in the process's own namespace.
     pub fn pid(&self) -> Option<i64> {
         self.pid
     }
 
-    /// Its id in its own PID namespace, if that is known to be a different one.
+    /// The process id in the process's own PID namespace, if that is known to be a different one.
     pub fn inner_pid(&self) -> Option<i64> {
         self.inner_pid
     }
 
-    /// Whether it may have its own PID namespace with an unknown id in it.
+    /// Whether the process may have its own PID namespace, with an unknown id in it.
     pub fn may_have_another_pid(&self) -> bool {
         self.pid.is_some() && self.inner_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.values[*at].is_some())
     }
 
-    /// The same claims for a known process: its id and its host replace the program's own description.
+    /// The same claims for a known process: its id and its host replace the program's own claims about them.
     #[must_use]
     pub fn of_process(self, host: &str, pid: u32) -> Self {
         let mut claims = Self { pid: Some(pid.into()), ..self };
@@ -138,14 +139,14 @@ impl ProcessClaims {
         claims
     }
 
-    /// The same claims with its id in its own PID namespace.
+    /// Adds the process id in the process's own PID namespace to the claims.
     #[must_use]
     pub fn with_inner_pid(self, inner_pid: i64) -> Self {
         Self { inner_pid: Some(inner_pid), ..self }
     }
 
     /// Names of the places where the process runs, one for each claimed container, host and node. Two sources with a
-    /// common one are on the same host.
+    /// common name are on the same host.
     pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
         let values = self.values;
         (0..WITH_PID).filter_map(move |at| Some(name(at, values[at]?, NO_PID)))
@@ -160,13 +161,13 @@ impl ProcessClaims {
         (0..WITH_PID).any(is_equal) && !(0..KEYS.len()).any(differs)
     }
 
-    /// The name under which a thread is found without naming the process: that of its host and its thread pointer. It
-    /// is not unique: a forked child has the same one.
+    /// The name under which a thread is found without knowing the process: its host and thread pointer. It is not
+    /// unique: a forked child has the same one.
     pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
         Some(name(THREAD, self.values[HOST_NAME]?, pointer.get() as i64))
     }
 
-    /// The names under which a thread is found by its system id, without naming the process: one for each claimed
+    /// The names under which a thread is found by its system id, without knowing the process: one for each claimed
     /// container, host and node.
     pub fn names_of_thread(&self, id: u32) -> impl Iterator<Item = u128> + use<> {
         let values = self.values;
@@ -241,7 +242,7 @@ mod tests {
         assert!(!meet(&[host], &[host]));
     }
 
-    /// Guarantees: when claims are merged, the first source wins for attributes that both have.
+    /// Guarantees: when claims are merged, the first source takes precedence for attributes that both have.
     #[test]
     fn sides_are_joined() {
         let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(claims(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
     }
 
-    /// Guarantees: common containers, hosts and nodes are found without a process id, and are not names of processes.
+    /// Guarantees: common containers, hosts and nodes are found without a process id, and do not name processes.
     #[test]
     fn hosts_are_known_without_a_process() {
         let (host, node, pid) =
@@ -286,8 +287,8 @@ mod tests {
         assert!(!is(&[pid, instance], &[pid, instance]) && !is(&[pod, pid], &[pod, pid]));
     }
 
-    /// Guarantees: a profiler with an explicit id is found by it, whatever the other attributes, and never by another
-    /// id.
+    /// Guarantees: a profiler with an explicit id is found by this id, whatever the other attributes, and never by
+    /// another id.
     #[test]
     fn profilers_meet_by_their_id() {
         let profiler = |id| ("sentry.profiler_id", Any::Str(id));
@@ -299,8 +300,8 @@ mod tests {
         assert!(meet(&[profiler(one), host, pid], &[host, pid]));
     }
 
-    /// Guarantees: sources inside (with the process's own pid and host name) and outside match by a common container or
-    /// pod; without one, the pid of another namespace is another process.
+    /// Guarantees: a source inside a container (with the process's own pid and host name) and one outside match by a
+    /// common container or pod; without one, the pid of another namespace means another process.
     #[test]
     fn sides_of_a_container_meet() {
         let (container, pod) = (("container.id", Any::Str("c1")), ("k8s.pod.uid", Any::Str("p1")));
@@ -325,8 +326,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread is found by its pointer on its host, whatever the claims about the process, and nowhere
-    /// else; its name never equals that of a process.
+    /// Guarantees: a thread is found by its pointer on its host, whatever the claims about the process, and on no other
+    /// host; its name never equals that of a process.
     #[test]
     fn threads_meet_on_their_host() {
         let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());

@@ -9,19 +9,19 @@
 //! 2. `host.id`, `host.name`, `k8s.node.name`, as far as present, and `process.pid`,
 //! 3. `service.instance.id`.
 //!
-//! The second also includes `k8s.pod.uid` and `k8s.container.name` if present, since containers number their processes
-//! anew. Each includes `profbridge.session.id`, by which the built-in sampler distinguishes the programs that one
-//! process executes one after the other, or else `process.creation.time` if known. (The creation time changes when the
-//! wall clock is set; the session id does not.)
+//! The second tuple also includes `k8s.pod.uid` and `k8s.container.name` if present, since each container has its own
+//! numbering of processes. Each tuple includes `profbridge.session.id`, by which the built-in sampler distinguishes the
+//! programs that one process executes one after the other, or else `process.creation.time` if known. (The creation time
+//! changes when the wall clock is set; the session id does not.)
 //!
 //! Names of services and executables are never included: two replicas of a service have the same ones. All names of a
-//! host count, since a single one may also belong to another host: virtual machines made from one image share
-//! `/etc/machine-id`, and names like `localhost` are everywhere. Renaming a host changes the identity of its processes.
-//! That is rare and only costs an id, while frames of two machines in one chunk could never be separated.
+//! host count, since another host may have the same one: virtual machines made from one image share `/etc/machine-id`,
+//! and many hosts are called `localhost`. Renaming a host changes the identity of its processes. That is rare and only
+//! costs an id, while frames of two machines in one chunk could never be separated.
 //!
 //! A process without a complete tuple is *weak*: it is identified by all its attributes and the sending peer, so it is
-//! never merged with anything that differs in either. If the peer forwards data of several machines, not even that
-//! distinguishes processes: then each resource of each request is *alone*.
+//! never merged with data that differs in either. If the peer forwards data of several machines, not even these
+//! distinguish processes: then each resource of each request is *alone*.
 //!
 //! # Canonical encoding, version 2
 //!
@@ -70,15 +70,15 @@ pub enum IdentityKind {
     Instance,
 }
 
-/// In nanoseconds. If the window length is a multiple of half a second, windows begin and end at multiples of half a
-/// second since the Unix epoch. The receiver `ptrace` splits its observations of waiting threads at these times, so
-/// that none crosses into the next window.
+/// A time unit of cuts, in nanoseconds. If the window length is a multiple of it, windows begin and end at its
+/// multiples since the Unix epoch. The receiver `ptrace` splits its observations of waiting threads at these times, so
+/// that none extends into the next window.
 const CUTS: u64 = 500_000_000;
 
 /// The identity of a process, without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Equal for equal processes, in every replica.
+    /// A hash that is equal for equal processes, in every replica.
     pub hash: u128,
     /// Whether the process is identified by a complete tuple.
     pub strength: IdentityStrength,
@@ -91,15 +91,15 @@ pub struct Identity {
 /// Identifies a request within a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestId {
-    /// When it arrived, in nanoseconds since the Unix epoch.
+    /// The arrival time, in nanoseconds since the Unix epoch.
     pub arrival: u64,
-    /// Its sequence number in the processor.
+    /// The request's sequence number in the processor.
     pub number: u64,
 }
 
 impl Identity {
     /// The identity of a process with the same attributes as others: it includes the request and the place in it, so
-    /// that it is only merged with itself.
+    /// that the process is merged with no other.
     pub(crate) fn alone(self, request: RequestId, place: u32) -> Self {
         let mut bytes = ALONE.to_vec();
         bytes.extend_from_slice(&self.hash.to_be_bytes());
@@ -129,7 +129,7 @@ impl Identity {
     }
 }
 
-/// Identifies the process with these attributes. Of several with the same key the first counts.
+/// Identifies the process with these attributes. If several have the same key, the first one counts.
 pub(crate) fn identify<'a>(
     dictionary: &Dictionary,
     attributes: impl Iterator<Item = &'a Attribute> + Clone,
@@ -217,7 +217,7 @@ impl Encoding {
         self.0.extend_from_slice(content);
     }
 
-    /// Adds the existing parts and the pid. Returns `false` and adds nothing without any part or without a pid.
+    /// Adds the existing parts and the pid. Without any part or without a pid, adds nothing and returns `false`.
     fn put_all(&mut self, parts: &[(u8, Option<Vec<u8>>)], pid: Option<i64>) -> bool {
         let Some(pid) = pid.filter(|_| parts.iter().any(|(_, part)| part.is_some())) else { return false };
         for (tag, part) in parts {
@@ -227,7 +227,8 @@ impl Encoding {
         true
     }
 
-    /// Encodes a value: one byte for its type, then its content; text, bytes and nested values with their length.
+    /// Encodes a value: one byte for its type, then its content; text, bytes and nested values have a length before the
+    /// content.
     fn put_value(&mut self, dictionary: &Dictionary, value: &Value) {
         match value {
             Value::Empty => self.put(b'0', &[]),

@@ -1,6 +1,6 @@
-//! Identifies processes: which process an observation belongs to, its id in Sentry, and its range of event time.
+//! Identifies processes: the process of an observation, its id in Sentry, and its range of event time.
 //!
-//! [`Rules`] are the configuration of this (`service.identity`). All code that needs the profiler id or the cell of an
+//! [`Rules`] are the configuration (`service.identity`). All code that needs the profiler id or the cell of an
 //! observation computes them from one `Rules`. So sampling, linking and cutting by process use the same ids in every
 //! processor and in every replica:
 //!
@@ -23,13 +23,13 @@
 //! ```
 //!
 //! * [`Identity`]: the hash that identifies a process, and how reliable it is. `identity.rs` lists the attributes used.
-//! * [`Processes`]: the processes of one request. Process attributes of samples count as their resource's.
+//! * [`Processes`]: the processes of one request. Process attributes of a sample count as attributes of its resource.
 //! * [`Cell`]: the ranges of event time that windows consist of.
 //! * [`Rules::names`]: the names by which sources with different knowledge find the same process.
 //! * [`ProcessClaims`]: whether two such sources describe the same process.
 //! * [`sampling`]: decisions that are the same in all replicas.
 //!
-//! Pure: no clock, network or disk; arrival times are passed in.
+//! The crate is pure: it uses no clock, network or disk; arrival times are passed in.
 
 mod cell;
 mod claims;

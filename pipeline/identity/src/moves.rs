@@ -7,7 +7,8 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use profbridge_model::{AttributeId, AttributeSetId, Dictionary};
 
-/// Namespaces that describe a process or what it runs in (OpenTelemetry semantic conventions 1.44, registry).
+/// Namespaces of attributes that describe a process or its environment (OpenTelemetry semantic conventions 1.44,
+/// registry).
 const MOVED: [&str; 5] = ["process.", "container.", "service.", "host.", "k8s."];
 
 /// Keys in these namespaces that nevertheless describe a thread, a moment or a file: custom labels of the eBPF profiler
@@ -27,16 +28,16 @@ pub(crate) fn is_moved(key: &str) -> bool {
     MOVED.iter().any(|prefix| key.starts_with(prefix)) && !KEPT.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// The moving attributes of each attribute set in a dictionary. Each set is examined once, on first use; none at all if
-/// no attribute of the dictionary moves, which is the usual case.
+/// The moving attributes of each attribute set in a dictionary. Each set is examined once, on first use. If no
+/// attribute of the dictionary moves, which is the usual case, no set is examined.
 #[derive(Debug)]
 pub(crate) struct Moves {
     dictionary: Arc<Dictionary>,
-    /// By attribute; empty if none moves.
+    /// For each attribute, whether it moves; empty if none does.
     moved: Vec<bool>,
-    /// By attribute set: 0 if not examined yet, else the list's position plus one.
+    /// For each attribute set, 0 if it was not examined yet, else the list's position plus one.
     memo: Vec<u32>,
-    /// The distinct lists of moving attributes, one after the other; the first is empty.
+    /// The distinct lists of moving attributes, one after the other; the first list is empty.
     items: Vec<AttributeId>,
     /// The end of each list in `items`.
     ends: Vec<u32>,
@@ -92,7 +93,7 @@ impl Moves {
             + self.index.allocation_size()
     }
 
-    /// The list of attributes that move out of a set; 0 for none.
+    /// The list of attributes that move out of a set; 0 if none do.
     #[inline]
     pub(crate) fn of(&mut self, set: Option<AttributeSetId>) -> u32 {
         let Some(id) = set else { return 0 };
@@ -150,7 +151,8 @@ fn part<'a>(items: &'a [AttributeId], ends: &[u32], at: u32) -> &'a [AttributeId
 mod tests {
     use super::*;
 
-    /// Guarantees: attributes of the process move; those of a thread, a moment or a file, and labels, stay.
+    /// Guarantees: attributes of the process move; those of a thread, a moment or a file, and labels, stay in the
+    /// sample.
     #[test]
     fn keys() {
         let process = ["process.pid", "process.executable.name", "container.id", "service.name"];

@@ -1,15 +1,15 @@
 //! The names under which sources with different knowledge find the same process.
 //!
-//! The profiler and the tracer of a process rarely send the same attributes: one knows when it was started, the other
-//! does not; one knows its container, the other its host. So they do not compute the same
-//! [`Identity`](crate::Identity). They match if one of their names is equal.
+//! The profiler and the tracer of a process rarely send the same attributes: only one may know the process's start
+//! time, container or host. So they do not compute the same [`Identity`](crate::Identity), but they match if one of
+//! their names is equal.
 
 use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId};
 
 use crate::identity::{identify, of_profiler};
 use crate::rules::Rules;
 
-/// Attributes that only one of the two sources has: the process is then found by its time instead.
+/// Attributes that only one of the two sources has. The times of its data distinguish the process instead.
 const OF_ONE_LIFE: [&str; 2] = ["process.creation.time", "profbridge.session.id"];
 
 impl Rules {
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(names(&[("service.name", "shop".into())]), [0; 0]);
     }
 
-    /// Guarantees: a profiler with an explicit id is found by it and by nothing else.
+    /// Guarantees: a profiler with an explicit id is found by this id and by nothing else.
     #[test]
     fn profilers_have_one_name() {
         let id = "00112233445546778899aabbccddeeff";

@@ -8,15 +8,15 @@ use crate::identity::{Identity, RequestId};
 use crate::moves::Moves;
 use crate::rules::Rules;
 
-/// The total number of attributes that all processes of a request may have beyond [`USUAL`] each, if sample attributes
-/// distinguish them: a resource is written for each process, so a hundred thousand attributes and as many processes
-/// would keep the pipeline busy for an hour.
+/// If sample attributes distinguish processes, all processes of a request together may have this many attributes beyond
+/// [`USUAL`] each. A resource is written for each process, so a hundred thousand attributes and as many processes would
+/// keep the pipeline busy for an hour.
 const MAX_ATTRIBUTES: usize = 2_000_000;
 
-/// This many attributes per process are not counted. Profilers send up to thirty.
+/// The number of attributes per process that do not count against [`MAX_ATTRIBUTES`]. Profilers send up to thirty.
 const USUAL: usize = 64;
 
-/// At most this many processes are remembered. Forgotten ones can be computed again.
+/// The maximum number of stored processes. Forgotten ones can be computed again.
 const MOST: usize = 32_768;
 
 /// A process in a request: a resource, and the sample attributes that move into it.
@@ -26,7 +26,7 @@ pub struct IdentifiedProcess {
     pub resource: u32,
     /// The list of sample attributes that move to the resource; 0 for none.
     pub moved: u32,
-    /// Its identity.
+    /// The identity of the process.
     pub identity: Identity,
 }
 
@@ -43,12 +43,12 @@ pub struct Processes {
     /// For each resource, the process of samples without moving attributes: its position in `all` plus one.
     plain: Vec<u32>,
     index: HashMap<(u32, u32), u32>,
-    /// How many attributes are left of [`MAX_ATTRIBUTES`].
+    /// The part of [`MAX_ATTRIBUTES`] that is left.
     left: usize,
 }
 
 impl Processes {
-    /// Prepares a request without examining it yet. `request` identifies it among all others.
+    /// Prepares a request without examining it yet. `request` distinguishes it from all others.
     pub fn new(profiles: &Profiles, rules: &Rules, request: RequestId) -> Self {
         Self {
             profiles: profiles.clone(),
@@ -63,12 +63,12 @@ impl Processes {
         }
     }
 
-    /// Whether there are so many processes that they should be forgotten.
+    /// Whether so many processes are stored that the caller should call [`Processes::forget`].
     pub fn are_many(&self) -> bool {
         self.all.len() >= MOST || self.moves.lists() >= MOST
     }
 
-    /// Forgets all processes: earlier positions become invalid.
+    /// Forgets all processes, so that earlier positions become invalid.
     pub fn forget(&mut self) {
         (self.all, self.index) = (Vec::new(), HashMap::new());
         self.plain.fill(0);
@@ -88,8 +88,8 @@ impl Processes {
         self.moves.any()
     }
 
-    /// The process of a sample, from its resource's position and its attributes: a position for [`Processes::get`].
-    /// `None` if the samples would make too many processes.
+    /// The process of a sample, given its resource's position and its attributes, as a position for [`Processes::get`].
+    /// `None` if the processes would exceed [`MAX_ATTRIBUTES`].
     #[inline]
     pub fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> Option<u32> {
         match (self.moves.of(attributes), self.plain[resource as usize]) {
@@ -127,8 +127,8 @@ impl Processes {
         self.all[at as usize]
     }
 
-    /// The attributes of a process in order of precedence: the first one with a key counts. Like [`Processes::merged`],
-    /// but without allocating a list.
+    /// The attributes of a process in order of precedence: if several have the same key, the first one counts. Like
+    /// [`Processes::merged`], but without allocating a list.
     pub fn claimed_attributes(&self, process: IdentifiedProcess) -> impl Iterator<Item = &Attribute> + Clone {
         self.attributes(process.resource, process.moved)
     }
@@ -162,7 +162,7 @@ impl Processes {
         merged
     }
 
-    /// The attributes that stay in a sample's set when those of its process move.
+    /// The attributes that stay in a sample's set when those of the process move.
     pub fn stays(&self, set: Option<AttributeSetId>) -> impl Iterator<Item = Option<AttributeId>> + '_ {
         self.moves.stays(set)
     }

@@ -5,20 +5,20 @@ use profbridge_model::{Attribute, Dictionary, ProcessWindow, ProfilerId};
 use crate::cell::Cell;
 use crate::identity::{Identity, IdentityKind, identify};
 
-/// The longest window, in nanoseconds: Relay refuses a chunk of more than 66 seconds, Sentry's own profilers send 60
-/// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
+/// The maximum window length, in nanoseconds: Relay refuses a chunk of more than 66 seconds, Sentry's own profilers
+/// send 60 (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 pub const MAX_WINDOW: u64 = 60 * 1_000_000_000;
 
-/// Which attributes identify a process, and how its time is divided. The configuration is validated elsewhere.
+/// The attributes that identify a process, and how its time is divided. The configuration is validated elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// The window length in nanoseconds of event time, at most [`MAX_WINDOW`]. With 0 each request is handled alone,
-    /// and split if it is longer than [`MAX_WINDOW`].
+    /// The window length in nanoseconds of event time, at most [`MAX_WINDOW`]. With 0 each request is processed by
+    /// itself, and split if it is longer than [`MAX_WINDOW`].
     pub window: u64,
     /// The session length in nanoseconds: each session of a process has a different profiler id. 0 is one endless
     /// session.
     pub session: u64,
-    /// Which attributes identify a process, best first.
+    /// The tuples of attributes that identify a process, best first.
     pub kinds: Vec<IdentityKind>,
 }
 
@@ -33,12 +33,12 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The cell length in nanoseconds, also if requests are handled alone.
+    /// The cell length in nanoseconds, also if requests are processed by themselves.
     pub fn cell_width(&self) -> u64 {
         if self.window == 0 { MAX_WINDOW } else { self.window }
     }
 
-    /// Identifies the process with these attributes. Of several with the same key the first counts. `peer` is the
+    /// Identifies the process with these attributes. If several have the same key, the first one counts. `peer` is the
     /// sender.
     pub fn identify<'a>(
         &self,
@@ -61,7 +61,7 @@ impl Rules {
         identity.profiler_id(cell.start.checked_div(self.session).unwrap_or(0))
     }
 
-    /// A process in a cell of its time.
+    /// A process in a cell of its time, as the window of a batch.
     pub fn window(&self, identity: Identity, cell: Cell) -> ProcessWindow {
         ProcessWindow {
             profiler_id: self.profiler_id(identity, cell),
@@ -80,8 +80,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Guarantees: the session is that in which the window starts, so a whole window has one id; without sessions a
-    /// process always has the same id; and if requests are handled alone, cells are as long as the longest window.
+    /// Guarantees: the session of a window is the one in which the window starts, so a whole window has one id; without
+    /// sessions a process always has the same id; and if requests are processed by themselves, cells are as long as the
+    /// longest window.
     #[test]
     fn ids_follow_from_the_cell() {
         let identity =

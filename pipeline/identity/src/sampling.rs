@@ -1,5 +1,5 @@
-//! Sampling decisions that are the same in every replica: computed from the id of a trace or profiler instead of at
-//! random.
+//! Sampling decisions that are the same in every replica, because they are computed from the id of a trace or profiler
+//! instead of at random.
 
 use profbridge_model::{ProfilerId, TraceId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -7,18 +7,18 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Maps an id to a position from 0 (inclusive) to 1 (exclusive), evenly distributed over all ids.
 #[must_use]
 pub fn position(draw: u64) -> f64 {
-    // A float represents integers of 53 bits exactly.
+    // A float represents integers of up to 53 bits exactly.
     (draw >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The position of a trace. It uses a separate hash, so that it is independent of other samplers: OpenTelemetry's SDKs
-/// use the last bytes of the id directly, so these are not evenly distributed among the traces they kept.
+/// The position of a trace. A separate hash makes it independent of other samplers: OpenTelemetry's SDKs use the last
+/// bytes of the id directly, so these bytes are not evenly distributed among the traces that an SDK kept.
 #[must_use]
 pub fn trace(trace_id: TraceId) -> f64 {
     position(drawn(b"profbridge trace 1\0", trace_id.bytes()))
 }
 
-/// The position of a profiling session, from the profiler id in it.
+/// The position of a profiling session, computed from its profiler id.
 #[must_use]
 pub fn session(profiler_id: ProfilerId) -> f64 {
     position(drawn(b"profbridge session 1\0", profiler_id.as_bytes()))

@@ -10,7 +10,7 @@
 //! * Ids are assigned in order of first appearance, so the output is the same in every run although the hash is seeded
 //!   at random per arena. The seed is needed because names and stacks come from outside: with a known hash their sender
 //!   could put all of them into one bucket.
-//! * Columns grow by a quarter, not by doubling. [`Arena::bytes`] counts what is allocated.
+//! * Columns grow by a quarter, not by doubling. [`Arena::bytes`] counts the allocated memory.
 
 mod equal;
 mod limits;
@@ -35,7 +35,7 @@ use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tabl
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::varint;
 
-/// Columns grow by one part in this many.
+/// Columns grow by their length divided by this.
 const GROWTH: usize = 4;
 
 /// Interned, growing tables. See the [module](self).
@@ -122,7 +122,7 @@ impl Arena {
         }
     }
 
-    /// Memory use in bytes: columns and hash tables as allocated.
+    /// Memory use in bytes: the allocated columns and hash tables.
     pub fn bytes(&self) -> u64 {
         let tables = self.strings.allocation_size()
             + self.blobs.allocation_size()
@@ -136,12 +136,12 @@ impl Arena {
         (size_of::<Self>() + self.store.allocated() + tables) as u64
     }
 
-    /// The memory of its distinct elements alone, without hash tables and reserved capacity, in bytes.
+    /// The memory of the distinct elements alone, without hash tables and reserved capacity, in bytes.
     pub fn distinct_bytes(&self) -> u64 {
         self.store.used() as u64
     }
 
-    /// Counters of its work so far.
+    /// Counters of the arena's work so far.
     pub fn work(&self) -> Work {
         self.work
     }
@@ -151,7 +151,7 @@ impl Arena {
         self.store.source()
     }
 
-    /// Converts it into the tables of a dictionary without copying.
+    /// Converts the arena into the tables of a dictionary without copying.
     pub fn into_tables(self) -> Tables {
         self.store.into_tables()
     }

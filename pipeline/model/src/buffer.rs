@@ -5,7 +5,7 @@ use bytes::Bytes;
 /// A range of a [`Buffer`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct ByteRange {
-    /// The first byte.
+    /// The offset of the first byte.
     pub start: u32,
     /// The number of bytes.
     pub len: u32,
@@ -18,10 +18,10 @@ impl ByteRange {
     }
 }
 
-/// A request's own bytes, followed by the spill: data that the request did not contain in the needed form.
+/// The bytes of a request, followed by the spill: data that the request did not contain in the needed form.
 ///
-/// A decoder passes on the request without copying it; data in another form (such as an integer list that was not
-/// packed) is rewritten into the spill. Offsets continue from the request into the spill.
+/// A decoder uses the request's bytes without copying them. It rewrites data in another form (such as an integer list
+/// that was not packed) into the spill. Offsets continue from the request into the spill.
 #[derive(Debug, Clone, Default)]
 pub struct Buffer {
     request: Bytes,
@@ -35,7 +35,7 @@ impl Buffer {
         Self { request, spill }
     }
 
-    /// The bytes of a range; `None` if it is outside, or crosses the border between request and spill.
+    /// The bytes of a range; `None` if the range lies outside, or crosses the border between request and spill.
     #[inline]
     pub fn get(&self, span: ByteRange) -> Option<&[u8]> {
         let (start, len) = (span.start as usize, span.len as usize);

@@ -33,10 +33,10 @@ use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Map
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, SampleIds, Scope, ScopeProfiles, ValueType};
 use crate::varint;
 
-/// Builds a batch from top to bottom: a resource, a scope in it, a profile in that, its samples.
+/// Builds a batch from top to bottom: a resource, a scope in it, a profile in the scope, and the profile's samples.
 ///
-/// Equal elements of the dictionary are stored once. The only possible error on the way, a batch larger than 4 GiB (the
-/// limit of its offsets), is reported by [`Builder::finish`], so that building needs no error handling at each step.
+/// Equal elements of the dictionary are stored once. The only possible error before the end, a batch larger than 4 GiB
+/// (the limit of its offsets), is reported by [`Builder::finish`], so that the other methods need no error handling.
 #[derive(Debug, Default)]
 pub struct Builder {
     arena: Arena,
@@ -149,7 +149,7 @@ impl Builder {
         self.take(id)
     }
 
-    /// Starts a resource; scopes that follow go into it.
+    /// Starts a resource; the following scopes belong to it.
     pub fn resource(&mut self, attributes: &[(&str, Any<'_>)]) {
         let attributes = attributes.iter().map(|&(key, value)| self.key_value(key, value)).collect();
         let resource = Resource { attributes, ..Resource::default() };
@@ -161,7 +161,7 @@ impl Builder {
         self.assembly.resource(resource);
     }
 
-    /// Starts a scope; profiles that follow go into it.
+    /// Starts a scope; the following profiles belong to it.
     pub fn scope(&mut self, name: &str, version: &str) {
         let scope = Scope { name: self.string(name), version: self.string(version), ..Scope::default() };
         self.scope_profiles(ScopeProfiles { scope, ..ScopeProfiles::default() });
@@ -172,12 +172,12 @@ impl Builder {
         self.assembly.scope(scope);
     }
 
-    /// Starts a profile; samples that follow go into it. Its own range of samples is ignored.
+    /// Starts a profile; the following samples belong to it. Its own range of samples is ignored.
     pub fn profile(&mut self, profile: Profile) {
         self.assembly.profile(profile);
     }
 
-    /// Starts a profile like that of an on-CPU sampler: `samples` in `count`, taken at this frequency.
+    /// Starts a profile like that of an on-CPU sampler: `samples` in `count`, sampled at this frequency.
     pub fn on_cpu(&mut self, hertz: u32) {
         let sample_type = self.value_type("samples", "count");
         let period_type = self.value_type("cpu", "nanoseconds");
@@ -190,7 +190,8 @@ impl Builder {
         self.assembly.open()
     }
 
-    /// Appends a sample. With timestamps it has as many values or none; without timestamps at least one.
+    /// Appends a sample. A sample with timestamps has as many values or none; one without timestamps has at least one
+    /// value.
     pub fn sample(
         &mut self,
         stack: Option<StackId>,
@@ -223,8 +224,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Names the broken rule of [`Profiles::new`](crate::Profiles::new), such as an id of another builder, or reports
-    /// that the batch is too large.
+    /// The error names the broken rule of [`Profiles::new`](crate::Profiles::new), such as an id of another builder, or
+    /// reports that the batch is too large.
     pub fn finish(self) -> Result<Profiles, Invalid> {
         if let Some(full) = self.full {
             return Err(Invalid { place: "batch".to_owned(), rule: full.to_string() });

@@ -1,8 +1,8 @@
 //! Splits a batch into smaller self-contained ones.
 //!
-//! A part contains only the dictionary entries it refers to, so the cost of splitting a batch into many parts is linear
-//! in their total contents. (The Collector copies the whole dictionary into every part.) Even a single sample can be
-//! split, between two of its timestamps.
+//! A part contains only the dictionary entries that it refers to, so the cost of splitting a batch into many parts is
+//! linear in their total contents. (The Collector copies the whole dictionary into every part.) Even a single sample
+//! can be split, between two of its timestamps.
 
 use std::ops::Range;
 
@@ -80,7 +80,8 @@ impl<'a> Compact<'a> {
         carried.map(|attribute| self.carry(|transfer, from, to| transfer.key_value(from, to, attribute))).collect()
     }
 
-    /// Starts a copy of this profile without its samples and its original payload, which would no longer match.
+    /// Starts a copy of this profile, without its samples and without its original payload, which would no longer
+    /// match.
     pub fn profile(&mut self, profile: &Profile) {
         let profile = self.carry(|transfer, from, to| profile.map_ids(&mut Carry { transfer, from, to }));
         self.assembly.profile(profile);
@@ -126,11 +127,11 @@ pub fn split_values(values: &[u8], count: usize) -> (&[u8], &[u8]) {
     values.split_at(values.len() - rest.len())
 }
 
-/// A copy of some of the observations of a batch, counted through all profiles in order.
+/// A copy of some of the observations of a batch. They are numbered in order through all profiles.
 ///
 /// For exporters with a size limit: `part(p, 0..n)` and `part(p, n..p.observations())` together contain everything in
-/// `p`. A profile without samples goes with the observation after it, or with the last. The copy keeps peer and window;
-/// profile ids stay (parts of a profile share its id), original payloads do not.
+/// `p`. A profile without samples belongs to the same part as the next observation, or as the last one. The copy keeps
+/// the peer, the window and the profile ids (parts of a profile share its id), but not the original payloads.
 ///
 /// # Errors
 ///

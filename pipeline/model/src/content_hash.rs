@@ -1,12 +1,12 @@
 //! A 128-bit hash of a profile's content: equal content gives an equal hash, whatever the order of the tables.
 //!
 //! Two batches with equal content rarely have equal indices, so values are hashed: each string, location, stack and
-//! attribute once per batch, from the hashes of the elements it refers to. That is linear in the batch. The order of
-//! attributes and of samples has no meaning in OTLP (opentelemetry-proto `profiles.proto`: attributes are a set, a
-//! sample's identity is its stack, attributes and link), so it does not affect the hash.
+//! attribute once per batch, from the hashes of the elements that it refers to. The cost is linear in the size of the
+//! batch. The order of attributes and of samples has no meaning in OTLP (opentelemetry-proto `profiles.proto`:
+//! attributes are a set, a sample's identity is its stack, attributes and link), so it does not affect the hash.
 //!
-//! The hash includes the resource and scope. It leaves out `profile_id`, which is filled from it, and
-//! `original_payload`, which repeats the profile. It does not resist deliberate collisions: a sender who makes them
+//! The hash includes the resource and scope. It excludes `profile_id`, which is set from the hash, and
+//! `original_payload`, which repeats the profile. It does not resist deliberate collisions: a sender who creates them
 //! only harms its own data.
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -245,7 +245,7 @@ impl<'a> Hasher<'a> {
             self.scratch.extend_from_slice(&link);
             self.scratch.extend_from_slice(&(timestamps.len() as u64).to_le_bytes());
             self.scratch.extend_from_slice(timestamps);
-            // By value, because a varint may be encoded in more bytes than needed.
+            // Decoded values are hashed, because a varint may be encoded in more bytes than needed.
             for value in sample.values() {
                 self.scratch.extend_from_slice(&value.to_le_bytes());
             }
@@ -254,7 +254,7 @@ impl<'a> Hasher<'a> {
     }
 }
 
-/// The hash of some parts; `kind` separates kinds of elements that may have the same parts.
+/// The hash of some parts. `kind` distinguishes kinds of elements that may have the same parts.
 fn fold(kind: u8, parts: &[u128]) -> u128 {
     let mut bytes = [0; 1 + 8 * 16];
     bytes[0] = kind;

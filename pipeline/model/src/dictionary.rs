@@ -22,7 +22,7 @@ use crate::varint;
 /// Every table must contain its element 0. Offsets and byte ranges refer to `buffer`.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
-    /// The bytes that the ranges refer to.
+    /// The bytes to which the ranges refer.
     pub buffer: Buffer,
     /// `string_table`, followed by inline strings: UTF-8 in the buffer.
     pub strings: Vec<ByteRange>,
@@ -42,11 +42,11 @@ pub struct Tables {
     pub attribute_sets: Vec<ByteRange>,
     /// The attributes of all lists, one after the other. `None` is index 0.
     pub attribute_set_items: Vec<Option<AttributeId>>,
-    /// `stack_table`: each a packed run of location indices in the buffer, leaf first.
+    /// `stack_table`: for each stack, a packed run of location indices in the buffer, leaf first.
     pub stacks: Vec<ByteRange>,
-    /// How many of `strings` came from `string_table`; the others were inline.
+    /// The number of `strings` that came from `string_table`; the others were inline.
     pub table_strings: u32,
-    /// Whether attributes came as references to `string_table` (`key_strindex` of a `KeyValue`,
+    /// Whether attributes arrived as references to `string_table` (`key_strindex` of a `KeyValue`,
     /// `string_value_strindex`), which readers older than opentelemetry-proto 1.10 do not know.
     pub references: bool,
 }
@@ -68,7 +68,7 @@ impl Tables {
         }
     }
 
-    /// The memory of the columns, used and allocated, in bytes.
+    /// The memory of the columns in bytes: used, and allocated.
     pub(crate) fn column_bytes(&self) -> (usize, usize) {
         fn of<T>(column: &Vec<T>) -> (usize, usize) {
             (size_of_val(&column[..]), column.capacity() * size_of::<T>())
@@ -100,7 +100,7 @@ impl Tables {
         &self.lines[location.lines_start as usize..][..location.lines_len as usize]
     }
 
-    /// The ids of a list of attributes; empty if it is not set. `None` is index 0.
+    /// The ids of a list of attributes; empty if `id` is not set. `None` is index 0.
     #[inline]
     pub(crate) fn attribute_set(&self, id: Option<AttributeSetId>) -> &[Option<AttributeId>] {
         let span = id.map(|id| self.attribute_sets[id.index()]).unwrap_or_default();
@@ -113,8 +113,8 @@ impl Tables {
         self.attribute_set(id).iter().flatten().map(|item| &self.attributes[item.index()])
     }
 
-    /// Replaces invalid UTF-8 in strings by U+FFFD. Returns in how many strings. `grant` is asked first whether that
-    /// many more bytes may be allocated; `None` if not.
+    /// Replaces invalid UTF-8 in strings by U+FFFD. Returns the number of replaced strings. `grant` decides first
+    /// whether that many more bytes may be allocated; if not, returns `None`.
     pub fn replace_invalid_text(&mut self, grant: impl FnOnce(usize) -> bool) -> Option<u64> {
         let bytes = |span: &ByteRange| self.buffer.get(*span).unwrap_or_default();
         let invalid = |span: &ByteRange| std::str::from_utf8(bytes(span)).is_err();
@@ -165,7 +165,7 @@ impl Dictionary {
     ///
     /// # Errors
     ///
-    /// Names the first element with a dangling reference.
+    /// The error names the first element with a dangling reference.
     pub fn new(tables: Tables) -> Result<Self, Invalid> {
         check(&tables)?;
         Ok(Self(tables))
@@ -183,14 +183,14 @@ impl Dictionary {
         }
     }
 
-    /// Creates a dictionary from checked tables with separately checked additions: see [`crate::symbol_overlay`]. Debug
-    /// builds check again.
+    /// Creates a dictionary from checked tables with additions that were checked separately: see
+    /// [`crate::symbol_overlay`]. Debug builds check again.
     pub(crate) fn of_checked(tables: Tables) -> Self {
         debug_assert_eq!(Self::new(tables.clone()).err(), None);
         Self(tables)
     }
 
-    /// Gives the tables back.
+    /// Returns the tables.
     pub(crate) fn into_tables(self) -> Tables {
         self.0
     }
@@ -200,15 +200,15 @@ impl Dictionary {
         &self.0
     }
 
-    /// A string; empty if it is not set.
+    /// A string; empty if `id` is not set.
     #[inline]
     pub fn string(&self, id: Option<StringId>) -> &str {
         let bytes = id.and_then(|id| self.0.buffer.get(self.0.strings[id.index()])).unwrap_or_default();
-        // Checked to be UTF-8 when the dictionary was created.
+        // The bytes were checked to be UTF-8 when the dictionary was created.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// The bytes of a string, which are UTF-8. Saves the check that a `&str` needs.
+    /// The bytes of a string, which are UTF-8. Avoids the check that a `&str` needs.
     #[inline]
     pub fn string_bytes(&self, id: Option<StringId>) -> &[u8] {
         id.and_then(|id| self.0.buffer.get(self.0.strings[id.index()])).unwrap_or_default()
@@ -256,7 +256,7 @@ impl Dictionary {
         &self.0.attributes[id.index()]
     }
 
-    /// The ids of a list of attributes; empty if it is not set. `None` is index 0.
+    /// The ids of a list of attributes; empty if `id` is not set. `None` is index 0.
     #[inline]
     pub fn attribute_set(&self, id: Option<AttributeSetId>) -> &[Option<AttributeId>] {
         self.0.attribute_set(id)
@@ -281,7 +281,7 @@ impl Dictionary {
         self.attributes(id).find(|attribute| self.string(attribute.key) == key).map(|attribute| &attribute.value)
     }
 
-    /// An element of `stack_table`: location ids, leaf first; empty if it is not set.
+    /// An element of `stack_table`: location ids, leaf first; empty if `id` is not set.
     #[inline]
     pub fn stack(&self, id: Option<StackId>) -> Stack<'_> {
         Stack(varint::Packed::new(self.stack_bytes(id)))

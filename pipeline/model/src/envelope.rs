@@ -8,7 +8,7 @@
 //! # Memory
 //!
 //! A client may send 200 MiB. To hold this only once, an envelope with a compressed body keeps that body ([`Received`])
-//! and only the headers of its items ([`Payload::Packed`]); to read a payload the body is decompressed again. An
+//! and only the headers of its items ([`Payload::Packed`]); to read a payload, the body is decompressed again. An
 //! uncompressed body is one buffer, and the items are slices of it.
 
 use std::fmt;
@@ -28,17 +28,17 @@ pub struct Item {
     pub payload: Payload,
 }
 
-/// Where an item's payload is.
+/// The location of an item's payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
-    /// In memory.
+    /// The payload is in memory.
     Plain(Bytes),
-    /// Only in the compressed body, at this range of its decompressed form.
+    /// The payload is only in the compressed body, at this range of its decompressed form.
     Packed(ByteRange),
 }
 
 impl Payload {
-    /// Its size, in bytes.
+    /// The size of the payload, in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Plain(bytes) => bytes.len(),
@@ -46,12 +46,12 @@ impl Payload {
         }
     }
 
-    /// Whether it is empty.
+    /// Whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its bytes, if they are in memory.
+    /// The bytes of the payload, if they are in memory.
     pub fn plain(&self) -> Option<&Bytes> {
         match self {
             Self::Plain(bytes) => Some(bytes),
@@ -69,16 +69,16 @@ impl<T: Into<Bytes>> From<T> for Payload {
 /// The request body that carried an envelope, as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Its bytes.
+    /// The bytes of the body.
     pub body: Bytes,
-    /// Its HTTP content coding; `None` if the body is the plain envelope.
+    /// The HTTP content coding of the body; `None` if the body is the plain envelope.
     pub content_encoding: Option<&'static str>,
-    /// Whether the envelope was changed since. Then the body only serves to read the payloads packed in it.
+    /// Whether the envelope was changed since. Then the body is only used to read the payloads packed in it.
     pub changed: bool,
 }
 
-/// The part of a DSN that authenticates a client for a project. Its holder can send events to the project, so it is
-/// never printed.
+/// The part of a DSN that authenticates a client for a project. It is never printed, because everybody who knows it can
+/// send events to the project.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub Arc<str>);
 
@@ -88,18 +88,18 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// What the request with an envelope contained about the client.
+/// The information about the client in the request with an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestMeta {
     /// The project in the request path.
     pub project_id: Option<u64>,
-    /// The key that the client authenticated with.
+    /// The key with which the client authenticated.
     pub public_key: Option<PublicKey>,
     /// The client name in the authentication, such as `sentry.python/2.75.0`.
     pub sentry_client: Option<Arc<str>>,
     /// The client's address.
     pub client_address: Option<IpAddr>,
-    /// The received `X-Forwarded-For` header: the addresses on whose behalf the client, if it is a proxy, sent the
+    /// The received `X-Forwarded-For` header: if the client is a proxy, the addresses on whose behalf it sent the
     /// request.
     pub forwarded_for: Option<Arc<str>>,
     /// Request headers that describe the client, such as `user-agent`, by lower-case name.
@@ -109,14 +109,14 @@ pub struct RequestMeta {
     pub server: Option<Arc<str>>,
     /// When the request arrived, in nanoseconds since the Unix epoch.
     pub arrival_unix_nano: Option<u64>,
-    /// The process that sent it, if it was looked up and is on this machine.
+    /// The process that sent the request, if it was looked up and is on this machine.
     pub client_process: Option<ClientProcess>,
 }
 
 /// A process of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientProcess {
-    /// Its id in profbridge's own PID namespace.
+    /// The process id in profbridge's own PID namespace.
     pub pid: u32,
     /// The name of this machine, as in `host.name`.
     pub host: Arc<str>,
@@ -151,7 +151,7 @@ impl View {
         Self { item, what: Viewed::Spans(spans) }
     }
 
-    /// Its contents in each unit.
+    /// The contents of the view in each unit.
     pub fn quantities(&self) -> Quantities {
         match &self.what {
             Viewed::Profiles(profiles) => Quantities::observations(profiles.observations()),
@@ -175,9 +175,9 @@ pub struct Envelope {
     pub header: Bytes,
     /// The items, in order. Items of unknown types are kept too.
     pub items: Vec<Item>,
-    /// What the request contained about the client.
+    /// The information about the client in the request.
     pub meta: RequestMeta,
-    /// The parsed items: at most one view each.
+    /// The parsed items: at most one view per item.
     pub views: Vec<View>,
     /// The body as received. [`Envelope::replace_payload`] describes the effect of changes.
     pub received: Option<Received>,
@@ -208,7 +208,7 @@ impl Envelope {
         })
     }
 
-    /// Replaces the payload of an item; the others stay as received. Does nothing if there is no such item.
+    /// Replaces the payload of an item; the other items stay as received. Does nothing if there is no such item.
     pub fn replace_payload(&mut self, item: usize, payload: Bytes) {
         let Some(item) = self.items.get_mut(item) else { return };
         item.payload = payload.into();
@@ -217,8 +217,8 @@ impl Envelope {
         }
     }
 
-    /// Drops payloads that are slices of the decompressed body and keeps their ranges instead ([`Payload::Packed`]).
-    /// Other payloads, and empty ones, stay.
+    /// Replaces payloads that are slices of the decompressed body by their ranges ([`Payload::Packed`]). Other
+    /// payloads, and empty ones, stay.
     pub fn pack(&mut self, unpacked: &[u8]) {
         let whole = unpacked.as_ptr_range();
         for item in &mut self.items {
@@ -247,14 +247,14 @@ impl Envelope {
         }
     }
 
-    /// The number of items without a view. An envelope without views counts as at least one, even if it has no items:
+    /// The number of items without a view. An envelope without views counts as at least one item, even if it has none:
     /// it is delivered or lost as a whole.
     pub fn unread_items(&self) -> u64 {
         let unread = self.items.len().saturating_sub(self.views.len()) as u64;
         if self.views.is_empty() { unread.max(1) } else { unread }
     }
 
-    /// Its contents: those of the views, and the items without a view.
+    /// The contents of the envelope: those of the views, and the items without a view.
     pub fn quantities(&self) -> Quantities {
         let read: Quantities = self.views.iter().map(View::quantities).sum();
         read + Quantities::items(self.unread_items())
@@ -270,12 +270,12 @@ impl Envelope {
         (self.header.len() + items + body) as u64 + self.views_bytes()
     }
 
-    /// The memory of the views in bytes, without bytes they share with the items.
+    /// The memory of the views in bytes, without bytes that they share with the items.
     pub fn views_bytes(&self) -> u64 {
         self.views.iter().map(|view| view.size_bytes().saturating_sub(self.shared_bytes(view))).sum()
     }
 
-    /// How many bytes of a view are part of its item's payload, which is held anyway.
+    /// The number of bytes of a view that are part of its item's payload, which is held anyway.
     fn shared_bytes(&self, view: &View) -> u64 {
         let payload = self.items.get(view.item).and_then(|item| item.payload.plain());
         let (Some(payload), Viewed::Spans(spans)) = (payload, &view.what) else { return 0 };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     /// Guarantees: an envelope counts the observations of its views and its items without a view, and an envelope
-    /// without views never counts as nothing.
+    /// without views always counts as at least one item.
     #[test]
     fn quantities() {
         let with = |items: usize, profiles: Vec<Profiles>| Envelope {
@@ -350,8 +350,8 @@ mod tests {
         assert!(!format!("{:?}", Envelope { meta, ..Envelope::default() }).contains("0123456789"));
     }
 
-    /// Guarantees: a packed payload is known by its range in the decompressed body; a payload stored elsewhere, or an
-    /// empty one, stays.
+    /// Guarantees: a packed payload is replaced by its range in the decompressed body; a payload stored elsewhere, or
+    /// an empty one, stays.
     #[test]
     fn packing() {
         let plain = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");
@@ -364,7 +364,8 @@ mod tests {
         assert_eq!(payloads, [&Payload::Packed(ByteRange { start: 16, len: 4 }), &elsewhere, &Bytes::new().into()]);
     }
 
-    /// Guarantees: memory is counted once: a plain body is counted by its items, a compressed body beside the headers.
+    /// Guarantees: memory is counted once: that of a plain body with its items, that of a compressed body in addition
+    /// to the headers.
     #[test]
     fn memory() {
         let body = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");
@@ -380,8 +381,8 @@ mod tests {
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
     }
 
-    /// Guarantees: spans that point into an item's payload only count what they add to it; spans with their own bytes
-    /// count those as well.
+    /// Guarantees: spans that point into an item's payload only count the memory that they add to it; spans with their
+    /// own bytes count those as well.
     #[test]
     fn memory_of_spans() {
         let payload = Bytes::from_static(b"{\"spans\":[]}");
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(of(payload.clone().into(), copied.clone()).size_bytes(), 24);
         let packed = Payload::Packed(ByteRange { start: 7, len: 12 });
         assert_eq!(of(packed, copied).size_bytes(), 12);
-        // A view of a missing item shares nothing.
+        // A view of a missing item shares no bytes.
         let elsewhere = Envelope { views: vec![View::spans(7, spans(payload))], ..Envelope::default() };
         assert_eq!(elsewhere.size_bytes(), 12);
     }

@@ -66,10 +66,11 @@ ids! {
 }
 
 /// An operation on the ids in a table element or a profile: mapping them to other tables, or checking them. The
-/// `map_ids` methods of these types name all of their fields, so code that copies or checks an element need not know
-/// them. `field` is the wire name of an id. `map_ids` is always inlined, so that a check does not copy the element.
+/// `map_ids` methods of these types name all of their fields, so that code that copies or checks an element need not
+/// know the fields. `field` is the wire name of an id. `map_ids` is always inlined, so that a check does not copy the
+/// element.
 pub(crate) trait MapIds {
-    /// Why it failed.
+    /// The reason of a failure.
     type Error;
 
     /// Maps a string.

@@ -1,6 +1,6 @@
-//! Adds attributes to resources: what their receiver knows about their origin.
+//! Adds attributes to resources, such as what their receiver knows about their origin.
 //!
-//! Only the strings of the dictionary change, by appending, and the attributes of the given resources. Every id stays
+//! Only the strings of the dictionary, by appending, and the attributes of the given resources change. Every id stays
 //! valid, so samples, stacks and locations are shared or moved without being read.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
 use crate::id::StringId;
 use crate::profiles::Profiles;
 
-/// An attribute to add to a resource, both by position.
+/// An attribute to add to a resource. Both are given by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Insertion {
     /// The position in [`Profiles::resources`].
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!((attributes(&other).len(), attributes(&batch).len()), (1, 0));
     }
 
-    /// Guarantees: dangling positions are an error.
+    /// Guarantees: positions that do not exist are an error.
     #[test]
     fn missing_places_are_errors() {
         let insertion = |resource, attribute| [Insertion { resource, attribute }];

@@ -12,7 +12,7 @@ use crate::{Quantities, Unit};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// Why something was lost.
+        /// The reason why data was lost.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Reason {
@@ -34,15 +34,15 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// It broke a rule of its format: an index out of range, lists of unequal length, an end before its start.
+    /// The data broke a rule of its format: an index out of range, lists of unequal length, an end before its start.
     Malformed = "malformed";
-    /// It exceeded a size or depth limit of profbridge.
+    /// The data exceeded a size or depth limit of profbridge.
     LimitExceeded = "limit_exceeded";
     /// An equal profile with an equal non-zero time, or an equal span with the same id, had arrived before.
     Resent = "resent";
     /// Another profile of the same process and time already covers this time.
     RedundantType = "redundant_type";
-    /// Its values are of another type than the one shown.
+    /// The values are of another type than the one shown.
     OtherType = "other_type";
     /// A negative value, as in a difference of two profiles.
     NegativeValue = "negative_value";
@@ -50,23 +50,23 @@ reasons! {
     NoTimeUnit = "no_time_unit";
     /// Off-CPU profiles are disabled for Sentry.
     OffCpu = "off_cpu";
-    /// The only observation of its thread in a chunk, and the configuration says to drop those.
+    /// The observation is the only one of its thread in a chunk, and the configuration drops such observations.
     LoneSample = "lone_sample";
-    /// The process was active for less time in its window than the configuration asks for.
+    /// The process was active for less time in its window than the configuration requires.
     TooShort = "min_active_time";
-    /// The configured sampling rates or rules, or a sampling decision received with it, excluded it.
+    /// The configured sampling rates or rules, or a sampling decision received with the data, excluded it.
     SampleRate = "sample_rate";
-    /// No sampled root span of its process was open at its time, and profiles are kept only then.
+    /// No sampled root span of the process was open at this time, and the configuration keeps profiles only then.
     NoSampledSpan = "no_sampled_span";
-    /// An observation without a single frame, which Sentry would take for idle time.
+    /// The observation has no frames, so Sentry would show it as idle time.
     NoFrames = "no_frames";
     /// The finished chunk broke a Sentry rule. Sentry would answer 200 and then drop it, so it was not sent.
     ChunkRule = "chunk_rule";
     /// A single item exceeds the limit of the destination and cannot be split further.
     TooLarge = "too_large";
-    /// No destination is configured for it.
+    /// No destination is configured for the data.
     Unroutable = "unroutable";
-    /// A V1 profile, or the spans, of a transaction that was dropped: Sentry accepts neither alone.
+    /// The transaction of a V1 profile, or of spans, was dropped: Sentry accepts neither alone.
     NoTransaction = "no_transaction";
     /// The queue in front of an exporter was full.
     QueueFull = "queue_full";
@@ -74,24 +74,24 @@ reasons! {
     MemoryLimit = "memory_limit";
     /// The destination reported that its quota is exceeded.
     RateLimited = "rate_limited";
-    /// The destination refused it permanently.
+    /// The destination refused the data permanently.
     RejectedByPeer = "rejected_by_peer";
     /// The destination was unreachable or overloaded until the retries were used up.
     RetriesExhausted = "retries_exhausted";
-    /// It could not be written to disk.
+    /// The data could not be written to disk.
     WriteFailed = "write_failed";
-    /// It was still held when the shutdown deadline passed.
+    /// The data was still held when the shutdown deadline passed.
     Shutdown = "shutdown";
-    /// It was still held when the shutdown deadline passed, and was written to disk to be sent later.
+    /// The data was still held when the shutdown deadline passed, and was written to disk to be sent later.
     KeptOnDisk = "kept_on_disk";
-    /// It had passed here before: the destinations form a loop.
+    /// The data had passed through this process before: the destinations form a loop.
     Loop = "loop";
-    /// A component failed while holding it: a bug in profbridge.
+    /// A component failed while it held the data: a bug in profbridge.
     Internal = "internal";
 }
 
 impl Reason {
-    /// Whether the configuration asks for it, or no data is missing: it is no sign of a problem.
+    /// Whether the reason is no sign of a problem: the configuration asks for the loss, or no data is missing.
     pub const fn is_intended(self) -> bool {
         use Reason::{
             KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, RedundantType, Resent, SampleRate, TooShort,
@@ -117,10 +117,10 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The loss for one reason.
+/// The losses for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// The amount in each unit.
     pub quantities: Quantities,
@@ -190,7 +190,7 @@ impl fmt::Debug for Losses {
 }
 
 impl fmt::Display for Losses {
-    /// `12 resent, 3 unroutable, 1 item unroutable`: for observations the unit is omitted.
+    /// For example `12 resent, 3 unroutable, 1 item unroutable`: for observations the unit is omitted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.iter().flat_map(|Loss { reason, quantities }| {
             quantities.iter().map(move |(unit, number)| (reason, unit, number))
@@ -210,8 +210,8 @@ impl fmt::Display for Losses {
 mod tests {
     use super::*;
 
-    /// Guarantees: losses are listed by reason and unit, non-zero ones only, in the singular for one; observations are
-    /// shown as a number and a reason, and nothing as zero observations.
+    /// Guarantees: losses are listed by reason and unit, without zeros, and in the singular for one; observations are
+    /// shown as a number and a reason, and no losses as zero observations.
     #[test]
     fn in_words() {
         let mut losses = Losses::default();

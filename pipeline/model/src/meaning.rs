@@ -1,7 +1,7 @@
 //! How the numbers of a profile relate to time.
 //!
-//! OTLP leaves it to names: the type and unit of the values, and the type and unit of the period (opentelemetry-proto
-//! `profiles.proto`, `Profile.sample_type` and `Profile.period_type`).
+//! OTLP expresses this by names: the type and unit of the values, and the type and unit of the period
+//! (opentelemetry-proto `profiles.proto`, `Profile.sample_type` and `Profile.period_type`).
 
 use crate::dictionary::Dictionary;
 use crate::profiles::{Profile, Profiles, ValueType};
@@ -13,22 +13,22 @@ pub struct Meaning {
     pub unit_nanos: u64,
     /// The period in nanoseconds; 0 if there is none or it is not a duration.
     pub period_nanos: u64,
-    /// Whether a value is a duration of its own, which may differ for each observation.
+    /// Whether each value is a duration, which may differ between observations.
     pub timed_values: bool,
     /// Whether waiting threads are sampled too.
     pub wall: bool,
-    /// Whether the timestamp of an observation is the end of the time it covers: the eBPF profiler reports a blocked
-    /// thread when it runs again (open-telemetry/opentelemetry-ebpf-profiler `support/ebpf/off_cpu.ebpf.c`).
+    /// Whether the timestamp of an observation is the end of the time that it covers: the eBPF profiler reports a
+    /// blocked thread when it runs again (open-telemetry/opentelemetry-ebpf-profiler `support/ebpf/off_cpu.ebpf.c`).
     pub ends_at_timestamp: bool,
 }
 
-/// The value types found not to be durations ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)), so that each is
-/// reported once.
+/// The value types that are not durations ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)) and were already
+/// reported, so that each is reported once.
 #[derive(Debug, Clone, Default)]
 pub struct TimelessTypes(Vec<String>);
 
 impl TimelessTypes {
-    /// At most this many types are distinguished.
+    /// The maximum number of distinguished types.
     const MOST: usize = 64;
 
     /// Returns the value types of a batch that are not durations and are new, as text with type and unit.
@@ -56,20 +56,20 @@ impl TimelessTypes {
 /// The kind of time that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Time that passed, waiting included.
+    /// Elapsed time, including waiting.
     Wall,
     /// Time on a CPU.
     Cpu,
-    /// Time in which a thread was blocked.
+    /// Time during which a thread was blocked.
     OffCpu,
     /// None of these, or unknown.
     Other,
 }
 
 impl Meaning {
-    /// How a profile's numbers measure time; `None` if they do not: neither do the values have a unit of time, nor are
-    /// they counts with a period that is a duration. Bytes never are, whatever the period: in a memory profile the
-    /// period only says how often the profiler looks.
+    /// How a profile's numbers measure time; `None` if they do not: the values have no unit of time, and are not counts
+    /// with a period that is a duration. Bytes never measure time, whatever the period: in a memory profile the period
+    /// only says how often the profiler samples.
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Option<Self> {
         let unit = dictionary.string_bytes(profile.sample_type.unit);
         let value = unit_nanos(unit);
@@ -86,7 +86,7 @@ impl Meaning {
 }
 
 impl Mode {
-    /// From the type of the values, else from that of the period.
+    /// The mode according to the type of the values, or else to that of the period.
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Self {
         let name = |value: ValueType| dictionary.string(value.kind).to_ascii_lowercase();
         match Self::named(&name(profile.sample_type)) {
@@ -102,7 +102,8 @@ impl Mode {
             "wall" | "wall_time" | "wall-time" | "walltime" | "wallclock" | "wall_clock" | "real" => Self::Wall,
             "cpu" | "cpu_time" | "cpu-time" | "process_cpu" | "on_cpu" | "on-cpu" | "itimer" | "ctimer" => Self::Cpu,
             "off_cpu" | "off-cpu" | "offcpu" => Self::OffCpu,
-            // Time that threads waited for each other: it is blocked time and overlaps whatever else is recorded.
+            // Time during which threads waited for each other: it is blocked time and overlaps whatever else is
+            // recorded.
             "delay" | "contention" | "contentions" | "lock" | "mutex" | "block" => Self::OffCpu,
             _ => Self::Other,
         }

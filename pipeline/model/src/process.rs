@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-/// The resource attribute with the keys of attributes, of the resource and of its samples, that only the profiled
-/// program itself vouches for, because they were read from its memory. They never decide where profiles are sent.
+/// The key of a resource attribute that lists keys of attributes, of the resource and of its samples, that were read
+/// from the memory of the profiled program. Only the program itself vouches for them, so they never decide where
+/// profiles are sent.
 pub const CLAIMED_ATTRIBUTE: &str = "profbridge.claimed";
 
-/// The id under which Sentry files the chunks of one process in one profiling session: 128 bits with the version and
+/// The id under which Sentry groups the chunks of one process in one profiling session: 128 bits with the version and
 /// variant of a random UUID (Sentry's sample format V2, `profiler_id`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProfilerId(uuid::Uuid);
@@ -34,7 +35,7 @@ impl ProfilerId {
 }
 
 impl fmt::Display for ProfilerId {
-    /// 32 lower-case hexadecimal digits without dashes, as Sentry expects.
+    /// Writes 32 lower-case hexadecimal digits without dashes, as Sentry expects.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::LowerHex::fmt(self.0.as_simple(), f)
     }
@@ -45,14 +46,14 @@ impl fmt::Display for ProfilerId {
 pub enum IdentityStrength {
     /// The batch names a process, and its container, host or service instance.
     Strong,
-    /// It does not. The process is scoped to the sending peer and never merged with another.
+    /// The batch does not. The process is distinguished by the sending peer and never merged with another.
     Weak,
 }
 
-/// One process in one time window: it becomes the chunks of one profiler in Sentry.
+/// One process in one time window. Its data becomes the chunks of one profiler in Sentry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessWindow {
-    /// The profiler id, from process and session.
+    /// The profiler id, computed from process and session.
     pub profiler_id: ProfilerId,
     /// How the process was identified.
     pub strength: IdentityStrength,

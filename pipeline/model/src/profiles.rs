@@ -1,8 +1,8 @@
 //! A batch of profiles: the contents of one OTLP request, in columns.
 //!
-//! A lossless mirror of OTLP's `ExportProfilesServiceRequest` (opentelemetry-proto `profiles.proto`, 1.10 layout): the
-//! same nesting and names, leaf-first stacks, nanoseconds. The samples of all profiles share five columns. A batch is
-//! immutable and cheap to clone; a change creates a new batch.
+//! The batch mirrors OTLP's `ExportProfilesServiceRequest` without loss (opentelemetry-proto `profiles.proto`, 1.10
+//! layout): the same nesting and names, leaf-first stacks, nanoseconds. The samples of all profiles share five columns.
+//! A batch is immutable and cheap to clone; a change creates a new batch.
 
 mod check;
 mod link;
@@ -41,7 +41,7 @@ pub struct ValueType {
 pub struct Resource {
     /// The attributes.
     pub attributes: Vec<Attribute>,
-    /// How many attributes the sender left out.
+    /// The number of attributes that the sender omitted.
     pub dropped_attributes_count: u32,
     /// `entity_refs`, each message as encoded on the wire.
     pub entity_refs: Vec<ByteRange>,
@@ -56,7 +56,7 @@ pub struct Scope {
     pub version: Option<StringId>,
     /// The attributes.
     pub attributes: Vec<Attribute>,
-    /// How many attributes the sender left out.
+    /// The number of attributes that the sender omitted.
     pub dropped_attributes_count: u32,
 }
 
@@ -95,11 +95,11 @@ pub struct Profile {
     pub duration_nano: u64,
     /// The type and unit of `period`.
     pub period_type: ValueType,
-    /// The distance between two samples, in `period_type`.
+    /// The distance between two samples, in the unit of `period_type`.
     pub period: i64,
     /// The id; `None` if it is missing or all zero.
     pub profile_id: Option<[u8; 16]>,
-    /// How many attributes the sender left out.
+    /// The number of attributes that the sender omitted.
     pub dropped_attributes_count: u32,
     /// The format of `original_payload`, such as `pprof`.
     pub original_payload_format: Option<StringId>,
@@ -110,7 +110,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A copy with mapped ids, without samples and without the original payload, which would no longer match.
+    /// A copy with mapped ids, without samples, and without the original payload, which would no longer match.
     #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(&self, map: &mut M) -> Result<Self, M::Error> {
         let &Self {
@@ -152,14 +152,15 @@ pub struct Profiles {
     resources: Arc<[ResourceProfiles]>,
     pub(crate) samples: Arc<Samples>,
     observations: u64,
-    /// The sender: the address of the peer, or the name of a file. It scopes processes that cannot be identified.
+    /// The sender: the address of the peer, or the name of a file. It distinguishes processes that cannot be
+    /// identified.
     pub peer: Option<Arc<str>>,
     /// Whether the peer forwards data of several machines. Then profiles without a process identity may be of different
     /// processes even if all their attributes are equal, so they must not be merged.
     pub relayed: bool,
-    /// The process and window this batch was cut for; `None` before it was cut.
+    /// The process and window for which this batch was cut; `None` before it was cut.
     pub window: Option<ProcessWindow>,
-    /// The request it was decoded from, as long as the batch still matches it; a rebuilt batch has none.
+    /// The request from which the batch was decoded, as long as the batch still matches it; `None` for a rebuilt batch.
     pub received: Option<Bytes>,
 }
 
@@ -168,8 +169,8 @@ impl Profiles {
     ///
     /// # Errors
     ///
-    /// Names the first dangling reference or broken sample rule. A decoder that wants to refuse single profiles
-    /// validates each with [`check_profile`] first.
+    /// The error names the first dangling reference or broken sample rule. A decoder that wants to refuse single
+    /// profiles validates each with [`check_profile`] first.
     pub fn new(
         dictionary: Arc<Dictionary>,
         resources: Vec<ResourceProfiles>,
@@ -190,11 +191,11 @@ impl Profiles {
         Ok(Self::checked(dictionary, resources.into(), Arc::new(samples)))
     }
 
-    /// Validates like [`Profiles::new`], but removes invalid parts and reports them in order. For decoders: one invalid
-    /// profile is no reason to lose the others.
+    /// Validates like [`Profiles::new`], but removes invalid parts and reports them in order. For decoders, because one
+    /// invalid profile is no reason to lose the others.
     ///
     /// `known` returns a problem already known about a resource, scope or profile; it is called for each one that is
-    /// not part of something refused. The rows of refused profiles stay in the columns, unreferenced.
+    /// not part of a refused one. The rows of refused profiles stay in the columns, unreferenced.
     ///
     /// # Errors
     ///
@@ -274,7 +275,8 @@ impl Profiles {
     }
 
     /// A batch of the profiles that `map` returns; their samples must be those of the original profile. `map` gets the
-    /// positions of the resource, of the scope in it and of the profile in that. `None` if no profile is left.
+    /// positions of the resource, of the scope in the resource, and of the profile in the scope. `None` if no profile
+    /// is left.
     pub fn map_profiles(&self, map: impl FnMut([usize; 3], &Profile) -> Option<Profile>) -> Option<Self> {
         self.with_resources(self.map_resources(map)).ok().filter(|left| !left.resources.is_empty())
     }
@@ -323,7 +325,7 @@ impl Profiles {
         batch
     }
 
-    /// The tables that everything in this batch refers to.
+    /// The tables to which everything in this batch refers.
     #[inline]
     pub fn dictionary(&self) -> &Arc<Dictionary> {
         &self.dictionary
@@ -366,7 +368,7 @@ impl Profiles {
         self.observations
     }
 
-    /// The number of observations in one of its profiles.
+    /// The number of observations in a profile of this batch.
     pub fn observations_of(&self, profile: &Profile) -> u64 {
         let rows = profile.samples.start as usize..profile.samples.end as usize;
         self.samples.timestamps[rows].iter().map(|span| u64::from(span.len / 8).max(1)).sum()

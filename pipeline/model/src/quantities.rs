@@ -1,7 +1,7 @@
 //! The amount of telemetry of each kind: the unit of all counters, balances and bounds.
 //!
-//! A single number is not enough. An envelope without profiles has no observations; counted in observations it would be
-//! nothing, and its loss would go unnoticed.
+//! A single number is not enough. An envelope without profiles has no observations, so if only observations were
+//! counted, its loss would go unnoticed.
 
 use std::fmt;
 use std::iter::Sum;
@@ -23,7 +23,7 @@ impl Unit {
     /// All units.
     pub const ALL: [Unit; 3] = [Unit::Observations, Unit::Spans, Unit::Items];
 
-    /// Its name in metrics and reports.
+    /// The name of the unit in metrics and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Unit::Observations => "observations",
@@ -32,7 +32,7 @@ impl Unit {
         }
     }
 
-    /// The noun for `number` of them: `item`, `items`.
+    /// The noun for `number` of the unit: `item`, `items`.
     pub const fn noun(self, number: u64) -> &'static str {
         match self {
             Unit::Observations if number == 1 => "observation",
@@ -55,25 +55,25 @@ pub struct Quantities {
 }
 
 impl Quantities {
-    /// Nothing at all.
+    /// Zero in every unit.
     pub const NONE: Self = Self { observations: 0, spans: 0, items: 0 };
 
-    /// This many observations.
+    /// A number of observations.
     pub const fn observations(observations: u64) -> Self {
         Self { observations, ..Self::NONE }
     }
 
-    /// This many spans.
+    /// A number of spans.
     pub const fn spans(spans: u64) -> Self {
         Self { spans, ..Self::NONE }
     }
 
-    /// This many items without a view.
+    /// A number of items without a view.
     pub const fn items(items: u64) -> Self {
         Self { items, ..Self::NONE }
     }
 
-    /// Adds this many observations.
+    /// Adds observations.
     pub const fn add_observations(&mut self, more: u64) {
         self.observations = self.observations.saturating_add(more);
     }
@@ -98,7 +98,7 @@ impl Quantities {
         Some(self.get(unit)).filter(|number| *number > 0)
     }
 
-    /// Whether only observations are counted, or nothing at all.
+    /// Whether only observations are counted, or nothing.
     pub const fn is_observations_only(self) -> bool {
         self.spans == 0 && self.items == 0
     }
@@ -130,7 +130,7 @@ impl Quantities {
         self.zip(other, u64::abs_diff)
     }
 
-    /// The smaller one, in each unit.
+    /// The smaller amount in each unit.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         self.zip(other, u64::min)
@@ -168,7 +168,7 @@ impl fmt::Debug for Quantities {
 }
 
 impl fmt::Display for Quantities {
-    /// `12 observations, 1 item`; `0 observations` for nothing.
+    /// For example `12 observations, 1 item`; `0 observations` if all units are zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
             return f.write_str("0 observations");

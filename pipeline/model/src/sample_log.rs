@@ -1,10 +1,10 @@
 //! Holds the observations of many batches until they are sent as one.
 //!
-//! A [`SampleLog`] uses the ids of one [`Arena`](crate::Arena), usually shared with others. Profiles whose samples have
-//! the same types and attributes are merged on arrival; samples of equal identity (stack, attributes and link,
+//! A [`SampleLog`] uses the ids of one [`Arena`](crate::Arena), usually shared with other logs. Profiles whose samples
+//! have the same types and attributes are merged on arrival; samples of equal identity (stack, attributes and link,
 //! opentelemetry-proto `profiles.proto`, `Sample`) are merged on output, with timestamps in order of arrival. Samples
-//! without timestamps are not merged, because each is an observation of its own, and only the range of their profile
-//! shows when it was.
+//! without timestamps are not merged, because each is a separate observation, and only the range of its profile shows
+//! its time.
 
 mod carry;
 mod flush;
@@ -25,7 +25,7 @@ use crate::profiles::{Profile, SampleIds};
 pub struct LoggedResource {
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
-    /// How many attributes the sender left out.
+    /// The number of attributes that the sender omitted.
     pub dropped_attributes_count: u32,
     /// The schema.
     pub schema_url: Option<StringId>,
@@ -42,20 +42,21 @@ pub struct LoggedScope {
     pub version: Option<StringId>,
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
-    /// How many attributes the sender left out.
+    /// The number of attributes that the sender omitted.
     pub dropped_attributes_count: u32,
     /// The schema.
     pub schema_url: Option<StringId>,
 }
 
-/// Which of timestamps and values the samples of a profile have. All samples of a profile should have the same.
+/// Whether the samples of a profile have timestamps, values or both. All samples of a profile should have the same
+/// shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Timestamps alone: each counts 1.
+    /// Only timestamps: each counts 1.
     Times,
-    /// Timestamps, and a value for each.
+    /// Timestamps, with a value for each.
     TimesAndValues,
-    /// Values alone, at unknown times in the profile's range: such profiles are merged only if their ranges are equal.
+    /// Only values, at unknown times in the profile's range: such profiles are merged only if their ranges are equal.
     Values {
         /// `Profile.time_unix_nano`.
         time_unix_nano: u64,
@@ -81,7 +82,7 @@ impl Shape {
     }
 }
 
-/// The common properties of profiles that can be merged: everything but their time and id.
+/// The common properties of profiles that can be merged: everything except their time and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Series {
     /// The resource, as [`SampleLog::resource`] returned it.
@@ -90,7 +91,7 @@ pub struct Series {
     pub scope: u32,
     /// The profile in ids of the arena, without time, id and samples.
     pub profile: Profile,
-    /// Which of timestamps and values the samples have.
+    /// The shape of the samples.
     pub shape: Shape,
 }
 
@@ -99,12 +100,12 @@ pub struct Series {
 struct Joined {
     start: u64,
     end: u64,
-    /// The common id of all joined profiles; `None` once two differ.
+    /// The common id of all joined profiles; `None` if two differ.
     profile_id: Option<[u8; 16]>,
     any: bool,
 }
 
-/// Held observations. See the [module](self).
+/// The held observations. See the [module](self).
 #[derive(Debug, Default)]
 pub struct SampleLog {
     log: RecordLog,
@@ -114,7 +115,7 @@ pub struct SampleLog {
     joined: Vec<Joined>,
     state: hashbrown::DefaultHashBuilder,
     observations: u64,
-    /// The memory of everything but the log, in bytes.
+    /// The memory of all fields except the log, in bytes.
     tables: usize,
 }
 
@@ -138,8 +139,8 @@ impl SampleLog {
         at
     }
 
-    /// Adds a series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the
-    /// Unix epoch; `0..0`, or a range that ends before it starts, means unknown.
+    /// Adds a series for samples. The profile that joins it covers `range`, in nanoseconds since the Unix epoch;
+    /// `0..0`, or a range that ends before it starts, means unknown.
     pub fn series(&mut self, series: Series, range: std::ops::Range<u64>, profile_id: Option<[u8; 16]>) -> u32 {
         let at = self.series.get_or_add(series, &self.state);
         if self.joined.len() <= at as usize {
@@ -163,8 +164,8 @@ impl SampleLog {
         at
     }
 
-    /// Adds a sample: packed little-endian timestamps and packed varints. With timestamps there are as many values or
-    /// none; without timestamps, values alone. A sample may be pushed in pieces.
+    /// Adds a sample: packed little-endian timestamps and packed varints. A sample with timestamps has as many values
+    /// or none; one without timestamps has only values. A sample may be pushed in pieces.
     pub fn push(&mut self, series: u32, ids: SampleIds, timestamps: &[u8], values: &[u8]) {
         self.log.push(RecordHead { series, ids }, timestamps, values);
         self.observations += (timestamps.len() as u64 / 8).max(1);

@@ -1,7 +1,8 @@
-//! What sampling removed, for exporters that report it to their server.
+//! The amounts that sampling removed, for exporters that report them to their server.
 //!
-//! Sentry's SDKs report what they sample out (Sentry developer documentation, "Client Reports"), so that its statistics
-//! show the full amount. This is not telemetry: it is counted as lost where it is dropped and is part of no balance.
+//! Sentry's SDKs report the amounts that they sample out (Sentry developer documentation, "Client Reports"), so that
+//! Sentry's statistics show the full amount. These reports are not telemetry: the removed data is counted as lost where
+//! it is dropped, and reports are part of no balance.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -21,9 +22,9 @@ pub struct SampledOut {
 /// The origin of removed telemetry, which determines where it would have been sent.
 #[derive(Debug, Clone)]
 pub enum Whose {
-    /// A client that sent it in an envelope.
+    /// A client that sent the telemetry in an envelope.
     Client {
-        /// What its request contained about it.
+        /// The information about the client in its request.
         meta: Box<RequestMeta>,
         /// A profile of the envelope, if there was one: it identifies the client's process.
         profiles: Option<Profiles>,

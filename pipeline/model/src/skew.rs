@@ -1,7 +1,7 @@
 //! Finds wrong times of profiles (before such profiles existed, or far from their arrival) and replaces them.
 //!
-//! A wrong clock or a wrong unit affects all times of a sender alike. So wrong times move together and keep their
-//! distances, unless they are too far from each other for that.
+//! A wrong clock or a wrong unit affects all times of a sender alike. So wrong times are shifted together and keep
+//! their distances, unless they are too far apart.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const DAY: u64 = 86_400 * 1_000_000_000;
 /// The first moment of 2000, in nanoseconds since the Unix epoch.
 const YEAR_2000: u64 = 946_684_800 * 1_000_000_000;
 
-/// Which times can be right, and what replaces others. Times are in nanoseconds since the Unix epoch.
+/// The times that can be right, and the replacements of others. In nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct Plausible {
     earliest: u64,
@@ -24,7 +24,7 @@ pub struct Plausible {
     stated: StatedTime,
 }
 
-/// When the profiles of a batch were made, as their sender states it apart from them.
+/// The time at which the profiles of a batch were made, as their sender states it separately from the profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatedTime {
     /// The start, in nanoseconds since the Unix epoch; 0 if unknown.
@@ -38,7 +38,7 @@ pub struct StatedTime {
 pub struct WrongTimes {
     /// The number of observations with a wrong time, or of profiles with a wrong start.
     pub observations: u64,
-    /// One of the times.
+    /// One of the wrong times.
     pub example: u64,
 }
 
@@ -46,15 +46,15 @@ pub struct WrongTimes {
 #[derive(Clone, Copy)]
 struct Move {
     plausible: Plausible,
-    /// This is added to wrong times, with wrapping.
+    /// The offset that is added to wrong times, with wrapping.
     shift: u64,
-    /// This replaces times that are wrong even then.
+    /// The replacement of times that are wrong even with the offset.
     otherwise: u64,
 }
 
 impl Plausible {
-    /// Times from 2000 on, up to a day before and after the arrival of a batch. If the clock of this machine itself is
-    /// before 2000, no time can be judged, and only 0 is wrong.
+    /// Accepts times from 2000 on, up to a day before and after the arrival of a batch. If the clock of this machine
+    /// itself shows a time before 2000, no time can be judged, and only 0 is wrong.
     pub fn at_arrival(arrival: u64) -> Self {
         let (earliest, latest) = match arrival {
             ..YEAR_2000 => (1, u64::MAX),
@@ -63,12 +63,12 @@ impl Plausible {
         Self { earliest, latest, arrival, stated: StatedTime::default() }
     }
 
-    /// Times from 2000 to a day from now, since files may be old.
+    /// Accepts times from 2000 to a day from now, since files may be old.
     pub fn in_files(now: u64) -> Self {
         Self { earliest: YEAR_2000, ..Self::at_arrival(now.max(YEAR_2000)) }
     }
 
-    /// The same with a stated time, for profiles without one or with a wrong one.
+    /// Adds a stated time, for profiles without a time or with a wrong one.
     #[must_use]
     pub fn with_stated(self, stated: StatedTime) -> Self {
         Self { stated, ..self }
@@ -76,11 +76,11 @@ impl Plausible {
 
     #[inline]
     fn is_right(&self, time: u64) -> bool {
-        // One comparison, because it runs for each observation of each request.
+        // Uses one comparison, because this runs for each observation of each request.
         time.wrapping_sub(self.earliest) <= self.latest - self.earliest
     }
 
-    /// The start of a profile by itself, or else as stated; 0 if it is unknown.
+    /// The start of a profile according to itself, or else as stated; 0 if it is unknown.
     fn start_of(&self, profile: &Profile) -> u64 {
         if profile.time_unix_nano == 0 { self.stated.time_unix_nano } else { profile.time_unix_nano }
     }
@@ -98,7 +98,7 @@ impl Plausible {
                 wrong.example = start;
                 continue;
             }
-            // Reads only this column, because it runs for each request.
+            // Reads only this column, because this runs for each request.
             for &range in &batch.columns().timestamps[profile.samples.start as usize..profile.samples.end as usize] {
                 for time in times(batch.dictionary().bytes(range)) {
                     if !self.is_right(time) {
@@ -113,8 +113,9 @@ impl Plausible {
 
     /// Replaces the wrong times of a batch, and adds the stated time to profiles without one.
     ///
-    /// Wrong times in a profile whose own start is right move so that the first becomes that start. All others of the
-    /// batch move together: the first becomes the stated time, or else the last the arrival.
+    /// If a profile's own start is right, its wrong times are shifted so that the first becomes that start. All other
+    /// wrong times of the batch are shifted together, so that the first becomes the stated time, or without one the
+    /// last becomes the arrival.
     #[must_use]
     pub fn correct(&self, batch: Profiles) -> Profiles {
         let free = batch.profiles().filter(|profile| !self.is_right(profile.time_unix_nano));
@@ -129,7 +130,7 @@ impl Plausible {
             for range in &mut timestamps[profile.samples.start as usize..profile.samples.end as usize] {
                 let bytes = batch.dictionary().bytes(*range);
                 first = times(bytes).map(|time| step.of(time)).fold(first, u64::min);
-                // A range starts within 4 GiB. Beyond that wrong times stay.
+                // A range must start within 4 GiB. Wrong times beyond that stay.
                 if let Ok(start) = u32::try_from(begin + moved.len())
                     && !times(bytes).all(|time| self.is_right(time))
                 {
@@ -139,7 +140,7 @@ impl Plausible {
             }
             let mut corrected = self.with_times(profile, step, first);
             if wrong.is_some() {
-                // It no longer matches.
+                // The original payload no longer matches.
                 (corrected.original_payload, corrected.original_payload_format) = (ByteRange::default(), None);
             }
             Some(corrected)
@@ -153,7 +154,7 @@ impl Plausible {
         corrected
     }
 
-    /// The first and the last wrong time of a profile; if its start is wrong, its end counts too.
+    /// The first and the last wrong time of a profile; if its start is wrong, its start and end count too.
     fn wrong_extent(&self, batch: &Profiles, profile: &Profile) -> Option<(u64, u64)> {
         let start = self.wrong_start(profile);
         let end = start.map(|start| start.saturating_add(self.duration_of(profile).min(DAY)));
@@ -162,8 +163,8 @@ impl Plausible {
         wrong.map(|time| (time, time)).reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
-    /// The duration of a profile. If its start has a wrong unit, its duration probably has it too, so the stated one is
-    /// preferred.
+    /// The duration of a profile. If the profile's start is in a wrong unit, the duration probably is too, so the
+    /// stated one is preferred.
     fn duration_of(&self, profile: &Profile) -> u64 {
         let own = profile.duration_nano;
         let is_doubtful = profile.time_unix_nano != 0 && !self.is_right(profile.time_unix_nano);
@@ -171,7 +172,7 @@ impl Plausible {
         if own == 0 || is_doubtful && stated != 0 { stated } else { own }
     }
 
-    /// How the wrong times of a profile move, which extend over `own`, and those of its batch over `all`.
+    /// How the wrong times of a profile are shifted. They extend over `own`, and those of the whole batch over `all`.
     fn move_of(&self, profile: &Profile, own: Option<(u64, u64)>, all: Option<(u64, u64)>) -> Move {
         let stated = Some(self.stated.time_unix_nano).filter(|&time| self.is_right(time));
         let right = Some(profile.time_unix_nano).filter(|&time| self.is_right(time));
@@ -225,8 +226,8 @@ mod tests {
     const ARRIVAL: u64 = 1_760_000_000_000_000_000;
     const SECOND: u64 = 1_000_000_000;
 
-    /// Corrects a batch of profiles, each with its start, duration and timestamps. Returns the same of the corrected
-    /// ones, and the number of observations with wrong times.
+    /// Corrects a batch of profiles, each with its start, duration and timestamps. Returns these fields of the
+    /// corrected profiles, and the number of observations with wrong times.
     fn corrected(plausible: Plausible, profiles: &[(u64, u64, &[u64])]) -> (Vec<(u64, u64, Vec<u64>)>, u64) {
         let mut builder = Builder::new();
         builder.resource(&[]);
@@ -247,8 +248,8 @@ mod tests {
         (profiles.collect(), wrong)
     }
 
-    /// Guarantees: wrong times of a batch move together, so that the last is the arrival; with its start, a profile
-    /// whose start alone is wrong begins with its first timestamp.
+    /// Guarantees: wrong times of a batch are shifted together, so that the last becomes the arrival, including the
+    /// start of the profile; a profile of which only the start is wrong begins with its first timestamp.
     #[test]
     fn taken_at_arrival() {
         let at = Plausible::at_arrival(ARRIVAL);
@@ -270,8 +271,8 @@ mod tests {
         assert_eq!((profiles, wrong), (vec![(right[0], 5, right.to_vec())], 2));
     }
 
-    /// Guarantees: wrong timestamps in a profile whose start is right begin with it, and the others stay; times that
-    /// are too far from each other are taken at the start or the arrival.
+    /// Guarantees: if the start of a profile is right, its wrong timestamps are shifted to that start, and the others
+    /// stay; times that are too far apart are replaced by the start or the arrival.
     /// rule: otep-0239#timestamps-in-range
     #[test]
     fn single_times() {
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(profiles, [(ARRIVAL, 0, vec![]), (ARRIVAL, 0, vec![]), (0, 0, last)]);
     }
 
-    /// Guarantees: a day is the limit, in both directions; and nothing is judged by a clock that is wrong itself.
+    /// Guarantees: the limit is a day, in both directions; and if the clock itself is wrong, no time is judged.
     #[test]
     fn limits() {
         let at = Plausible::at_arrival(ARRIVAL);
@@ -311,8 +312,8 @@ mod tests {
         assert_eq!(corrected(Plausible::in_files(ARRIVAL), &[(YEAR_2000, 0, &[]), (YEAR_2000 - 1, 0, &[])]).1, 1);
     }
 
-    /// Guarantees: a stated time, if it is right itself, is the start of profiles without one and with a wrong one; a
-    /// stated duration replaces none, and that of a profile with a wrong start.
+    /// Guarantees: a stated time that is right itself becomes the start of profiles without a start and with a wrong
+    /// one; a stated duration becomes the duration of profiles without a duration and of those with a wrong start.
     #[test]
     fn stated() {
         let start = ARRIVAL - DAY / 2;

@@ -1,12 +1,12 @@
 //! One batch of spans, kept in the form in which it arrived.
 //!
 //! OTLP spans, Sentry transactions and Sentry span containers have different fields, and none can be converted into
-//! another without loss. So a batch keeps the received bytes and one [`Span`] per span: the fields the pipeline needs
-//! of every span, and where the rest is in the bytes. Other fields are read from there (`profbridge_wire::spans`). What
-//! a processor adds to a span is a change ([`SpanChanges`]), which is encoded in the batch's form when the batch is
+//! another without loss. So a batch keeps the received bytes and one [`Span`] per span: the fields that the pipeline
+//! needs of every span, and the range of its bytes. Other fields are read from the bytes (`profbridge_wire::spans`).
+//! The additions of a processor are stored in [`SpanChanges`] and encoded in the batch's form when the batch is
 //! exported.
 //!
-//! The bytes are immutable and cheap to share: a clone copies what is kept beside them, but not the bytes.
+//! The bytes are immutable and cheap to share: a clone copies the other fields, but not the bytes.
 
 mod assembly;
 mod ids;
@@ -26,7 +26,7 @@ pub use span::{ProfilerLink, Segment, Span, SpanChanges, SpanKind};
 
 use crate::{ByteRange, Quantities};
 
-/// The form of the received spans, which determines what the bytes of a batch are.
+/// The form of the received spans, which determines the meaning of the bytes of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanForm {
     /// OTLP in protobuf. [`Span::at`] is the range of a `Span` message, the parts of resources and scopes are fields of
@@ -43,8 +43,8 @@ pub enum SpanForm {
 /// A resource: the source of the spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanResource {
-    /// OTLP: the received fields of its `ResourceSpans` without `scope_spans`. Empty in the other forms, where the
-    /// source is described in the span's own object.
+    /// For OTLP, the received fields of the `ResourceSpans` without `scope_spans`. Empty in the other forms, in which
+    /// the span's own object describes the source.
     pub parts: Vec<ByteRange>,
     /// Attributes added by the pipeline.
     pub added: Vec<AddedAttribute>,
@@ -58,14 +58,14 @@ pub type AddedAttribute = (Arc<str>, Arc<str>);
 pub struct SpanScope {
     /// The resource, by its position among those of the batch.
     pub resource: u32,
-    /// OTLP: the received fields of its `ScopeSpans` without `spans`.
+    /// For OTLP, the received fields of the `ScopeSpans` without `spans`.
     pub parts: Vec<ByteRange>,
 }
 
 /// A message as received, compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// How it is compressed, as in `Content-Encoding`.
+    /// The compression, as in `Content-Encoding`.
     pub coding: &'static str,
     /// The compressed bytes.
     pub bytes: Bytes,
@@ -81,7 +81,7 @@ pub struct Spans {
     spans: Vec<Span>,
     unchanged: bool,
     packed: Option<Packed>,
-    /// The sender's address without port, if it came over a network.
+    /// The sender's address without port, if the batch came over a network.
     pub peer: Option<Arc<str>>,
 }
 
@@ -100,7 +100,7 @@ impl std::error::Error for BadSpans {}
 impl Spans {
     /// A batch of spans parsed from `bytes`. `whole` means that the bytes are a message of this form with exactly these
     /// spans, so that they may be sent unchanged. The payload of a Sentry item may be sent unchanged even if one of its
-    /// spans could not be parsed: Sentry decides about that span.
+    /// spans could not be parsed, because Sentry decides about that span.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Spans {
         self.form
     }
 
-    /// The bytes that the ranges refer to.
+    /// The bytes to which the ranges refer.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -143,28 +143,29 @@ impl Spans {
         self.unchanged.then_some(&self.bytes)
     }
 
-    /// Keeps the compressed message, so that an unchanged batch need not be compressed again.
+    /// Stores the compressed message, so that an unchanged batch need not be compressed again.
     pub fn keep_packed(&mut self, packed: Packed) {
         self.packed = self.unchanged.then_some(packed);
     }
 
-    /// The received message in this compression, if the batch is unchanged.
+    /// The received message in this compression, if it was received so and the batch is unchanged.
     pub fn received_packed(&self, coding: &str) -> Option<&Bytes> {
         self.packed.as_ref().filter(|packed| packed.coding == coding).map(|packed| &packed.bytes)
     }
 
-    /// Marks that the batch no longer matches the received bytes.
+    /// Records that the batch no longer matches the received bytes.
     fn changed(&mut self) {
         self.unchanged = false;
         self.packed = None;
     }
 
-    /// Copies the bytes. They are usually a slice of a larger buffer, which can be freed then.
+    /// Copies the bytes into their own buffer, so that the larger buffer of which they usually are a slice can be
+    /// freed.
     pub fn copy_bytes(&mut self) {
         self.bytes = Bytes::copy_from_slice(&self.bytes);
     }
 
-    /// The bytes of a range; empty if it lies outside of the batch.
+    /// The bytes of a range; empty if the range lies outside of the batch.
     pub fn get(&self, at: ByteRange) -> &[u8] {
         let start = at.start as usize;
         self.bytes.get(start..start + at.len as usize).unwrap_or_default()
@@ -205,8 +206,8 @@ impl Spans {
         Quantities::spans(self.spans.len() as u64)
     }
 
-    /// A batch of one resource and no spans, for questions about the origin of spans. The bytes are shared. Its
-    /// resource is empty if there is no such resource.
+    /// A batch of one resource and no spans, to look up the origin of spans. The bytes are shared. If the resource does
+    /// not exist, the batch has an empty one.
     #[must_use]
     pub fn resource_alone(&self, resource: usize) -> Self {
         let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];
@@ -252,7 +253,8 @@ impl Spans {
         }
     }
 
-    /// Runs of spans with the same transaction ([`Segment`]) if they were assembled; other spans form runs without one.
+    /// The groups of adjacent spans: those of the same transaction ([`Segment`]) if they were assembled, and spans
+    /// without one.
     pub fn segments(&self) -> impl Iterator<Item = &[Span]> {
         let number = |span: &Span| span.segment.map(|segment| segment.number);
         self.spans.chunk_by(move |one, other| number(one) == number(other))

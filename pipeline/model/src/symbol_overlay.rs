@@ -1,8 +1,8 @@
-//! Adds lines to locations without any: the results of a symbolizer.
+//! Adds lines to locations without lines: the results of a symbolizer.
 //!
 //! Only strings, functions, lines and the named locations of the dictionary change, by appending. Every id stays valid,
-//! so samples, stacks and attributes are shared or moved without being read. Additions are checked as they arrive; the
-//! rest was checked when the dictionary was created.
+//! so samples, stacks and attributes are shared or moved without being read. Additions are checked as they are added;
+//! the rest was checked when the dictionary was created.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ mod tests;
 pub struct Name<'a> {
     /// The function, human-readable.
     pub function: &'a str,
-    /// Its name in the system's form, for instance mangled. Omitted if it is the same.
+    /// The name in the system's form, for instance mangled. Not stored if it equals `function`.
     pub system_name: &'a str,
     /// The source file; empty if unknown.
     pub filename: &'a str,
@@ -53,7 +53,7 @@ pub struct SymbolOverlay {
 }
 
 impl SymbolOverlay {
-    /// Starts with a batch. Its dictionary is copied only if it is shared.
+    /// Starts with a batch. The batch's dictionary is copied only if it is shared.
     pub fn new(mut profiles: Profiles) -> Self {
         let dictionary = std::mem::take(&mut profiles.dictionary);
         let tables = Arc::try_unwrap(dictionary).unwrap_or_else(|shared| (*shared).clone()).into_tables();
@@ -70,7 +70,7 @@ impl SymbolOverlay {
         naming
     }
 
-    /// Indexes the strings and functions of the batch. Of equal elements the first is used.
+    /// Indexes the strings and functions of the batch. If several are equal, the first one is used.
     fn index(&mut self) {
         let Self { tables, strings, functions, hasher, .. } = self;
         let text = |&id: &u32| tables.buffer.get(tables.strings[id as usize]).unwrap_or_default();
@@ -94,8 +94,8 @@ impl SymbolOverlay {
         &self.tables
     }
 
-    /// Adds lines to a location, the innermost callee first. Returns false and changes nothing if there are no lines,
-    /// if the location already has some or is not in this batch, or if the batch would exceed 4 GiB.
+    /// Adds lines to a location, the innermost callee first. Returns false and changes nothing if `lines` is empty, if
+    /// the location already has lines or is not in this batch, or if the batch would exceed 4 GiB.
     pub fn name(&mut self, location: LocationId, lines: &[Name<'_>]) -> bool {
         let Some(there) = self.tables.locations.get(location.index()) else { return false };
         let bytes = self.tables.buffer.len() + self.text.len() + lines.iter().map(Name::bytes).sum::<usize>();
@@ -164,7 +164,7 @@ impl SymbolOverlay {
         self.text.len()
     }
 
-    /// The resulting batch. If nothing was named, it is the original one.
+    /// Returns the resulting batch: the original one if no location was named.
     pub fn finish(self) -> Profiles {
         let Self { mut profiles, mut tables, text, named, .. } = self;
         if named > 0 {

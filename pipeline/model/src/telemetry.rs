@@ -1,8 +1,8 @@
-//! The single type that is passed along every edge of a pipeline.
+//! The type of all data that components pass to each other.
 
 use crate::{Envelope, Profiles, Quantities, Spans};
 
-/// The data on an edge of a pipeline.
+/// The data that one component passes to another.
 #[derive(Debug, Clone)]
 pub enum Telemetry {
     /// A batch of profiles.
@@ -29,7 +29,7 @@ impl TelemetryKind {
     pub const ALL: &'static [TelemetryKind] =
         &[TelemetryKind::Profiles, TelemetryKind::Spans, TelemetryKind::Envelopes];
 
-    /// Its name in a sentence.
+    /// The name of the kind in a sentence.
     pub const fn noun(self) -> &'static str {
         match self {
             TelemetryKind::Profiles => "profiles",
@@ -38,8 +38,8 @@ impl TelemetryKind {
         }
     }
 
-    /// The name of pipelines that carry only this kind, as the Collector names them. `None` for envelopes: an envelope
-    /// is delivered as a unit and may contain anything, so it only travels in pipelines that carry everything.
+    /// The name of pipelines that carry only this kind, as in the Collector. `None` for envelopes: an envelope is
+    /// delivered as a unit and may contain any kind, so it only passes through pipelines that carry everything.
     pub const fn signal(self) -> Option<&'static str> {
         match self {
             TelemetryKind::Profiles => Some("profiles"),
@@ -50,7 +50,7 @@ impl TelemetryKind {
 }
 
 impl Telemetry {
-    /// Its kind.
+    /// The kind of the data.
     pub fn kind(&self) -> TelemetryKind {
         match self {
             Telemetry::Profiles(_) => TelemetryKind::Profiles,
@@ -59,7 +59,7 @@ impl Telemetry {
         }
     }
 
-    /// Its amount in each unit.
+    /// The amount of the data in each unit.
     pub fn quantities(&self) -> Quantities {
         match self {
             Telemetry::Profiles(profiles) => Quantities::observations(profiles.observations()),
@@ -68,7 +68,7 @@ impl Telemetry {
         }
     }
 
-    /// The profiles in it, including views of an envelope.
+    /// The profiles in the data, including views of an envelope.
     pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
         let (batch, envelope) = match self {
             Telemetry::Profiles(profiles) => (Some(profiles), None),
@@ -78,7 +78,7 @@ impl Telemetry {
         batch.into_iter().chain(envelope.into_iter().flat_map(Envelope::profiles))
     }
 
-    /// The same, by value.
+    /// The profiles in the data, including views of an envelope, by value.
     pub fn into_profiles(self) -> Vec<Profiles> {
         match self {
             Telemetry::Profiles(profiles) => vec![profiles],
@@ -87,7 +87,7 @@ impl Telemetry {
         }
     }
 
-    /// The number of observations in it.
+    /// The number of observations in the data.
     pub fn observations(&self) -> u64 {
         self.quantities().observations
     }

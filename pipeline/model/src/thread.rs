@@ -1,8 +1,8 @@
 //! The key of a thread in Sentry's chunks, which distinguishes the threads of a process.
 //!
-//! It is the attribute `thread.id` (OpenTelemetry semantic conventions, `thread`), in decimal. Without one, an id is
-//! computed from `thread.name`: a number above every Linux thread id, equal for equal names. A span that is linked with
-//! a chunk has to name the thread as the chunk does, so both use this module.
+//! The key is the attribute `thread.id` (OpenTelemetry semantic conventions, `thread`), in decimal. Without this
+//! attribute, an id is computed from `thread.name`: a number above every Linux thread id, equal for equal names. A span
+//! that is linked with a chunk has to use the same key for the thread as the chunk, so both use this module.
 
 use std::num::NonZeroU64;
 
@@ -11,20 +11,20 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::dictionary::{Dictionary, Value};
 use crate::id::{AttributeSetId, StringId};
 
-/// The sample attribute with the pointer of its thread (on x86-64 the FS base), set by the built-in sampler: the
-/// `pthread_t` of glibc and musl, which Python reports as a thread's ident.
+/// The key of the sample attribute with the pointer of the sample's thread (on x86-64 the FS base), which the built-in
+/// sampler sets. It is the `pthread_t` of glibc and musl, which Python reports as a thread's ident.
 pub const POINTER: &str = "profbridge.thread.pointer";
 
-/// The sample attribute with the state of its thread, `running` or `waiting`. The built-in sampler sets it in wall-time
-/// profiles, because OTLP has no field for it.
+/// The key of the sample attribute with the state of the sample's thread, `running` or `waiting`. The built-in sampler
+/// sets it in wall-time profiles, because OTLP has no field for it.
 pub const STATE: &str = "profbridge.thread.state";
 
 /// The state of a thread when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ThreadState {
-    /// It was on a CPU.
+    /// The thread was on a CPU.
     Running,
-    /// It was blocked, or waited for a CPU.
+    /// The thread was blocked, or waited for a CPU.
     Waiting,
 }
 
@@ -35,7 +35,7 @@ impl ThreadState {
         [Self::Running, Self::Waiting].into_iter().find(|state| state.name() == dictionary.string(*name))
     }
 
-    /// The value of the attribute.
+    /// The value of the attribute for this state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -47,15 +47,16 @@ impl ThreadState {
 /// The longest text accepted as an id, in bytes: a UUID fits.
 pub const MAX_ID_BYTES: usize = 64;
 
-/// Where synthetic ids begin that belong to no thread: above Linux thread ids (22 bits) and ids of names (32 bits).
+/// The first of the synthetic ids that belong to no thread: above Linux thread ids (22 bits) and ids of names (32
+/// bits).
 pub const SYNTHETIC_BASE: u64 = 1 << 32;
 
 /// The thread named by a list of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleThread {
-    /// Its key in chunks.
+    /// The thread's key in chunks.
     pub id: String,
-    /// Its name.
+    /// The thread's name.
     pub name: Option<StringId>,
 }
 

@@ -1,7 +1,7 @@
 //! Protobuf's base-128 integers, the encoding of stacks and values in a batch.
 //!
 //! Stacks and values keep their wire encoding (protobuf encoding guide, "Base 128 Varints"): an index takes about two
-//! bytes instead of four, decoding a request copies none of them, and encoding one is a plain copy.
+//! bytes instead of four, decoding a request does not copy them, and encoding a request copies them unchanged.
 
 /// The longest encoding of a 64-bit integer, in bytes.
 pub const MAX_LEN: usize = 10;
@@ -27,8 +27,8 @@ pub const fn len(value: u64) -> usize {
 }
 
 /// Takes one integer off the front of `bytes`; `None` if it is cut off, longer than [`MAX_LEN`], or has more than 64
-/// bits. Some protobuf decoders refuse the latter (prost, Go) and some truncate it (C++), but forwarded data must mean
-/// the same to all.
+/// bits. Some protobuf decoders refuse integers of more than 64 bits (prost, Go) and some truncate them (C++), but
+/// forwarded data must mean the same to all.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     // Most integers here are indices of up to three bytes.
@@ -51,7 +51,7 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 fn take_long(bytes: &mut &[u8]) -> Option<u64> {
-    // Up to eight bytes at once, since differences of timestamps take four to six.
+    // Decodes up to eight bytes at once, since differences of timestamps take four to six.
     if let Some(first) = bytes.first_chunk::<8>() {
         let word = u64::from_le_bytes(*first);
         let ends = !word & CONTINUED;
@@ -95,7 +95,8 @@ fn spread(value: u64) -> u64 {
     (word & 0x007f_007f_007f_007f) | (word & 0x3f80_3f80_3f80_3f80) << 1
 }
 
-/// Like [`put`], for a buffer with room for [`MAX_LEN`] bytes; otherwise the buffer may grow more than needed.
+/// Like [`put`], for a buffer with room for [`MAX_LEN`] bytes. In another buffer, more capacity than needed may be
+/// allocated.
 #[inline]
 pub fn put_in_room(buffer: &mut Vec<u8>, value: u64) {
     let len = len(value);
@@ -114,7 +115,7 @@ pub fn count(packed: &[u8]) -> usize {
     packed.iter().filter(|&&byte| byte < 0x80).count()
 }
 
-/// Iterates over packed varints that were validated before; ends early if they are malformed.
+/// Iterates over packed varints that were validated before; ends early at a malformed one.
 #[derive(Debug, Clone)]
 pub struct Packed<'a>(&'a [u8]);
 

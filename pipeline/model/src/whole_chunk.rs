@@ -1,18 +1,18 @@
 //! Recognises profiles that are complete Sentry chunks.
 //!
 //! The parser of a chunk (`profbridge_wire::sentry::chunk_reader`) stores the chunk's number of samples in the profile.
-//! So a later component, perhaps behind other programs, can tell whether the profile is still the whole chunk: then it
-//! can become the same chunk again, and must not be cut, merged or put into a window a second time. A profile that was
-//! split or lost samples on its way has a different number, and is treated like any other profile.
+//! So a later component, perhaps after other programs, can tell whether the profile is still the whole chunk. A whole
+//! chunk can become the same chunk again, and must not be cut, merged or put into a window a second time. A profile
+//! that was split or lost samples has a different number of samples, and is treated like any other profile.
 
 use crate::dictionary::{Attribute, Dictionary, Value};
 use crate::process::{IdentityStrength, ProcessWindow, ProfilerId};
 use crate::profiles::{Profile, Profiles, ResourceProfiles};
 
-/// The resource attribute that names its profiler: a UUID in Sentry's form.
+/// The key of the resource attribute that names its profiler: a UUID in Sentry's form.
 pub const PROFILER_ID: &str = "sentry.profiler_id";
 
-/// The attribute of a profile that is a chunk: the chunk's number of samples.
+/// The key of the attribute of a profile that is a chunk: the chunk's number of samples.
 pub const CHUNK_SAMPLES: &str = "sentry.chunk_samples";
 
 /// The profiler named by attributes, if any.
@@ -25,7 +25,7 @@ pub fn profiler_id<'a>(
     uuid::Uuid::try_parse(dictionary.string(text)).ok().map(ProfilerId::from_uuid)
 }
 
-/// The profiler and the time range of a profile that is a whole chunk; `None` for other profiles. The resource must be
+/// The profiler and the time range of a profile that is a whole chunk; `None` for other profiles. `resource` must be
 /// that of the profile.
 pub fn window(profiles: &Profiles, resource: &ResourceProfiles, profile: &Profile) -> Option<ProcessWindow> {
     let dictionary = profiles.dictionary();
@@ -71,7 +71,7 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Guarantees: a chunk is whole if all of its samples are there, each with its time, and its profiler is named; a
+    /// Guarantees: a chunk is whole if it has all of its samples, each with its time, and its profiler is named; a
     /// profile with fewer or more samples is not a chunk.
     #[test]
     fn whole_and_parts() {

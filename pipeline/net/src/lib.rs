@@ -2,7 +2,7 @@
 //! telemetry server.
 //!
 //! Everything here is independent of OTLP and Sentry. A receiver supplies an HTTP service to the accept loop of
-//! [`server::serve`]; an exporter sends bytes with [`client::HttpClient`] or [`client::grpc_channel`]. Four laws hold
+//! [`server::serve`]; an exporter sends bytes with [`client::HttpClient`] or [`client::grpc_channel`]. Four rules hold
 //! in the whole crate:
 //!
 //! 1. A limit is checked before memory is allocated for the limited data.
@@ -33,7 +33,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A boxed future, as trait objects return it.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Joins the messages of an error and its causes with `: `, leaving out a cause that its parent already quotes.
+/// Joins the messages of an error and its causes with `: `, without causes that their parents already quote.
 ///
 /// The clients' errors nest five deep ("client error (Connect): tcp connect error: Connection refused"), and only the
 /// whole chain explains what happened.

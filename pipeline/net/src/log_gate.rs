@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lets one line through per interval and counts the others.
+/// Allows one log line per interval and counts the others.
 #[derive(Debug)]
 pub struct LogGate {
     interval: Duration,

@@ -10,7 +10,7 @@ pub struct Shutdown {
     stopped: watch::Receiver<bool>,
 }
 
-/// The triggering side. When used or dropped, it stops everything that waits.
+/// The triggering side. When used or dropped, it wakes everything that waits for it.
 #[derive(Debug)]
 pub struct Trigger {
     stop: watch::Sender<bool>,
@@ -28,7 +28,7 @@ impl Shutdown {
         *self.stopped.borrow() || self.stopped.has_changed().is_err()
     }
 
-    /// Waits for the trigger. Returns at once when it was used before. Safe to cancel.
+    /// Waits for the trigger. Returns at once if it was used before. Safe to cancel.
     pub async fn wait(&mut self) {
         // An error means that the trigger was dropped, which counts as triggered.
         drop(self.stopped.wait_for(|stopped| *stopped).await);
@@ -41,7 +41,7 @@ impl Shutdown {
 }
 
 impl Trigger {
-    /// Stops everything that waits, now and later.
+    /// Wakes everything that waits for the trigger, now and later.
     pub fn trigger(&self) {
         self.stop.send_replace(true);
     }
@@ -69,7 +69,7 @@ mod tests {
         trigger.subscribe().wait().await;
     }
 
-    /// Guarantees: dropping an unused trigger stops everything that waits for it.
+    /// Guarantees: dropping an unused trigger wakes everything that waits for it.
     #[tokio::test]
     async fn dropping_the_trigger_triggers() {
         let (trigger, mut shutdown) = Shutdown::pair();

@@ -107,7 +107,7 @@ pub(crate) fn text(text: impl Into<String>) -> Response<Full<Bytes>> {
     Response::new(Full::new(Bytes::from(text.into())))
 }
 
-/// Captures the log of this thread while the guard lives.
+/// Captures the log of this thread until this is dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 

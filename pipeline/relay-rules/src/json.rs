@@ -1,4 +1,4 @@
-//! JSON, read so that a key which an object has twice is no accident that goes unnoticed.
+//! Parses JSON, and rejects an object that contains a key twice.
 
 use std::fmt;
 

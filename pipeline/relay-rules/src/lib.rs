@@ -1,15 +1,15 @@
-//! The strict check of a finished `profile_chunk` payload: what Relay would do to it; and of a `transaction`
+//! Strictly checks finished payloads of type `profile_chunk` by Relay's rules, and those of type `transaction`
 //! ([`validate_transaction`]).
 //!
-//! Relay answers 200 and looks later; a chunk that breaks a rule disappears without a word. This module reads a
-//! payload as a stranger would, shares no code with whoever wrote it, and names every rule that it breaks. It is for
-//! tests and fuzz targets alone, so no crate that is shipped depends on it; it is not fast.
+//! Relay answers 200 before it checks a chunk, and silently drops one that breaks a rule. This module reads a payload
+//! independently, shares no code with the crates that write payloads, and reports every broken rule. Only tests and
+//! fuzz targets use it, so no shipped crate depends on it; it is not fast.
 //!
 //! Source of the rules: getsentry/relay `relay-profiling/src/sample/v2.rs`, `sample/mod.rs`, `measurements.rs`,
 //! `debug_image.rs`, `utils.rs` and `relay-server/src/processing/profile_chunks/process.rs`, and the behaviour of its
-//! profile crate on crafted payloads. Some rules are stricter than Relay's and hold for
-//! payloads of ours only: a stack that no sample uses and a thread that Relay would drop are violations, since they are
-//! data that nobody would see, and ids are UUIDs v4 in the form that Sentry documents.
+//! profile crate on crafted payloads. Some rules are stricter than Relay's and only apply to profbridge's own payloads:
+//! a stack that no sample uses and a thread that Relay would drop are violations, since nobody would see their data,
+//! and ids are UUIDs v4 in the form that Sentry documents.
 
 mod json;
 mod transaction;
@@ -27,18 +27,18 @@ const MAX_BYTES: usize = 50 << 20;
 /// The longest time from the first to the last sample, in seconds.
 const MAX_SECONDS: f64 = 66.0;
 
-/// Types of images that Relay's schema of a profile knows. `elf`, `pe` and `wasm` are none of them.
+/// The types of images in Relay's schema of a profile. `elf`, `pe` and `wasm` are not among them.
 const IMAGE_TYPES: [&str; 5] = ["macho", "symbolic", "sourcemap", "proguard", "jvm"];
 
-/// Units of measurements.
+/// The allowed units of measurements.
 const UNITS: [&str; 8] = ["nanosecond", "ns", "hertz", "hz", "byte", "percent", "nanojoule", "nj"];
 
-/// A rule that a payload breaks, and where.
+/// A rule that a payload breaks, and the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The place, such as `profile.samples[3].stack_id`.
     pub place: String,
-    /// The rule, and what broke it.
+    /// The rule, and the value that broke it.
     pub rule: String,
 }
 
@@ -48,20 +48,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What to ask of a payload.
+/// The set of rules to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// What Relay asks: payloads of other SDKs must pass.
+    /// Only Relay's rules. Payloads of other SDKs must keep them.
     Relay,
-    /// That, and what every payload of ours keeps: no data that nobody would see.
+    /// Relay's rules, and those of profbridge's own payloads: no data that nobody would see.
     Own,
 }
 
-/// Checks a payload of ours; see [`Strictness::Own`].
+/// Checks a payload of profbridge, see [`Strictness::Own`].
 ///
 /// # Errors
 ///
-/// Every rule that it breaks, at most a hundred.
+/// Every broken rule, at most a hundred.
 pub fn validate_json(payload: &[u8]) -> Result<(), Vec<Violation>> {
     validate(payload, Strictness::Own)
 }
@@ -70,7 +70,7 @@ pub fn validate_json(payload: &[u8]) -> Result<(), Vec<Violation>> {
 ///
 /// # Errors
 ///
-/// Every rule that it breaks, at most a hundred.
+/// Every broken rule, at most a hundred.
 pub fn validate(payload: &[u8], strictness: Strictness) -> Result<(), Vec<Violation>> {
     let mut checker = Checker { violations: Vec::new(), strict: strictness == Strictness::Own };
     if payload.len() > MAX_BYTES {
@@ -84,7 +84,7 @@ pub fn validate(payload: &[u8], strictness: Strictness) -> Result<(), Vec<Violat
     if checker.violations.is_empty() { Ok(()) } else { Err(checker.violations) }
 }
 
-/// The most violations that are named.
+/// The maximum number of reported violations.
 const MAX_VIOLATIONS: usize = 100;
 
 struct Checker {
@@ -92,7 +92,7 @@ struct Checker {
     strict: bool,
 }
 
-/// A sample, as far as other rules need it.
+/// The fields of a sample that other rules need.
 struct CheckedSample {
     timestamp: f64,
     thread: String,
@@ -131,7 +131,7 @@ impl Checker {
             if let Some(id) = self.text(chunk, key, "") {
                 let simple = id.len() == 32 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
                 let version = simple && id.as_bytes()[12] == b'4' && b"89ab".contains(&id.as_bytes()[16]);
-                // Relay reads any text of a UUID, nil included, and writes it anew.
+                // Relay accepts any text form of a UUID, including the nil UUID, and rewrites it.
                 if self.strict && !version {
                     self.add(key, format!("must be a UUID v4 in 32 lower-case hexadecimal digits, is {id:?}"));
                 } else if uuid::Uuid::try_parse(id).is_err() {
@@ -254,7 +254,7 @@ impl Checker {
         self.thread_metadata(profile.get("thread_metadata"), &threads);
     }
 
-    /// Checks the stacks. Returns which of them are empty.
+    /// Checks the stacks. Returns for each whether it is empty.
     fn stacks(&mut self, stacks: &[Value], frames: usize) -> Vec<bool> {
         let mut idle = Vec::with_capacity(stacks.len());
         for (position, stack) in stacks.iter().enumerate() {
@@ -290,7 +290,7 @@ impl Checker {
             frame.get("instruction_addr").filter(|value| !value.is_null()),
             &format!("{place}instruction_addr"),
         );
-        // Node's functions without a name have an empty one, as Sentry's SDK sends them, but a module and a file.
+        // Node's unnamed functions have an empty name, as Sentry's SDK sends them, but a module and a file.
         let has = |key: &str| frame.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         let is_anonymous = frame.get("function").is_some_and(Value::is_string) && has("module") && has("filename");
         if self.strict && !has("function") && !is_anonymous {
@@ -321,8 +321,8 @@ impl Checker {
         checked
     }
 
-    /// Applies Relay's normalisation: threads with fewer than two samples that have frames are dropped, then there must
-    /// be samples left, and they may span 66 s. Returns the threads with samples.
+    /// Applies Relay's normalisation: threads with fewer than two samples with frames are dropped. The remaining
+    /// samples must not be empty, and may span 66 s. Returns the threads with samples.
     fn thread_rules(&mut self, samples: &[CheckedSample], idle: &[bool]) -> BTreeSet<String> {
         let mut busy: BTreeMap<&str, usize> = BTreeMap::new();
         for sample in samples {
@@ -368,7 +368,7 @@ impl Checker {
     }
 }
 
-/// A number as Relay reads addresses: `0x` and hexadecimal digits, else decimal digits.
+/// Parses a number as Relay parses addresses: `0x` and hexadecimal digits, or decimal digits.
 fn hex(value: &Value) -> Option<u64> {
     let text = value.as_str()?;
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -1,4 +1,4 @@
-//! Each rule by itself, and payloads of real SDKs.
+//! Tests each rule separately, and payloads of real SDKs.
 
 use serde_json::{Value, json};
 
@@ -43,8 +43,8 @@ fn limits_pass() {
     assert_eq!(validate_json(good().to_string().as_bytes()), Ok(()));
 }
 
-/// Guarantees: each rule of Relay's is found broken, and named with its place (getsentry/relay
-/// `relay-profiling/src/sample/v2.rs` and its neighbours; each row was seen to be rejected by its profile crate).
+/// Guarantees: a violation of each of Relay's rules is found and reported with its place (getsentry/relay
+/// `relay-profiling/src/sample/v2.rs` and the files beside it; Relay's profile crate was seen to reject each row).
 /// rule: differences#two-samples, differences#rejections, differences#image-type, differences#measurement-values
 /// rule: differences#ids, differences#frame-function, sample-format-v2#measurement-unit, sample-format-v2#frames
 /// rule: sample-format-v2#reject-no-metadata, profiles-sdk#v2-reject-no-metadata, event-schema#image-type
@@ -86,8 +86,9 @@ fn each_rule() {
     assert!(validate_json(b"[]").is_err() && validate_json(b"{").is_err());
 }
 
-/// Guarantees: a measurement has one of the units that Relay knows (getsentry/relay
-/// `relay-profiling/src/measurements.rs`), those of Sentry's sample format V2 among them, and its values are a list.
+/// Guarantees: a measurement must have one of the units that Relay knows (getsentry/relay
+/// `relay-profiling/src/measurements.rs`), which include those of Sentry's sample format V2, and its values must be a
+/// list.
 /// rule: sample-format-v2#measurement-unit
 #[test]
 fn units_of_measurements() {
@@ -104,7 +105,7 @@ fn units_of_measurements() {
     }
 }
 
-/// Guarantees: chunks captured from Sentry's own SDKs pass as Relay would let them.
+/// Guarantees: chunks captured from Sentry's own SDKs pass under Relay's rules.
 /// rule: sample-format-v2#measurement-unit
 #[test]
 fn real_payloads() {
@@ -123,7 +124,8 @@ fn real_payloads() {
     assert_eq!(seen, 3);
 }
 
-/// Guarantees: the id of somebody else's profiler may be any UUID, as for Relay, but ours may not.
+/// Guarantees: like in Relay, the profiler id in a payload of another program may be any UUID; in profbridge's own
+/// payloads it may not.
 #[test]
 fn ids_of_others() {
     for id in

@@ -1,43 +1,43 @@
-//! The strict check of a transaction's payload against Sentry's event schema ("Event Type Definitions" in Sentry's
-//! developer documentation), read anew: each field's type, length and enumeration.
+//! Strictly checks a transaction's payload against Sentry's event schema ("Event Type Definitions" in Sentry's
+//! developer documentation), by an independent implementation: each field's type, length and enumeration.
 //!
-//! Tables say what the schema says of each object. Beside it they have what the schema leaves out and Sentry's
-//! documentation of transactions and spans has (`spans`, `start_timestamp`, data and links), and rules of our own: no
-//! object says a key twice, and nothing is there that the schema does not know.
+//! Tables contain the schema's rules for each object. They add fields that the schema lacks but Sentry's documentation
+//! of transactions and spans has (`spans`, `start_timestamp`, data and links), and rules of our own: no object contains
+//! a key twice, and there are no unknown fields.
 
 use serde_json::{Map, Value};
 
 use crate::Violation;
 use crate::json::parse;
 
-/// The largest transaction that Relay takes, in bytes.
+/// The largest transaction that Relay accepts, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The most spans.
+/// The maximum number of spans.
 const MAX_SPANS: usize = 1000;
 
-/// What a value must be.
+/// The required form of a value.
 enum Is {
     Text,
-    /// Text of at most so many characters.
+    /// Text of at most this many characters.
     Short(usize),
     Number,
     Unsigned,
     Bool,
     Seconds,
-    /// So many lower-case hexadecimal digits, not all zero.
+    /// This many lower-case hexadecimal digits, not all zero.
     Hex(usize),
     Uuid4,
     /// A UUID without dashes.
     Uuid,
     One(&'static [&'static str]),
-    /// An object of anything.
+    /// An object with any content.
     Any,
-    /// An object of texts.
+    /// An object whose values are texts.
     Texts,
     Tags,
     Object(&'static [FieldRule]),
-    /// A list of objects.
+    /// A list of objects with these fields, and its maximum length.
     List(&'static [FieldRule], usize),
 }
 
@@ -245,11 +245,11 @@ const LINK: &[FieldRule] = &[
     may("attributes", Is::Any),
 ];
 
-/// Checks the payload of an item `transaction` of ours.
+/// Checks the payload of a `transaction` item of profbridge.
 ///
 /// # Errors
 ///
-/// Every rule that it breaks, at most a hundred.
+/// Every broken rule, at most a hundred.
 pub fn validate_transaction(payload: &[u8]) -> Result<(), Vec<Violation>> {
     let mut checker = TransactionChecker(Vec::new());
     if payload.len() > MAX_BYTES {
@@ -357,7 +357,7 @@ impl TransactionChecker {
         }
     }
 
-    /// Sentry throws away what ends before it begins.
+    /// Checks that an object does not end before it begins, because Sentry drops such objects.
     fn in_order(&mut self, object: &Map<String, Value>, place: &str) {
         let seconds = |key: &str| object.get(key).and_then(Value::as_f64).unwrap_or_default();
         if seconds("start_timestamp") > seconds("timestamp") {
@@ -394,8 +394,8 @@ mod tests {
         })
     }
 
-    /// Guarantees: a transaction that breaks one rule is refused for that rule at its place, and one that breaks none
-    /// passes.
+    /// Guarantees: a transaction that breaks one rule is refused, and the error names the rule and the place; one that
+    /// breaks none is accepted.
     /// rule: event-schema#event-type, event-schema#type-transaction, event-schema#transaction-sdk
     #[test]
     fn each_rule() {

@@ -2,8 +2,8 @@
 //! [ADDRESSES]`.
 //!
 //! Asks for addresses spread evenly between START and END (hexadecimal, of `.text` as printed by `readelf -S`): twice
-//! with different addresses, and once more with the same. Prints the time until the symbol table's answers, the time
-//! until the last answer, how many have names, and the memory.
+//! with different addresses, and then again with the same ones. Prints the time until the symbol table's answers, the
+//! time until the last answer, the number of answers with names, and the memory.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 use std::error::Error;

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-/// What is known about an address at the moment.
+/// The current knowledge about an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SymbolAnswer {
-    /// Nothing yet.
+    /// Nothing is known yet.
     Pending,
     /// Names from the ELF symbol table; DWARF will follow.
     Symbols(Arc<Symbols>),
-    /// Complete: nothing will be added.
+    /// The answer is complete: nothing will be added.
     Final(Arc<Symbols>),
-    /// There is no name. Asking again may change that.
+    /// There is no name. A later request may have another result.
     Unknown(Unknown),
 }
 
 impl SymbolAnswer {
-    /// The names, as far as they are known.
+    /// The names that are known so far.
     #[must_use]
     pub fn symbols(&self) -> Option<&Arc<Symbols>> {
         match self {
@@ -35,7 +35,7 @@ impl SymbolAnswer {
 /// Why there is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unknown {
-    /// It was never asked for, or its answer was evicted. Ask again.
+    /// The address was never requested, or its answer was evicted. Ask again.
     NotAsked,
     /// Too many addresses were waiting. Ask again.
     Refused,
@@ -58,22 +58,22 @@ pub enum Unknown {
 pub struct Symbols {
     /// The function that contains the address and those inlined into it, innermost first. Never empty.
     pub frames: Box<[Frame]>,
-    /// Where the names come from.
+    /// The source of the names.
     pub named_by: NamedBy,
 }
 
 impl From<Vec<Frame>> for Symbols {
-    /// Marks the names as coming from symbols or debug information.
+    /// Creates symbols whose names come from symbol tables or debug information.
     fn from(frames: Vec<Frame>) -> Self {
         Self { frames: frames.into(), named_by: NamedBy::Symbols }
     }
 }
 
-/// Where names come from, the best last. A better source replaces a worse one.
+/// The source of names, from worst to best. A better source replaces a worse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamedBy {
-    /// The file's base name and the function's start address by the unwind table, as `objdump -d` and `addr2line` print
-    /// it for the same file. It distinguishes functions, but is not a name.
+    /// The file's base name, and the function's start address from the unwind table, as `objdump -d` and `addr2line`
+    /// print it for the same file. It distinguishes functions, but is not a name.
     UnwindTable,
     /// Go's own function table. Names equal those of the symbol table; inlined functions are missing.
     GoTable,
@@ -84,11 +84,11 @@ pub enum NamedBy {
 /// One function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Its name, demangled.
+    /// The name of the function, demangled.
     pub function: Arc<str>,
-    /// Its name as the file has it.
+    /// The name of the function as it is in the file.
     pub system_name: Arc<str>,
-    /// The source file. Absolute if DWARF has the folder that the path is relative to.
+    /// The source file. Absolute if DWARF contains the folder to which the path is relative.
     pub file: Option<Arc<str>>,
     /// The line, from 1; 0 if unknown.
     pub line: u32,

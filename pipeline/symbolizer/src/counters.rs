@@ -1,9 +1,9 @@
 //! Counters of a symbolizer.
 
-/// Defines each counter once, for both structs: atomics to count with, and plain numbers to read.
+/// Defines each counter once, for two structs: one of atomics to count with, and one of plain numbers to read.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What a [`Symbolizer`](crate::Symbolizer) has done. All are totals since its start, except for the sizes at
+        /// The counters of a [`Symbolizer`](crate::Symbolizer). All are totals since its start, except for the sizes at
         /// the end.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Counters {
@@ -43,7 +43,7 @@ counters! {
     malformed,
     /// Files of unsupported kinds.
     unsupported,
-    /// Panics in code that reads files. Each is a defect and leaves an address without a name.
+    /// Panics in code that reads files. Each is a bug and leaves an address without a name.
     panics,
     /// Symbol tables read.
     symbol_tables,
@@ -57,23 +57,23 @@ counters! {
     debug_files_refused,
     /// Failed downloads of debug files, not counting files that no server has.
     debug_files_failed,
-    /// DWARF abandoned because reading it takes more work than its size justifies.
+    /// DWARF that was abandoned because reading it takes more work than its size justifies.
     dwarf_given_up,
-    /// Addresses asked for that were not known already.
+    /// Requested addresses that were not known already.
     asked,
     /// Addresses refused because too many were waiting.
     refused,
-    /// Addresses that the symbol table had a name for.
+    /// Addresses for which the symbol table had a name.
     symbols_found,
-    /// Addresses that it had no name for.
+    /// Addresses for which the symbol table had no name.
     symbols_missed,
     /// Addresses named only by Go's own table.
     named_by_go_table,
     /// Addresses for which only the unwind table has a function: a start, but no name.
     named_by_unwind_table,
-    /// Addresses that DWARF had a function or a line for.
+    /// Addresses for which DWARF had a function or a line.
     dwarf_found,
-    /// Addresses that it had neither for.
+    /// Addresses for which DWARF had neither a function nor a line.
     dwarf_missed,
     /// Answers that were needed before they were final.
     late,
@@ -81,9 +81,9 @@ counters! {
     answers_evicted,
     /// Malformed lines of perf maps.
     perf_map_lines_malformed,
-    /// Bytes of answers in memory now.
+    /// Current number of bytes of answers in memory.
     answer_bytes,
-    /// Bytes of symbol tables and DWARF in memory now.
+    /// Current number of bytes of symbol tables and DWARF in memory.
     table_bytes,
 }
 

@@ -1,4 +1,4 @@
-//! Turns linker symbols back into source names.
+//! Demangles linker symbols into source names.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ const MAX_DEPTH: u32 = 192;
 
 /// Demangles Rust names (both schemes) and C++ names (Itanium ABI); other names are returned unchanged.
 ///
-/// Suffixes that compilers and linkers add stay (`.cold`, `.llvm.123`, [`plt::SUFFIX`]), except for a symbol's version
+/// Keeps suffixes that compilers and linkers add (`.cold`, `.llvm.123`, [`plt::SUFFIX`]), except for a symbol's version
 /// (`memcpy@@GLIBC_2.14`).
 pub(crate) fn demangle(name: &str) -> String {
     let (name, suffix) = name.strip_suffix(plt::SUFFIX).map_or((name, ""), |callee| (callee, plt::SUFFIX));
@@ -27,15 +27,15 @@ pub(crate) fn is_mangled(name: &str) -> bool {
 }
 
 fn rust(name: &str) -> Option<String> {
-    // Rust's older scheme is C++'s plus a hash at the end; without the hash, the name is C++.
+    // Rust's older scheme is C++'s scheme with a hash at the end; without the hash, the name is C++.
     if !(name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h")) {
         return None;
     }
     let demangled = rustc_demangle::try_demangle(name).ok()?;
     let mut out = Limited::default();
-    // The alternate format leaves the hash out.
+    // The alternate format omits the hash.
     write!(out, "{demangled:#}").ok()?;
-    // Without a hash to leave out, the name was C++ after all.
+    // There was no hash to omit, so the name is C++ after all.
     if name.starts_with("_ZN") && format!("{demangled}").len() == out.text.len() {
         return None;
     }
@@ -60,7 +60,7 @@ fn cpp(name: &str) -> Option<String> {
     Some(out.text)
 }
 
-/// A string with a maximum length: substitutions can expand a short name to gigabytes.
+/// A string with a maximum length, because substitutions can expand a short name to gigabytes.
 #[derive(Debug, Default)]
 struct Limited {
     text: String,

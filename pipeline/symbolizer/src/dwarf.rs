@@ -1,10 +1,10 @@
-//! DWARF: functions inlined at an address, and source lines.
+//! Reads DWARF: functions inlined at an address, and source lines.
 //!
-//! Uses gimli directly, since addr2line is not safe for hostile files. It recurses into nested inlined functions, so a
-//! file can make the stack overflow and kill the process. It also stores every range that units and functions refer to,
-//! which is quadratic in the file's size if all refer to the same list. Here a [`DwarfBudget`] pays for every step,
-//! nothing recurses, and only an index of units and functions stays in memory; the rest is read again for each batch of
-//! addresses. Tests compare the results with addr2line.
+//! Uses gimli directly, since addr2line is not safe for hostile files. addr2line recurses into nested inlined
+//! functions, so a file can overflow the stack and kill the process. It also stores every range that units and
+//! functions refer to, which is quadratic in the file's size if all refer to the same list. Here every step is charged
+//! to a [`DwarfBudget`], nothing recurses, and only an index of units and functions stays in memory; all other data is
+//! read again for each batch of addresses. Tests compare the results with addr2line.
 
 mod budget;
 mod function;
@@ -29,9 +29,9 @@ use sections::Sections;
 use split::{Package, Splits};
 use unit::Opened;
 
-/// How many units and functions that claim the same address are tried.
+/// The maximum number of units and functions that claim the same address and are tried.
 const MAX_CLAIMS: usize = 8;
-/// How many ranges are searched for them.
+/// The maximum number of ranges that are searched for claims.
 const MAX_STEPS: usize = 256;
 
 type DwarfReader<'a> = gimli::EndianSlice<'a, gimli::RunTimeEndian>;
@@ -41,7 +41,7 @@ type DwarfReader<'a> = gimli::EndianSlice<'a, gimli::RunTimeEndian>;
 pub(crate) struct Dwarf {
     sections: Sections,
     index: UnitIndex,
-    /// Data that dwz moved to a file shared by several.
+    /// The sections and the index of the file to which dwz moved data that several files share.
     shared: Option<(Sections, UnitIndex)>,
     package: Option<Package>,
     limit: usize,
@@ -54,14 +54,14 @@ pub(crate) struct Sources {
     pub(crate) file: Elf,
     /// The file with data shared between objects.
     pub(crate) shared: Option<Elf>,
-    /// The `.dwp` file with the units that the skeletons refer to.
+    /// The `.dwp` file with the units of the skeletons.
     pub(crate) package: Option<Elf>,
 }
 
-/// What DWARF says about an address.
+/// The result of DWARF for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceFrames {
-    /// Innermost first. Never empty.
+    /// The frames, innermost first. Never empty.
     pub(crate) frames: Vec<SourceFrame>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct SourceFrame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FunctionName {
     pub(crate) text: Arc<str>,
-    /// Whether this is the linker's name (`DW_AT_linkage_name`), and not only the source's name.
+    /// Whether this is the linker's name (`DW_AT_linkage_name`) rather than only the source's name.
     pub(crate) linkage: bool,
 }
 
@@ -96,8 +96,8 @@ impl Dwarf {
         elf.debug_section(".debug_info").is_some_and(|section| section.size > 0)
     }
 
-    /// Reads the sections and builds the index. `limit` bounds the decompressed size of all sections together.
-    /// Addresses outside of `code` belong to removed functions: the linker leaves them at or near 0.
+    /// Reads the sections and builds the index. `limit` bounds the total decompressed size of all sections. Addresses
+    /// outside of `code` belong to removed functions, which the linker leaves at or near address 0.
     pub(crate) fn load(
         sources: Sources,
         code: Vec<(u64, u64)>,
@@ -123,8 +123,8 @@ impl Dwarf {
         self.sections.bytes() + self.index.bytes() + shared + self.package.as_ref().map_or(0, Package::bytes)
     }
 
-    /// Looks up addresses, which must be in ascending order. A malformed unit costs only its own answers. `open` opens
-    /// a file at a path that the DWARF names.
+    /// Looks up addresses, which must be in ascending order. In a malformed unit, only that unit's answers are lost.
+    /// `open` opens a file at a path from the DWARF.
     pub(crate) fn find(
         &mut self,
         addresses: &[u64],
@@ -164,7 +164,7 @@ impl Dwarf {
     }
 }
 
-/// One pass over the units that contain some addresses.
+/// One pass over the units that contain the requested addresses.
 struct Pass<'a, 'b> {
     dwarf: &'b gimli::Dwarf<DwarfReader<'a>>,
     index: &'b mut UnitIndex,
@@ -176,7 +176,7 @@ struct Pass<'a, 'b> {
 }
 
 impl<'a> Pass<'a, '_> {
-    /// Whether to try another unit: no function was found yet.
+    /// Whether no function was found yet, so that another unit has to be tried.
     fn needs_more(&self, at: usize) -> bool {
         self.places[at].as_ref().is_none_or(|place| place.frames.iter().all(|frame| frame.name.is_none()))
     }
@@ -201,7 +201,7 @@ impl<'a> Pass<'a, '_> {
             }
             None => None,
         };
-        // A skeleton has lines as well, so they remain without the split unit.
+        // A skeleton has lines as well, which are used without the split unit.
         let frames = match split {
             Some(frames) => frames,
             None => {
@@ -230,13 +230,13 @@ struct UnitAddresses<'a, 'b> {
     dwarf: &'b gimli::Dwarf<DwarfReader<'a>>,
     /// The unit with the lines: the skeleton, if there is one.
     opened: &'b Opened<'a>,
-    /// In ascending order.
+    /// The requested addresses, in ascending order.
     wanted: &'b [u64],
     lines: LineTable<'a>,
 }
 
 impl UnitAddresses<'_, '_> {
-    /// The frames of each address by the functions of a split unit, or `None` if the split unit has another id.
+    /// The frames of each address according to the functions of a split unit; `None` if the split unit has another id.
     fn frames_of_split(
         &mut self,
         sections: &Sections,
@@ -252,7 +252,7 @@ impl UnitAddresses<'_, '_> {
         let skeleton = &self.opened.unit;
         let id = skeleton.dwo_id.ok_or(Error::Malformed)?;
         let Some((offset, mut opened)) = split::open_unit(&dwarf, id, budget)? else { return Ok(None) };
-        // Values that the linker decides are in the skeleton, and so are file names.
+        // The skeleton has the values that the linker decides, and the file names.
         (opened.unit.low_pc, opened.unit.addr_base) = (skeleton.low_pc, skeleton.addr_base);
         if opened.unit.header.version() < 5 {
             opened.unit.rnglists_base = skeleton.rnglists_base;
@@ -268,7 +268,7 @@ impl UnitAddresses<'_, '_> {
         self.frames(files, &mut names, 0, &opened, budget).map(Some)
     }
 
-    /// The frames of each address by the functions of a unit, which has position `unit` in the index.
+    /// The frames of each address according to the functions of a unit, which has position `unit` in the index.
     fn frames<'x>(
         &mut self,
         files: DwarfFiles<'_, 'x>,
@@ -279,7 +279,7 @@ impl UnitAddresses<'_, '_> {
     ) -> Result<Vec<FoundFrames>, Error> {
         let (dwarf, index) = files.own;
         let mut found = vec![None; self.wanted.len()];
-        // One pass over a function serves all its addresses.
+        // One pass over a function is used for all its addresses.
         let mut functions: Vec<(usize, usize)> = Vec::with_capacity(self.wanted.len());
         for (position, &address) in self.wanted.iter().enumerate() {
             budget.spend(MAX_CLAIMS)?;

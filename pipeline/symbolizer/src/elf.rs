@@ -1,7 +1,8 @@
-//! The parts of an ELF file that names are looked up in.
+//! Reads the parts of an ELF file that are needed to find names.
 //!
-//! Tables are decoded here, field by field: a library that needs the file as one slice would force us to load or map
-//! all of it. Supported: 64-bit ELF of either byte order ("System V Application Binary Interface", chapters 4 and 5).
+//! Tables are decoded here, field by field, because a library that needs the file as one slice would require loading or
+//! mapping all of it. Supported: 64-bit ELF of either byte order ("System V Application Binary Interface", chapters 4
+//! and 5).
 
 use std::io::{self, Read};
 
@@ -11,16 +12,17 @@ use object::read::{CompressedData, CompressionFormat};
 use crate::Unknown;
 use crate::input::Input;
 
-/// The longest table of section headers: 65,535 sections, the maximum without extended numbering.
+/// The maximum number of sections: 65,535, the maximum without extended numbering.
 const MAX_SECTIONS: u64 = 1 << 16;
-/// The longest table of section names.
+/// The maximum size of the table of section names, in bytes.
 const MAX_SECTION_NAMES: usize = 4 << 20;
-/// The longest note that is read, in bytes, and how many note sections are searched.
+/// The maximum size of a note that is read, in bytes, and the maximum number of note sections that are searched.
 pub(crate) const MAX_NOTE: usize = 64 << 10;
 const MAX_NOTES: usize = 64;
-/// The longest `.gnu_debuglink`: a file name and a checksum.
+/// The maximum size of `.gnu_debuglink`, a file name and a checksum, in bytes.
 const MAX_DEBUG_LINK: usize = 8 << 10;
-/// A build id is a hash: GNU ld writes 20 bytes, LLD 8 to 20, and `--build-id=0x` any number of bytes.
+/// The maximum size of a build id in bytes. It is a hash: GNU ld writes 20 bytes, LLD 8 to 20, and `--build-id=0x` any
+/// number.
 const MAX_BUILD_ID: usize = 64;
 
 /// An ELF file.
@@ -55,13 +57,13 @@ impl Section {
     }
 }
 
-/// How a section is compressed.
+/// The compression of a section.
 #[derive(Debug, Clone, Copy)]
 struct SectionCompression {
     format: CompressionFormat,
     /// Length of the header before the data, in bytes.
     header: usize,
-    /// The uncompressed size that the file claims, in bytes.
+    /// The uncompressed size according to the file, in bytes.
     size: u64,
 }
 
@@ -115,13 +117,13 @@ impl Elf {
         let mut count = u64::from(fields.u16(60).ok_or(Unknown::Malformed)?);
         let mut names_index = u32::from(fields.u16(62).ok_or(Unknown::Malformed)?);
         if table == 0 {
-            // Without section headers there are no symbols.
+            // A file without section headers has no symbols.
             return Ok(Self { input, little_endian, machine, entry, sections: Vec::new(), names: Vec::new() });
         }
         if size != 64 {
             return Err(Unknown::Malformed);
         }
-        // If the counts do not fit into the file header, the first section header has them.
+        // If the counts do not fit into the file header, the first section header contains them.
         if count == 0 || names_index == u32::from(elf::SHN_XINDEX.0) {
             let first = input.read(table, 64, 64)?;
             let first = section(ElfFields { bytes: &first, little_endian }).ok_or(Unknown::Malformed)?;
@@ -177,7 +179,7 @@ impl Elf {
         self.names.get(section.name as usize..).is_some_and(|name| name.starts_with(beginning))
     }
 
-    /// A section's bytes, still compressed.
+    /// The bytes of a section, still compressed.
     pub(crate) fn raw(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
         if section.kind == elf::SHT_NOBITS.0 {
             return Ok(Vec::new());
@@ -193,12 +195,12 @@ impl Elf {
         self.input.read(section.offset.checked_add(at).ok_or(Unknown::Malformed)?, length, length as usize)
     }
 
-    /// The uncompressed size of a section that the file claims, in bytes.
+    /// The uncompressed size of a section according to the file, in bytes.
     pub(crate) fn uncompressed_size(&self, section: &Section) -> Result<u64, Unknown> {
         Ok(self.compression(section)?.map_or(section.size, |compression| compression.size))
     }
 
-    /// A section's bytes, decompressed.
+    /// The bytes of a section, decompressed.
     pub(crate) fn data(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
         let Some(SectionCompression { format, header, size }) = self.compression(section)? else {
             return self.raw(section, limit);
@@ -233,8 +235,8 @@ impl Elf {
     }
 
     /// The ELF file embedded in a stripped file, with the names of functions that `.dynsym` lacks (`.gnu_debugdata`,
-    /// GDB documentation, "MiniDebugInfo"). `limit` bounds, in bytes and each on its own, the compressed data, the
-    /// decompressed file, and the decompressor's memory.
+    /// GDB documentation, "MiniDebugInfo"). `limit` separately bounds, in bytes, the compressed data, the decompressed
+    /// file, and the decompressor's memory.
     pub(crate) fn mini_debug_info(&self, limit: usize) -> Option<Result<Self, Unknown>> {
         let section = self.section(b".gnu_debugdata")?;
         let decompress = || {
@@ -267,7 +269,7 @@ impl Elf {
         ranges
     }
 
-    /// Whether the file has `.symtab`, and not only the dynamic symbols.
+    /// Whether the file has `.symtab`, in addition to the dynamic symbols.
     pub(crate) fn has_symbol_table(&self) -> bool {
         self.section(b".symtab").is_some_and(|section| section.size > 0)
     }
@@ -280,7 +282,7 @@ impl Elf {
         })
     }
 
-    /// The link to the file with data that several debug files share: its path, and its build id (dwz(1)).
+    /// The link to the file with data that several debug files share: its path and its build id (dwz(1)).
     pub(crate) fn shared_debug_link(&self) -> Option<(String, Vec<u8>)> {
         let bytes = self.raw(self.section(b".gnu_debugaltlink")?, MAX_DEBUG_LINK).ok()?;
         let end = bytes.iter().position(|&byte| byte == 0)?;
@@ -288,7 +290,7 @@ impl Elf {
         Some((std::str::from_utf8(&bytes[..end]).ok()?.to_owned(), id.to_vec()))
     }
 
-    /// The link to a separate file with the debug information.
+    /// The link to a separate file with debug information.
     pub(crate) fn debug_link(&self) -> Option<DebugLink> {
         let bytes = self.raw(self.section(b".gnu_debuglink")?, MAX_DEBUG_LINK).ok()?;
         let end = bytes.iter().position(|&byte| byte == 0)?;
@@ -330,8 +332,8 @@ fn section(fields: ElfFields<'_>) -> Option<Section> {
     })
 }
 
-/// Searches notes for the build id. A note is the sizes of name and content, the type, then both, each padded to the
-/// alignment.
+/// Searches notes for the build id. A note consists of the sizes of name and content, the type, and then name and
+/// content, each padded to the alignment.
 pub(crate) fn build_id_of(fields: ElfFields<'_>, alignment: usize) -> Option<Vec<u8>> {
     let mut at = 0_usize;
     loop {

@@ -1,13 +1,13 @@
-//! Go's own table of functions, files and lines (`pclntab`), which the runtime needs and stripping therefore leaves.
+//! Reads Go's own table of functions, files and lines (`pclntab`). Stripping keeps it, because Go's runtime needs it.
 //!
 //! Supported formats: Go 1.2 to 1.15, 1.16 and 1.17, 1.18 and 1.19, and since 1.20 (golang/go
-//! `src/debug/gosym/pclntab.go`, `src/runtime/symtab.go`). In each, a sorted table leads from an address to a function,
-//! an offset leads to its name, and runs of variable-length integers lead to file and line. Every offset is checked
-//! before it is used, nothing recurses, and [`Steps`] bounds how many runs are decoded.
+//! `src/debug/gosym/pclntab.go`, `src/runtime/symtab.go`). In each format, a sorted table maps an address to a
+//! function, which has the offset of its name and of runs of variable-length integers that encode file and line. Every
+//! offset is checked before it is used, nothing recurses, and [`Steps`] limits how many runs are decoded.
 //!
-//! The names of inlined functions are in data that has no section of its own. This table says only whether an address
-//! is in an inlined function. File and line of such an address belong to a function whose name is unknown, so they are
-//! left out.
+//! The names of inlined functions are in data without a section of its own. This table says only whether an address is
+//! in an inlined function. File and line of such an address belong to a function whose name is unknown, so they are
+//! omitted.
 
 use crate::Unknown;
 use crate::elf::{Elf, ElfFields};
@@ -22,26 +22,26 @@ enum Version {
     Go1_20,
 }
 
-/// How many runs are decoded for one address. The longest functions in Go programs, generated ones, have about ten
-/// thousand.
+/// The maximum number of runs that are decoded for one address. The longest functions in Go programs, which are
+/// generated, have about ten thousand.
 const MAX_RUNS: u32 = 1 << 16;
 
-/// How many runs are decoded for one batch: 16,384 addresses in long functions.
+/// The maximum number of runs that are decoded for one batch: 16,384 addresses in long functions.
 const MAX_STEPS: u64 = 1 << 26;
 
 /// The index of the table that marks addresses in inlined functions (golang/go `src/internal/abi/symtab.go`,
 /// `PCDATA_InlTreeIndex`). The table exists since Go 1.9 and has this index since 1.12.
 const INLINED: u32 = 2;
 
-/// The position of `text` in `runtime.moduledata`, in words (golang/go `src/runtime/symtab.go`, since Go 1.18).
+/// The index of the field `text` in `runtime.moduledata`, in words (golang/go `src/runtime/symtab.go`, since Go 1.18).
 const TEXT_IN_MODULE: u64 = 22;
 
-/// How many runs may still be decoded.
+/// The number of runs that may still be decoded.
 #[derive(Debug)]
 pub(crate) struct Steps(u64);
 
 impl Steps {
-    /// The allowance for one batch of addresses.
+    /// The number of runs for one batch of addresses.
     pub(crate) fn new() -> Self {
         Self(MAX_STEPS)
     }
@@ -57,7 +57,7 @@ pub(crate) struct GoTable {
     quantum: u64,
     /// Pointer size in bytes: 4 or 8.
     word: usize,
-    /// The address that function starts are relative to since Go 1.18; 0 before.
+    /// The address to which function starts are relative since Go 1.18; 0 before.
     text: u64,
     functions: usize,
     names: usize,
@@ -65,7 +65,7 @@ pub(crate) struct GoTable {
     units: usize,
     files: usize,
     runs: usize,
-    /// Offset that the functions' offsets are relative to.
+    /// The offset to which the functions' offsets are relative.
     data: usize,
     /// Offset of the table of function starts.
     table: usize,
@@ -82,7 +82,7 @@ pub(crate) struct GoFunction<'a> {
 }
 
 impl GoTable {
-    /// Reads the table of a file, of at most `limit` bytes. `None` if the file has none.
+    /// Reads the table of a file, of at most `limit` bytes. `None` if the file has no such table.
     pub(crate) fn read(elf: &Elf, limit: usize) -> Result<Option<Self>, Unknown> {
         let section = elf.section(b".gopclntab").or_else(|| elf.section(b".data.rel.ro.gopclntab"));
         let Some(section) = section else { return Ok(None) };
@@ -127,7 +127,7 @@ impl GoTable {
         };
         match version {
             Version::Go1_2 => {
-                // The files follow the functions.
+                // The table of files follows that of functions.
                 let behind = functions.checked_mul(2 * word).and_then(|size| size.checked_add(8 + 2 * word));
                 let files = behind.and_then(|at| fields.u32(at)).ok_or(Unknown::Malformed)?;
                 table.files = files as usize;
@@ -155,10 +155,10 @@ impl GoTable {
         Ok(Some(table))
     }
 
-    /// The address of the first function if the table lacks it. Go 1.26 no longer writes it, and in
-    /// position-independent programs it is filled in at load time. `runtime.moduledata` has it. Otherwise it is the
-    /// start of `.text`, unless a C linker put other code there first; in that case the program's entry point would not
-    /// be Go's.
+    /// The address of the first function, if the table lacks it: Go 1.26 no longer writes it, and in
+    /// position-independent programs it is filled in at load time. Uses the address in `runtime.moduledata`, or else
+    /// the start of `.text`, but only if the program's entry point is Go's: otherwise a C linker put other code there
+    /// first.
     fn find_text(&self, elf: &Elf) -> Option<u64> {
         let code = elf.code();
         let in_code = |&text: &u64| code.iter().any(|&(start, end)| (start..end).contains(&text));
@@ -185,7 +185,7 @@ impl GoTable {
         if self.version >= Version::Go1_18 { 4 } else { self.word }
     }
 
-    /// An entry of the table of starts, which has two for each function and one for the end.
+    /// An entry of the table of starts, which has two entries for each function and one for the end.
     fn start(&self, position: usize) -> Option<u64> {
         let size = self.start_size();
         let at = position.checked_mul(size)?.checked_add(self.table)?;
@@ -198,7 +198,8 @@ impl GoTable {
     }
 
     fn function_at(&self, address: u64) -> Option<GoFunction<'_>> {
-        // Finds the first function that starts after the address. Halving ends even if the table is not sorted.
+        // Finds the first function that starts after the address. The binary search ends even if the table is not
+        // sorted.
         let (mut low, mut high) = (0, self.functions);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -220,8 +221,8 @@ impl GoTable {
         let target = address.checked_sub(self.text)?;
         let fields = self.fields();
         // After the start and the name come: arguments, deferred calls, then the offsets of the runs for stack sizes,
-        // files and lines, and the number of further runs. The offsets of those follow the unit (since Go 1.16), the
-        // first line (since 1.20), and four more bytes.
+        // files and lines, and the number of further runs. The offsets of the further runs follow the unit (since Go
+        // 1.16), the first line (since 1.20), and four more bytes.
         let field =
             |position: usize| fields.u32(function.at.checked_add(self.start_size())?.checked_add(4 * position)?);
         let others = match self.version {
@@ -248,8 +249,9 @@ impl GoTable {
         Some((text(&self.bytes, at)?, line)).filter(|(file, _)| !file.is_empty())
     }
 
-    /// The value that a sequence of runs gives for an address. Each run is a change of the value and the length that it
-    /// covers. The value starts at -1; a change of 0 that is not the first ends the sequence.
+    /// The value that a sequence of runs gives for an address. Each run consists of a change of the value and the
+    /// length of code for which the value holds. The value starts at -1; a change of 0, except for the first, ends the
+    /// sequence.
     fn value(&self, runs: u32, entry: u64, target: u64, steps: &mut Steps) -> Option<i32> {
         let mut rest = self.bytes.get(self.runs.checked_add(runs as usize)?..)?;
         let (mut value, mut reach) = (-1_i32, entry);
@@ -288,7 +290,7 @@ fn number(bytes: &mut &[u8]) -> Option<u32> {
     None
 }
 
-/// A zero-terminated string, cut if it is too long.
+/// A zero-terminated string, truncated if it is too long.
 fn text(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let rest = bytes.get(at..)?;
     let rest = &rest[..rest.len().min(MAX_NAME)];

@@ -1,7 +1,8 @@
-//! Reads files that an attacker may have written and may still change.
+//! Reads files that may come from an attacker, who may still change them.
 //!
-//! Bytes are copied by `pread`, so a file that changes or shrinks meanwhile gives other bytes or an error, but no
-//! signal. Only regular files are read: a pipe or a terminal blocks, and opening a device may have side effects.
+//! Bytes are copied by `pread`, so that a file that changes or shrinks meanwhile results in other bytes or an error,
+//! but not in a signal. Only regular files are read: a pipe or a terminal blocks, and opening a device may have side
+//! effects.
 
 mod open;
 
@@ -54,7 +55,8 @@ impl Input {
         }
     }
 
-    /// Reads `length` bytes at `offset`. More than `limit` is too large; a range beyond the end is malformed.
+    /// Reads `length` bytes at `offset`. More than `limit` bytes is [`Unknown::TooLarge`]; a range beyond the end is
+    /// [`Unknown::Malformed`].
     pub(crate) fn read(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<u8>, Unknown> {
         let end = offset.checked_add(length).ok_or(Unknown::Malformed)?;
         if end > self.length {
@@ -81,7 +83,7 @@ impl Input {
     }
 }
 
-/// Checks that a file is regular and, without `fuse`, not on a FUSE file system, and returns its length.
+/// Checks that a file is regular and, without `fuse`, not on a FUSE file system. Returns its length.
 pub(crate) fn check(file: &File, fuse: bool) -> Result<u64, Unknown> {
     let metadata = file.metadata().map_err(|_| Unknown::NoFile)?;
     if !metadata.is_file() {

@@ -1,9 +1,9 @@
-//! Address ranges that may overlap, with a number for each.
+//! Address ranges that may overlap, each with a number.
 
-/// Ranges with a number each, searched by address.
+/// Address ranges with numbers, searched by address.
 #[derive(Debug, Default)]
 pub(crate) struct Intervals {
-    /// In order of their starts.
+    /// The ranges in order of their starts.
     entries: Vec<Interval>,
 }
 
@@ -11,7 +11,7 @@ pub(crate) struct Intervals {
 struct Interval {
     start: u64,
     end: u64,
-    /// The largest end of this range and all before it.
+    /// The largest end of this range and all ranges before it.
     reach: u64,
     value: usize,
 }
@@ -20,7 +20,7 @@ impl Intervals {
     /// Size of one range in memory, in bytes.
     pub(crate) const BYTES: usize = size_of::<Interval>();
 
-    /// Adds a range; [`Intervals::sort`] before searching.
+    /// Adds a range. Call [`Intervals::sort`] before searching.
     pub(crate) fn push(&mut self, start: u64, end: u64, value: usize) {
         if start < end {
             self.entries.push(Interval { start, end, reach: end, value });
@@ -37,7 +37,8 @@ impl Intervals {
         }
     }
 
-    /// The numbers of the ranges that contain an address, last start first. Visits at most `steps` ranges.
+    /// The numbers of the ranges that contain an address, in descending order of their starts. Visits at most `steps`
+    /// ranges.
     pub(crate) fn find(&self, address: u64, steps: usize) -> impl Iterator<Item = usize> + '_ {
         let after = self.entries.partition_point(|entry| entry.start <= address);
         let before = self.entries[..after].iter().rev().take(steps);

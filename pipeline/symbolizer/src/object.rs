@@ -1,4 +1,4 @@
-//! Objects: the files that addresses belong to, and how each is found.
+//! Objects: the files to which addresses belong, and how each is found.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,32 +8,32 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub(crate) u64);
 
-/// An ELF file that addresses belong to.
+/// An ELF file to which addresses belong.
 #[derive(Debug)]
 pub struct Object {
     /// Identifies the object.
     pub key: ObjectKey,
-    /// How to find its file.
+    /// How to find the object's file.
     pub source: ObjectSource,
-    /// Root folder of the process that maps the object. Separate debug files are searched inside it before the
+    /// Root folder of the process that maps the object. Separate debug files are searched inside this folder before the
     /// configured folders. A descriptor for `openat2` is enough (`O_PATH`).
     pub root: Option<Arc<File>>,
-    /// The path as the process sees it. Debug links are relative to its folder; otherwise it is used only in log lines.
+    /// The path from the process's view. Debug links are relative to its folder; otherwise it is used only in log
+    /// lines.
     pub path: String,
 }
 
-/// What identifies an object.
+/// The identity of an object.
 ///
-/// A file's claim about its build id is not verified: a process that maps a forged file can replace the names of
-/// another process's file with the same build id. If processes do not trust each other, [`ObjectKey::File`] keeps them
-/// apart.
+/// The build id that a file claims is not verified: a process that maps a forged file can replace the names of another
+/// process's file with the same build id. If processes do not trust each other, use [`ObjectKey::File`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ObjectKey {
     /// The GNU build id. A file found by a path must have the same one, or it is not read.
     BuildId(Box<[u8]>),
     /// The identity of a file. A file found by a path must have the same one, or it is not read.
     File(FileIdentity),
-    /// Any other identifier of the caller. Nothing is checked.
+    /// Any other identifier that the caller chooses. The file is not checked.
     Other(Box<str>),
 }
 
@@ -64,7 +64,7 @@ pub struct FileIdentity {
     pub inode: u64,
     /// The length in bytes.
     pub size: u64,
-    /// When it was modified, in nanoseconds since the Unix epoch.
+    /// The time of modification, in nanoseconds since the Unix epoch.
     pub modified_nano: i128,
 }
 
@@ -91,15 +91,16 @@ impl FileIdentity {
 pub enum ObjectSource {
     /// A file that is already open for reading.
     File(File),
-    /// At this path on this machine. Use only paths from a trusted configuration.
+    /// A path on this machine. Use only paths from a trusted configuration.
     Path(PathBuf),
-    /// At this path inside a root folder. Symbolic links cannot lead out of it.
+    /// A path inside a root folder. Symbolic links cannot lead out of the folder.
     InRoot {
         /// The root folder. A descriptor for `openat2` is enough (`O_PATH`).
         root: Arc<File>,
         /// The path; a leading slash means the root folder.
         path: PathBuf,
     },
-    /// By its build id in the root folder and the configured folders. Needs [`ObjectKey::BuildId`].
+    /// The build id, with which the file is searched in the root folder and the configured folders. Needs
+    /// [`ObjectKey::BuildId`].
     BuildId,
 }

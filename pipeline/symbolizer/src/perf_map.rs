@@ -1,9 +1,10 @@
-//! Perf maps: names of code that a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`),
-//! and jitdump files, which also contain the code (`jitdump-specification.txt` there).
+//! Reads perf maps: names of code that a process compiles at run time (perf,
+//! `tools/perf/Documentation/jit-interface.txt`), and jitdump files, which also contain the code
+//! (`jitdump-specification.txt` in the same folder).
 //!
-//! A perf map has lines of `START SIZE NAME`, in hexadecimal, appended while the process runs. Code is moved and freed
-//! without notice, so a later line replaces earlier ones for its addresses. Earlier names are kept for addresses that
-//! were executed before.
+//! A perf map has lines of `START SIZE NAME`, with numbers in hexadecimal, which are appended while the process runs.
+//! Code is moved and freed without notice, so a later line replaces earlier ones for its addresses. Earlier names are
+//! kept for addresses that were executed before.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,35 +14,35 @@ use std::sync::Arc;
 
 use crate::text::MAX_NAME;
 
-/// Bytes read at a time.
+/// The number of bytes that are read at a time.
 const STEP: usize = 256 << 10;
 /// The magic number of a jitdump file in this machine's byte order, and the record types that are used.
 const DUMP: &[u8] = b"DTiJ";
 const LOAD: u64 = 0;
 const MOVE: u64 = 1;
-/// Longer lines are skipped.
+/// The maximum length of a line. Longer lines are skipped.
 const MAX_LINE: usize = MAX_NAME + 64;
-/// How many ranges are kept. Large Node applications have some hundred thousand.
+/// The maximum number of ranges. Large Node applications have some hundred thousand.
 const MAX_RANGES: usize = 1 << 20;
-/// Above this number, all replaced ranges are dropped.
+/// The maximum number of replaced ranges. Above it all of them are dropped.
 const MAX_PAST: usize = MAX_RANGES / 4;
-/// What a range costs beside its name, in bytes.
+/// The memory of a range without its name, in bytes.
 const RANGE_BYTES: usize = 64;
 
-/// An encoded place has the address in these low bits and the moment above them.
+/// The number of low bits of an encoded place that contain the address; the bits above them contain the moment.
 const ADDRESS_BITS: u32 = 47;
 
-/// Encodes an address and the moment at which it was executed, to ask the symbolizer for. `moment` is an index into the
-/// recorded lengths of the map, below [`MAX_MOMENTS`].
+/// Encodes an address and the moment at which it was executed, as an address for the symbolizer. `moment` is an index
+/// into the recorded lengths of the map, below [`MAX_MOMENTS`].
 #[must_use]
 pub fn perf_map_place(address: u64, moment: usize) -> u64 {
     address & ((1 << ADDRESS_BITS) - 1) | (moment.min(MAX_MOMENTS - 1) as u64) << ADDRESS_BITS
 }
 
-/// How many moments of a perf map can be distinguished.
+/// The maximum number of moments that can be distinguished in a perf map.
 pub const MAX_MOMENTS: usize = 1 << (u64::BITS - ADDRESS_BITS);
 
-/// A perf map, as far as it has been read.
+/// The part of a perf map that was read so far.
 #[derive(Debug, Default)]
 pub(crate) struct PerfMap {
     /// Current ranges, by start.
@@ -55,10 +56,10 @@ pub(crate) struct PerfMap {
     offset: u64,
     /// Whether this is a jitdump file.
     is_dump: bool,
-    /// Whether the rest of a line that is too long is being skipped.
+    /// Whether the rest of a line is being skipped because the line is too long.
     skipping: bool,
     pub(crate) malformed_lines: usize,
-    /// Whether reading stopped before the end, for good.
+    /// Whether reading stopped before the end and will not continue.
     pub(crate) full: bool,
 }
 
@@ -67,15 +68,15 @@ struct NamedRange {
     end: u64,
     name: u32,
     name_length: u32,
-    /// File offset at which the line ends: the range is valid once the file was that long.
+    /// The length of the file after this line. The range is valid once the file had this length.
     line_end: u64,
     /// Index in `past` of the range that had these addresses before.
     before: Option<u32>,
 }
 
 impl PerfMap {
-    /// Reads what has been appended, up to `limit` bytes of the file in total. An incomplete last line is left for the
-    /// next time. Returns whether there was new data.
+    /// Reads the data that was appended since the last call, up to `limit` bytes of the file in total. An incomplete
+    /// last line is left for the next call. Returns whether there was new data.
     pub(crate) fn read(&mut self, file: &File, limit: u64) -> io::Result<bool> {
         let mut buffer = vec![0; STEP];
         let mut grown = false;
@@ -87,7 +88,7 @@ impl PerfMap {
                 result => result?,
             };
             if wanted == 0 {
-                // One more byte shows whether the limit cuts anything off.
+                // One more byte shows whether the limit cuts off any data.
                 self.full = file.read_at(&mut buffer[..1], self.offset)? > 0;
                 break;
             }
@@ -95,7 +96,7 @@ impl PerfMap {
             self.offset += used as u64;
             grown |= used > 0;
             if used == 0 || count < wanted {
-                // Either the end of the file, or a line that the limit cuts.
+                // This is either the end of the file, or a line that exceeds the limit.
                 self.full |= used == 0 && count as u64 == room && count > 0;
                 break;
             }
@@ -103,7 +104,7 @@ impl PerfMap {
         Ok(grown)
     }
 
-    /// Parses complete lines and returns how many bytes they had.
+    /// Parses complete lines and returns their length in bytes.
     pub(crate) fn parse(&mut self, bytes: &[u8]) -> usize {
         self.is_dump |= self.offset == 0 && bytes.starts_with(DUMP);
         if self.is_dump {
@@ -157,12 +158,12 @@ impl PerfMap {
         Some(())
     }
 
-    /// Parses jitdump records whose headers are complete, and returns how many bytes they have. The last record's code
-    /// is not needed and may be missing, so that can be more bytes than there are.
+    /// Parses jitdump records whose headers are complete, and returns their length in bytes. This may exceed the length
+    /// of `bytes`, because the code of the last record is not needed and may be missing.
     fn parse_records(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         if self.offset == 0 {
-            // The header's length follows magic number and version.
+            // The header's length follows the magic number and the version.
             let Some(length) = number(bytes, 8, 4).filter(|length| *length >= 40) else { return 0 };
             used = length as usize;
         }
@@ -186,8 +187,8 @@ impl PerfMap {
         used
     }
 
-    /// Record `JIT_CODE_LOAD`: after the record header come process, thread, a number, the address, the length, another
-    /// number, and the name.
+    /// Parses a record `JIT_CODE_LOAD`: after the record header come process, thread, a number, the address, the
+    /// length, another number, and the name.
     fn parse_code_load(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (start, size) = (number(record, 32, 8)?, number(record, 40, 8)?);
         let name = record.get(56..)?.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
@@ -195,7 +196,7 @@ impl PerfMap {
         self.add_range(range, name, end)
     }
 
-    /// Record `JIT_CODE_MOVE`: the old address, the new address, and the length.
+    /// Parses a record `JIT_CODE_MOVE`: the old address, the new address, and the length.
     fn parse_code_move(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (old, start, size) = (number(record, 32, 8)?, number(record, 40, 8)?, number(record, 48, 8)?);
         let (_, range) = self.ranges.range(..=old).next_back().filter(|(_, range)| old < range.end)?;
@@ -209,7 +210,7 @@ impl PerfMap {
         Some(())
     }
 
-    /// Inserts a range and cuts all others out of its addresses.
+    /// Inserts a range and removes its addresses from all others.
     fn insert(&mut self, start: u64, range: NamedRange) {
         if self.past.len() >= MAX_PAST {
             self.past.clear();
@@ -242,7 +243,7 @@ impl PerfMap {
         }
     }
 
-    /// The name of a place (see [`perf_map_place`]): by the last line written before its moment. Code runs before its
+    /// The name of a place (see [`perf_map_place`]), from the last line written before its moment. Code runs before its
     /// line is written, so the first line for an address is also valid for earlier moments.
     pub(crate) fn find(&self, place: u64) -> Option<&[u8]> {
         let address = place & ((1 << ADDRESS_BITS) - 1);

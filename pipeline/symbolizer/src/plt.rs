@@ -1,9 +1,9 @@
-//! Names the stubs through which code calls functions of other files (the procedure linkage table) after their targets:
-//! `malloc@plt`.
+//! Names the stubs through which code calls functions of other files (the procedure linkage table). A stub is named
+//! after its target: `malloc@plt`.
 //!
-//! No symbol table contains them. A stub jumps to an address that it loads from a slot, and the relocation of that slot
-//! names the function. The slot's address is decoded from the stub's instructions, so the layouts of all linkers are
-//! handled alike.
+//! No symbol table contains stubs. A stub jumps to an address that it loads from a slot, and the relocation of that
+//! slot names the function. The slot's address is decoded from the stub's instructions, so that the layouts of all
+//! linkers are handled alike.
 
 use hashbrown::HashMap;
 use object::elf;
@@ -16,12 +16,12 @@ use crate::text::MAX_NAME;
 /// Suffix of a stub's name, as in `objdump`.
 pub(crate) const SUFFIX: &str = "@plt";
 
-/// The longest stub, in bytes.
+/// The maximum length of a stub, in bytes.
 const MAX_STUB: u64 = 24;
-/// The longest table of stubs, in bytes: a million of them.
+/// The maximum size of a table of stubs, in bytes: a million stubs.
 const MAX_TABLE: usize = 16 << 20;
 
-/// Start and end address of each stub, by its slot.
+/// Start and end address of each stub, by the address of its slot.
 type Stubs = HashMap<u64, (u64, u64)>;
 
 /// Adds the stubs of a file. `limit` is the maximum size in bytes of each of the tables of relocations, symbols and
@@ -49,7 +49,7 @@ pub(crate) fn add_stubs(file: &Elf, builder: &mut SymbolTableBuilder, limit: usi
         let relocations = file.raw(table, limit)?;
         let symbols = symbols.map_or_else(|| Ok(Vec::new()), |symbols| file.raw(symbols, limit))?;
         let strings = strings.map_or_else(|| Ok(Vec::new()), |strings| file.raw(strings, limit))?;
-        // `Elf64_Rela`: the slot, the symbol and the type, an addend.
+        // `Elf64_Rela` consists of the slot, the symbol and the type, and an addend.
         for bytes in relocations.chunks_exact(24) {
             let fields = ElfFields { bytes, little_endian: file.little_endian };
             let (Some(slot), Some(kind), Some(addend)) = (fields.u64(0), fields.u64(8), fields.u64(16)) else {
@@ -80,15 +80,15 @@ fn name_of<'a>(symbols: ElfFields<'_>, number: usize, strings: &'a [u8]) -> Opti
     (!name.is_empty()).then_some(name)
 }
 
-/// Stubs and relocations of one architecture.
+/// The stubs and relocations of one architecture.
 struct Architecture {
-    /// The slot used by a stub whose code is given, at the given address.
+    /// The slot of a stub with this code at this address.
     slot: fn(&[u8], u64) -> Option<u64>,
     /// Alignment of stubs in bytes.
     step: usize,
-    /// Types of relocations that name a symbol: for function slots, and for any address.
+    /// The types of relocations that name a symbol: for function slots, and for any address.
     named: [u32; 2],
-    /// Type of relocations that have the address of a resolver.
+    /// The type of relocations that contain the address of a resolver.
     relative: u32,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: stubs of both architectures are recognised in each layout, and the entry that starts the dynamic
-    /// linker is none.
+    /// linker is not one.
     #[test]
     fn layouts() {
         let stub = |bytes: &[u8]| x86_64_slot(bytes, 0x1000);

@@ -1,5 +1,5 @@
-//! Reads program headers, which survive stripping: they map file offsets to virtual addresses, and lead to the build
-//! id.
+//! Reads program headers, which stripping keeps: they map file offsets to virtual addresses, and contain the position
+//! of the build id.
 
 use std::fs::File;
 
@@ -7,7 +7,7 @@ use crate::elf::{self, ElfFields, MAX_NOTE};
 use crate::input::Input;
 use crate::{Settings, Unknown};
 
-/// The most program headers: linkers make about ten.
+/// The maximum number of program headers: linkers write about ten.
 const MAX_HEADERS: u64 = 4096;
 
 /// `PT_LOAD`, `PT_NOTE` and `PF_X` ("System V Application Binary Interface", chapter 5).
@@ -15,7 +15,7 @@ const LOAD: u32 = 1;
 const NOTE: u32 = 4;
 const EXECUTABLE: u32 = 1;
 
-/// The executable segments of an ELF file. Linkers may shift a segment by pages, so the virtual address differs from
+/// The executable segments of an ELF file. Linkers may shift a segment by pages, so its virtual address differs from
 /// the file offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segments {
@@ -32,7 +32,7 @@ impl Segments {
     pub fn read(file: &File, settings: &Settings) -> Result<Self, Unknown> {
         let input = Input::new(file.try_clone().map_err(|_| Unknown::NoFile)?, settings)?;
         let (bytes, little_endian) = program_headers(&input)?;
-        // Type, flags, offset, virtual address, physical address, size in the file.
+        // The fields: type, flags, offset, virtual address, physical address, size in the file.
         let code = bytes.chunks_exact(56).filter_map(|bytes| {
             let fields = ElfFields { bytes, little_endian };
             let executable = fields.u32(0)? == LOAD && fields.u32(4)? & EXECUTABLE > 0;

@@ -6,28 +6,28 @@ use std::time::Duration;
 
 /// Downloads separate debug files in the background.
 pub trait DebugFileServer: Debug + Send + Sync {
-    /// The debug file with a build id, as far as it is known by now. Starts a download if nothing is known yet. May
-    /// read from a disk, but blocks on nothing else.
+    /// The current knowledge about the debug file with a build id. Starts a download if nothing is known yet. May read
+    /// from a disk, but blocks on nothing else.
     fn request(&self, build_id: &[u8]) -> Requested;
 
-    /// How many downloads have failed, not counting files that no server has.
+    /// The number of failed downloads, not counting files that no server has.
     fn failures(&self) -> u64 {
         0
     }
 }
 
-/// What is known about a debug file.
+/// The current knowledge about a debug file.
 #[derive(Debug)]
 pub enum Requested {
-    /// The file, open for reading. It is checked like any other file.
+    /// The file, open for reading. The caller checks it like any other file.
     Here(File),
-    /// It may be on its way.
+    /// The file may be on its way.
     Coming {
-        /// How long ago it was requested.
+        /// The time since the file was requested.
         since: Duration,
         /// Time since the last data of any file arrived.
         idle: Duration,
     },
-    /// No server has it, or none answers.
+    /// No server has the file, or no server answers.
     Missing,
 }

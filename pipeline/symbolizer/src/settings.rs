@@ -1,42 +1,42 @@
-//! Limits of a [`Symbolizer`](crate::Symbolizer) and where it searches.
+//! The limits of a [`Symbolizer`](crate::Symbolizer), and the folders where it searches.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Limits of a [`Symbolizer`](crate::Symbolizer) and where it searches. All sizes are in bytes.
+/// The limits of a [`Symbolizer`](crate::Symbolizer), and the folders where it searches. All sizes are in bytes.
 ///
-/// Files are hostile: each limit is checked before anything of that size is allocated.
+/// Files are hostile, so each limit is checked before memory of that size is allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Size of the caches: three quarters for symbol tables and DWARF, one quarter for answers.
     pub cache_bytes: usize,
-    /// Longer files are not read.
+    /// The maximum length of a file. Longer files are not read.
     pub max_object_bytes: u64,
-    /// Larger symbol tables, including their strings, are skipped.
+    /// The maximum size of a symbol table with its strings. Larger ones are skipped.
     pub max_symbol_bytes: usize,
-    /// If the decompressed DWARF sections of a file are larger in total, they are skipped and only ELF symbols are
-    /// used.
+    /// The maximum total size of the decompressed DWARF sections of a file. Larger DWARF is skipped, and only ELF
+    /// symbols are used.
     pub max_dwarf_bytes: usize,
     /// Perf maps are read up to this length.
     pub max_perf_map_bytes: u64,
-    /// How many objects are known at the same time. The least recently used one is evicted.
+    /// The maximum number of known objects. The least recently used one is evicted.
     pub max_objects: usize,
-    /// How many files are open at the same time. The least recently used one is closed.
+    /// The maximum number of open files. The least recently used one is closed.
     pub max_open_files: usize,
-    /// How many addresses wait at the same time. Further ones are refused and can be asked for again.
+    /// The maximum number of waiting addresses. Further ones are refused and can be requested again.
     pub max_waiting: usize,
-    /// Folders with separate debug files, as GDB's `debug-file-directory` (gdb documentation, "Debugging Information in
-    /// Separate Files"): `FOLDER/.build-id/xx/yyyy.debug`, and `FOLDER/path/of/object/LINK` for a debug link.
+    /// Folders with separate debug files, like GDB's `debug-file-directory` (gdb documentation, "Debugging Information
+    /// in Separate Files"): `FOLDER/.build-id/xx/yyyy.debug`, and `FOLDER/path/of/object/LINK` for a debug link.
     pub debug_folders: Vec<PathBuf>,
     /// Whether names are demangled.
     pub demangle: bool,
     /// Whether DWARF is read, for inlined functions, files and lines.
     pub dwarf: bool,
-    /// Whether files on FUSE file systems are read. Off by default: the file's server can let a read hang for ever, and
-    /// with it everything that waits behind it. Containers of rootless Podman may need it (`fuse-overlayfs`).
+    /// Whether files on FUSE file systems are read. Off by default, because the server of the file system can make a
+    /// read hang forever, and with it all other requests. Containers of rootless Podman may need it (`fuse-overlayfs`).
     pub fuse: bool,
     /// How long answers wait for a debug file that a [`DebugFileServer`](crate::DebugFileServer) downloads. They wait
-    /// less if no data arrives at all. A file that arrives later still improves them.
+    /// for a shorter time if no data arrives at all. A file that arrives later still improves the answers.
     pub patience: Duration,
 }
 

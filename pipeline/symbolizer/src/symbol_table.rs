@@ -1,8 +1,8 @@
 //! Finds the symbol that contains an address.
 //!
-//! Symbols nest, overlap, have aliases, and lack a size in assembly. All of that is resolved once, when the table is
-//! built: it keeps disjoint ranges in order, each with its preferred name, and the aliases of each range's start, since
-//! debug information may use one of them.
+//! Symbols nest, overlap, have aliases, and lack a size in assembly. All of this is resolved once, when the table is
+//! built: the table contains disjoint ranges in order, each with its preferred name, and the aliases of each range's
+//! start, since debug information may use one of them.
 
 use hashbrown::HashMap;
 use object::elf;
@@ -11,18 +11,18 @@ use crate::Unknown;
 use crate::elf::{Elf, ElfFields};
 use crate::text::MAX_NAME;
 
-/// How many names of one address are considered. glibc has up to ten.
+/// The maximum number of names of one address that are considered. glibc has up to ten.
 const MAX_ALIASES: usize = 64;
 
 /// A symbol before overlaps are resolved.
 #[derive(Debug, Clone, Copy)]
 struct SymbolCandidate {
     start: u64,
-    /// 0 where it is unknown.
+    /// The size in bytes; 0 if unknown.
     size: u64,
-    /// Whether this is a function; otherwise it is an untyped label.
+    /// Whether the symbol is a function; otherwise it is an untyped label.
     function: bool,
-    /// Whether it is visible outside of its object file.
+    /// Whether the symbol is visible outside of its object file.
     global: bool,
     /// Offset of the name in `names`.
     name: u32,
@@ -31,10 +31,10 @@ struct SymbolCandidate {
 impl SymbolCandidate {
     /// The order in which symbols at one address are preferred, the best first.
     ///
-    /// Labels come last: local ones, and those that linkers generate (`__start_SECTION`). The others are compared by,
-    /// in this order: global or weak (glibc exports its standard names as weak) before local, fewer leading underscores
-    /// (`malloc` before `__libc_malloc`), functions before untyped symbols, with a size before without, shorter names,
-    /// alphabetical order.
+    /// Labels come last: local ones, and those that linkers generate (`__start_SECTION`). The others are compared, in
+    /// this order: global or weak symbols (glibc exports its standard names as weak) before local ones, fewer leading
+    /// underscores (`malloc` before `__libc_malloc`), functions before untyped symbols, symbols with a size before
+    /// those without, shorter names, alphabetical order.
     fn rank<'n>(&self, names: &'n [u8]) -> impl Ord + use<'n> {
         let name = name_at(names, self.name);
         let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
@@ -46,14 +46,15 @@ impl SymbolCandidate {
 /// Builds a [`SymbolTable`].
 #[derive(Debug)]
 pub(crate) struct SymbolTableBuilder {
-    /// Address ranges of code, in order. A symbol without a size ends with its range, and none extends beyond it.
+    /// Address ranges of code, in order. A symbol without a size ends with its range, and no symbol extends beyond its
+    /// range.
     code: Vec<(u64, u64)>,
     candidates: Vec<SymbolCandidate>,
     /// Resolvers of indirect functions, by address, with the offset of the shortest name.
     resolvers: HashMap<u64, u32>,
     names: Vec<u8>,
-    /// The most bytes of names and symbols. Names may overlap in a file and do not here, so the file's size is no
-    /// bound.
+    /// The maximum number of bytes of names and symbols. Names may overlap in a file but not here, so the file's size
+    /// is not a bound.
     limit: usize,
 }
 
@@ -100,7 +101,7 @@ impl SymbolTableBuilder {
         Ok(())
     }
 
-    /// Fields of `Elf64_Sym`: name, info, other, section, value, size.
+    /// Adds an `Elf64_Sym`. Its fields are name, info, other, section, value, size.
     fn add_elf_symbol(&mut self, fields: ElfFields<'_>, strings: &[u8]) -> Result<(), Unknown> {
         let (Some(name), Some(section), Some(start), Some(size)) =
             (fields.u32(0), fields.u16(6), fields.u64(8), fields.u64(16))
@@ -125,8 +126,7 @@ impl SymbolTableBuilder {
         if name.is_empty() || !function && (name.starts_with(b"$") || name.starts_with(b".L")) {
             return Ok(());
         }
-        // An indirect function's symbol has the address of its resolver, and not of the function that the name stands
-        // for.
+        // The symbol of an indirect function has the address of its resolver, not that of the function with this name.
         if info & 0xf == elf::STT_GNU_IFUNC.0 {
             let at = self.keep(name)?;
             let known = self.resolvers.entry(start).or_insert(at);
@@ -172,7 +172,7 @@ impl SymbolTableBuilder {
 
     fn end_of_code(&self, address: u64) -> Option<u64> {
         let after = self.code.partition_point(|&(start, _)| start <= address);
-        // Sections may overlap in a malformed file. The nearest one is used.
+        // In a malformed file, sections may overlap. The nearest one is used.
         let (_, end) = *self.code.get(after.checked_sub(1)?)?;
         (address < end).then_some(end)
     }
@@ -186,7 +186,7 @@ impl SymbolTableBuilder {
             let end = if candidate.size > 0 {
                 candidate.start.saturating_add(candidate.size)
             } else if ranges.covers(candidate.start) {
-                // A label inside of a function.
+                // The symbol is a label inside of a function, not a function.
                 continue;
             } else {
                 candidates.get(position + 1).map_or(u64::MAX, |next| next.start)
@@ -200,7 +200,8 @@ impl SymbolTableBuilder {
         SymbolTable { ranges, aliases, names: self.names }
     }
 
-    /// The preferred symbol at each address, in order, and its aliases. It gets a size if any of them has one.
+    /// Returns the preferred symbol at each address, in order, and its aliases. The symbol gets a size if any alias has
+    /// one.
     fn one_per_start(&mut self) -> (Vec<SymbolCandidate>, Vec<(u64, u32)>) {
         let names = &self.names;
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -219,7 +220,7 @@ impl SymbolTableBuilder {
     }
 }
 
-/// Turns nested ranges, added in order of their starts, into disjoint ones: the innermost range wins.
+/// Converts nested ranges, added in order of their starts, into disjoint ones: the innermost range takes precedence.
 #[derive(Debug, Default)]
 struct Ranges {
     done: Vec<SymbolRange>,
@@ -227,12 +228,12 @@ struct Ranges {
     open: Vec<SymbolRange>,
     /// The largest end of all ranges so far.
     furthest: u64,
-    /// All addresses below are final.
+    /// All addresses below this one are final.
     cursor: u64,
 }
 
 impl Ranges {
-    /// Whether an open range contains an address. The address must not be before the start of any opened range.
+    /// Whether an open range contains an address, which must not be before the start of any opened range.
     fn covers(&self, address: u64) -> bool {
         address < self.furthest
     }

@@ -37,16 +37,16 @@ struct SharedState {
     settings: Settings,
     counting: Counting,
     state: Mutex<SymbolizerState>,
-    /// Signalled when there is work and when the thread should end.
+    /// Signalled when there is work, and when the thread should end.
     work: Condvar,
     /// Signalled when no address is waiting.
     idle: Condvar,
-    /// The thread should end. For loops that run without the lock.
+    /// Whether the thread should end. For loops that run without the lock.
     stop: AtomicBool,
 }
 
 impl SharedState {
-    /// No panic can leave the state inconsistent, so a poisoned lock is safe to use.
+    /// Locks the state. No panic can leave the state inconsistent, so a poisoned lock can be used.
     fn state(&self) -> MutexGuard<'_, SymbolizerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +71,7 @@ impl Symbolizer {
         Self::with_server(settings, None)
     }
 
-    /// Starts the thread. It asks `server` for debug files that are not on this machine.
+    /// Like [`Symbolizer::start`], but asks `server` for debug files that are not on this machine.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl Symbolizer {
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
-    /// Registers an object. Objects with the same key are the same object; if its file has been closed, the file of
-    /// `object` replaces it. No file is read until an address is asked for.
+    /// Registers an object. Objects with the same key are the same object; if its file was closed, the file of `object`
+    /// replaces that file. No file is read until an address is requested.
     #[must_use]
     pub fn object(&self, object: Object) -> ObjectId {
         let shared = self.shared();
@@ -101,9 +101,9 @@ impl Symbolizer {
     /// Registers the code that a process compiles at run time, named by its perf map (`/tmp/perf-PID.map`, perf's
     /// `tools/perf/Documentation/jit-interface.txt`). `process` is any number that distinguishes processes.
     ///
-    /// [`perf_map_place`](crate::perf_map_place) encodes each address to ask for, from an address in the process and an
-    /// index into `lengths`: the length of the file, in bytes, when the address was executed. Every request reads what
-    /// has been appended to the file since. Another file for the same process replaces this one.
+    /// [`perf_map_place`](crate::perf_map_place) encodes each address to request, from an address in the process and an
+    /// index into `lengths`: the length of the file, in bytes, when the address was executed. Every request reads the
+    /// data that was appended to the file since. Another file for the same process replaces this one.
     #[must_use]
     pub fn perf_map(&self, process: u64, file: File, lengths: Arc<Vec<u32>>) -> ObjectId {
         let shared = self.shared();
@@ -111,7 +111,7 @@ impl Symbolizer {
         shared.state().object(ObjectIdentity::PerfMap(process), content, &shared.counting)
     }
 
-    /// Registers the vDSO: code that the kernel maps into every process and that no file contains. It is read from this
+    /// Registers the vDSO: code that the kernel maps into every process and that is in no file. It is read from this
     /// process, so it is right only for 64-bit processes on this machine.
     #[must_use]
     pub fn vdso(&self) -> ObjectId {
@@ -119,7 +119,7 @@ impl Symbolizer {
         shared.state().object(ObjectIdentity::Vdso, Content::Vdso, &shared.counting)
     }
 
-    /// Forgets an object and all that is known about it, for instance a perf map whose process has ended.
+    /// Forgets an object and everything that is known about it, for instance a perf map whose process has ended.
     pub fn forget(&self, object: ObjectId) {
         let shared = self.shared();
         let mut state = shared.state();
@@ -131,8 +131,9 @@ impl Symbolizer {
         shared.work.notify_one();
     }
 
-    /// Requests the names of ELF virtual addresses. Return addresses must already be moved back into the call. Returns
-    /// how many addresses were accepted or known already; the others were refused because too many are waiting.
+    /// Requests the names of ELF virtual addresses. The caller must already have moved return addresses back into the
+    /// call. Returns the number of addresses that were accepted or known already; the others were refused because too
+    /// many are waiting.
     pub fn ask(&self, object: ObjectId, addresses: &[u64]) -> usize {
         let shared = self.shared();
         let taken = shared.state().ask(object, addresses, &shared.settings, &shared.counting);
@@ -140,7 +141,7 @@ impl Symbolizer {
         taken
     }
 
-    /// What is known about an address. Never waits for a file.
+    /// The current knowledge about an address. Never waits for a file.
     #[must_use]
     pub fn answer(&self, object: ObjectId, address: u64) -> SymbolAnswer {
         self.shared().state().answer(object, address)
@@ -157,8 +158,8 @@ impl Symbolizer {
         answer
     }
 
-    /// Waits until no address is waiting and returns whether that happened within `limit`. Blocks the thread, so it is
-    /// meant for programs that have nothing else to do.
+    /// Waits until no address is waiting, for at most `limit`, and returns whether that happened. Blocks the thread, so
+    /// it is for programs that have nothing else to do.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         let shared = self.shared();
@@ -174,7 +175,7 @@ impl Symbolizer {
         true
     }
 
-    /// How many addresses wait for the symbol table or for DWARF.
+    /// The number of addresses that wait for the symbol table or for DWARF.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared().state().waiting

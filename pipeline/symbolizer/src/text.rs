@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
-/// Longest name in bytes; the rest is cut off. C++ has names of some thousand bytes, but a file may claim a gigabyte.
+/// The maximum length of a name in bytes; longer names are truncated. C++ has names of some thousand bytes, but a file
+/// may claim a gigabyte.
 pub(crate) const MAX_NAME: usize = 4096;
 
 /// Text from a file: at most [`MAX_NAME`] bytes, valid UTF-8, and without control characters.
 pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let text = match std::str::from_utf8(&bytes[..bytes.len().min(MAX_NAME)]) {
         Ok(text) => Cow::Borrowed(text),
-        // A character cut in two at the end is dropped, not replaced.
+        // A character that is cut in two at the end is dropped, not replaced.
         Err(error) if error.error_len().is_none() => String::from_utf8_lossy(&bytes[..error.valid_up_to()]),
         Err(_) => Cow::Owned(cut(String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME)]).into_owned())),
     };
@@ -19,7 +20,7 @@ pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
     text
 }
 
-/// Cuts a text to [`MAX_NAME`] bytes.
+/// Truncates a text to [`MAX_NAME`] bytes.
 pub(crate) fn cut(mut text: String) -> String {
     if text.len() > MAX_NAME {
         let end = (0..=MAX_NAME).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);

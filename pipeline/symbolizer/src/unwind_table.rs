@@ -1,4 +1,4 @@
-//! Function starts, for files without a symbol table: unwind information survives stripping.
+//! Finds function starts in files without a symbol table, from unwind information, which stripping keeps.
 //!
 //! `.eh_frame` has an entry with start and length for each function or part of one ("Linux Standard Base Core
 //! Specification", 10.6). A start is not a name, but it distinguishes functions.
@@ -19,11 +19,11 @@ pub(crate) struct UnwindTable {
 }
 
 impl UnwindTable {
-    /// Reads at most `limit` bytes of `.eh_frame`. Entries outside of `code` belong to functions that the linker
-    /// removed.
+    /// Reads at most `limit` bytes of `.eh_frame`, once from start to end. Entries outside of `code` belong to
+    /// functions that the linker removed.
     ///
-    /// Reads it once from start to end. An entry counts only if the common part (CIE) that it refers to came before it:
-    /// otherwise many entries could each cause a long CIE to be read again.
+    /// An entry is used only if the common part (CIE) that it refers to came before it: otherwise many entries could
+    /// each cause a long CIE to be read again.
     pub(crate) fn read(elf: &Elf, code: &[(u64, u64)], limit: usize) -> Result<Self, Unknown> {
         let Some(section) = elf.section(b".eh_frame") else { return Ok(Self::default()) };
         let bytes = elf.data(section, limit)?;
@@ -33,7 +33,7 @@ impl UnwindTable {
         let mut common: HashMap<usize, CommonInformationEntry<FrameReader<'_>>> = HashMap::default();
         let mut ranges = Vec::new();
         let mut entries = table.entries(&bases);
-        // What follows a malformed entry cannot be located.
+        // The entries after a malformed one cannot be located.
         while let Ok(Some(entry)) = entries.next() {
             match entry {
                 CieOrFde::Cie(cie) => {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::Unknown;
 
-/// The vDSO is two or three pages.
+/// The maximum size of the vDSO in bytes. It has two or three pages.
 const MAX_VDSO: u64 = 64 << 10;
-/// How much of `/proc/self/maps` is read to find the vDSO, in bytes.
+/// The number of bytes of `/proc/self/maps` that are read to find the vDSO.
 const MAX_MAPS: u64 = 16 << 20;
 
 /// The vDSO of this process, which is the same in every 64-bit process.

@@ -1,7 +1,7 @@
-//! Files made to attack the symbolizer.
+//! Tests with files that attack the symbolizer.
 //!
-//! Each test describes an attack and the safe outcome: an answer, in time, within bounded memory, and with every panic
-//! counted as a defect.
+//! Each test describes an attack and the safe outcome: an answer, in time, within bounded memory, and every panic
+//! counted as a bug.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -38,7 +38,7 @@ fn with_symbol(parts: &[Part]) -> Vec<u8> {
     file(&[&[Part::code()], &one_function(2)[..], parts].concat())
 }
 
-/// Sections of debug information: entries and their abbreviations, one list after the other.
+/// Sections of debug information: entries and their abbreviations. The lists of abbreviations follow each other.
 fn dwarf(info: Vec<u8>, abbreviations: &[Vec<u8>]) -> Vec<Part> {
     let abbreviations = [&abbreviations.concat()[..], &[0]].concat();
     vec![Part::debug(".debug_info", info), Part::debug(".debug_abbrev", abbreviations)]
@@ -54,7 +54,7 @@ fn one_function(first: u32) -> [Part; 2] {
     [Part::symbols(&[(1, ADDRESS, 16)], first + 1), Part::strings(b"\0f\0".to_vec())]
 }
 
-/// Checks that the answer is the symbol `f`, whatever the DWARF is.
+/// Checks that the answer is the symbol `f`, whatever the DWARF contains.
 fn keeps_the_symbol(parts: Vec<Part>, settings: Settings) -> Counters {
     let (answer, counters) = attack(&with_symbol(&parts), settings, ADDRESS + 4);
     assert_eq!(function(&answer), Some("f"), "{answer:?}");
@@ -111,7 +111,7 @@ fn too_large() {
     assert_eq!(answer, SymbolAnswer::Unknown(Unknown::TooLarge));
 }
 
-/// Guarantees: files truncated anywhere, and headers with any field at its extremes, get an answer.
+/// Guarantees: files truncated anywhere, and headers with any field at its extremes, result in an answer.
 #[test]
 fn headers_that_lie() {
     let good = with_symbol(&[]);
@@ -145,20 +145,20 @@ fn thirty_two_bits() {
     assert_eq!(counters.unsupported, 1);
 }
 
-/// Guarantees: overlapping names, each starting one byte later in the same megabyte, are cut and limited. Otherwise two
-/// million names would take eight gigabytes.
+/// Guarantees: overlapping names, each starting one byte later in the same megabyte, are truncated and limited.
+/// Otherwise two million names would take eight gigabytes.
 #[test]
 fn names_in_names() {
     let symbols: Vec<_> = (0..200_000_u32).map(|at| (at, ADDRESS + u64::from(at), 1)).collect();
     let parts = [Part::code(), Part::symbols(&symbols, 3), Part::strings(vec![b'a'; 1 << 20])];
     let (answer, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 16 << 20, ..settings() }, ADDRESS);
-    // Symbols read before the limit stay.
+    // Symbols that were read before the limit are kept.
     assert_eq!(frames(&answer)[0].function.len(), 4096);
     assert_eq!(counters.too_large, 1);
     assert!(counters.table_bytes <= 32 << 20);
 }
 
-/// Guarantees: a compressed section that claims more than the limit is not decompressed, and one whose size differs
+/// Guarantees: a compressed section that claims a size above the limit is not decompressed, and one whose size differs
 /// from its claim is malformed.
 #[test]
 fn compression_bombs() {
@@ -187,7 +187,7 @@ fn inlined_without_end() {
     let mut entries = [&[1], &range()[..], &b"\x02dwarf\0"[..], &range()].concat();
     entries.extend([&b"\x03\0"[..], &range()].concat().repeat(1_000_000));
     let (answer, counters) = attack(&with_symbol(&dwarf(unit(0, &entries), &abbreviations)), settings(), ADDRESS + 4);
-    // Functions without names are left out.
+    // Functions without names are omitted.
     assert_eq!(frames(&answer).iter().map(|frame| &*frame.function).collect::<Vec<_>>(), ["dwarf"]);
     assert_eq!(counters.dwarf_found, 1);
 }
@@ -196,7 +196,7 @@ fn inlined_without_end() {
 /// would be quadratic in the file's size.
 #[test]
 fn the_same_ranges_for_all() {
-    // Start and length, in DWARF 5's lists (7.25).
+    // An entry has start and length, as in DWARF 5's lists (7.25).
     let mut list = vec![0_u8; 12];
     for step in 0..200_000_u64 {
         list.push(7);
@@ -220,14 +220,14 @@ fn the_same_ranges_for_all() {
     }
 }
 
-/// Guarantees: a name reference to itself, in a cycle, or to nowhere gives no name.
+/// Guarantees: a reference to a name that leads to itself, in a cycle, or to nowhere results in no name.
 #[test]
 fn references_in_circles() {
     let abbreviations = [
         abbreviation(1, COMPILE_UNIT, true, &RANGE),
         abbreviation(2, SUBPROGRAM, false, &[(ORIGIN, REFERENCE_ADDRESS), RANGE[0], RANGE[1]]),
     ];
-    // The root is at 12 and has ten bytes.
+    // The root entry is at 12 and has ten bytes.
     for origin in [22_u32, 12, 0, 1, u32::MAX] {
         let entries = [&[1], &range()[..], &[2], &origin.to_le_bytes(), &range()].concat();
         let parts = dwarf(unit(0, &entries), &abbreviations);
@@ -235,8 +235,8 @@ fn references_in_circles() {
     }
 }
 
-/// Guarantees: the budget covers a table of abbreviations that every unit reads again, thousands of empty attributes in
-/// entries of one byte, and strings without an end.
+/// Guarantees: the budget limits work that is out of proportion to the file's size: a table of abbreviations that every
+/// unit reads again, thousands of empty attributes in entries of one byte, and strings without an end.
 #[test]
 fn work_without_size() {
     let many = [(0x7f, 0x19)].repeat(60_000);
@@ -251,14 +251,15 @@ fn work_without_size() {
     }
 }
 
-/// Guarantees: a line program whose header names as many files as it has bytes, or claims to, costs only the lines.
+/// Guarantees: if the header of a line program names as many files as it has bytes, or claims to, only the lines are
+/// lost.
 #[test]
 fn files_without_end() {
     let abbreviations = [abbreviation(1, COMPILE_UNIT, true, &[(STATEMENTS, SECTION_OFFSET), RANGE[0], RANGE[1]])];
     let entries = [&[1, 0, 0, 0, 0][..], &range()].concat();
     for (files, count) in [(8_usize << 20, 8_u64 << 20), (100, u64::MAX)] {
         let mut header = vec![1, 1, 1, 0xfb, 14, 1];
-        // One folder and the files, each a name of one byte.
+        // The header has one folder and the files, each a name of one byte.
         header.extend([1, 1, 8, 1, b'/', 0]);
         header.extend([1, 1, 8]);
         header.extend(uleb(count));
@@ -274,7 +275,7 @@ fn files_without_end() {
     }
 }
 
-/// Guarantees: real debug information with any byte changed, or truncated anywhere, gets an answer.
+/// Guarantees: real debug information with any byte changed, or truncated anywhere, results in an answer.
 #[test]
 fn broken_debug_information() {
     let Some((folder, program)) = built(&["gcc"], "inlined.c", &["-O2", "-g"]) else { return };
@@ -300,7 +301,7 @@ fn broken_debug_information() {
     }
 }
 
-/// Guarantees: a file that grows, shrinks and changes while it is read gives answers, and no signal.
+/// Guarantees: a file that grows, shrinks and changes while it is read results in answers, and in no signal.
 #[test]
 fn changes_while_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -420,11 +421,11 @@ fn older_compression() {
     assert_eq!(with(b"").unsupported, 1);
 }
 
-/// Guarantees: stubs with any target, and relocations with any reference, get an answer in time and within the memory
-/// limit for names.
+/// Guarantees: stubs with any target, and relocations with any reference, result in an answer in time and within the
+/// memory limit for names.
 #[test]
 fn stubs() {
-    // Half of the slots are relocated.
+    // Half of the slots have a relocation.
     let count = 1 << 17;
     let code: Vec<u8> =
         (0..count).flat_map(|nth: u32| [&[0xff, 0x25][..], &(nth * 8).to_le_bytes(), &[0, 0]].concat()).collect();
@@ -444,8 +445,8 @@ fn stubs() {
     }
 }
 
-/// Guarantees: skeletons whose split file is not regular, is malformed, or is shared by thousands of skeletons cost
-/// only their own names. The bytes read from split files are limited in total.
+/// Guarantees: if the split file of a skeleton is not regular, is malformed, or is shared by thousands of skeletons,
+/// only the skeleton's own names are lost. The bytes read from split files are limited in total.
 #[test]
 fn skeletons() {
     const DWO_NAME: u64 = 0x2130;
@@ -470,7 +471,7 @@ fn skeletons() {
         let info = (0..count).flat_map(|nth| one(nth, name)).collect();
         let path = folder.path().join("program");
         fs::write(&path, with_symbol(&dwarf(info, &abbreviations))).unwrap();
-        // The same malformed units in a package.
+        // A package with the same malformed units.
         fs::write(folder.path().join("program.dwp"), file(&[junk(".debug_cu_index", 1 << 16)])).unwrap();
         let settings = Settings { max_dwarf_bytes: 32 << 20, ..settings() };
         let one = One::new(settings, object_at(&path));
@@ -483,11 +484,11 @@ fn skeletons() {
     }
 }
 
-/// Guarantees: links to a shared file that does not exist or have no build id, and references into a missing file, give
-/// no name.
+/// Guarantees: links to a shared file that does not exist or has no build id, and references into a missing file,
+/// result in no name.
 #[test]
 fn links_to_shared_files() {
-    // `DW_FORM_GNU_strp_alt` and `DW_FORM_GNU_ref_alt`.
+    // The forms are `DW_FORM_GNU_strp_alt` and `DW_FORM_GNU_ref_alt`.
     let function = [(NAME, 0x1f21), (ORIGIN, 0x1f20), RANGE[0], RANGE[1]];
     let abbreviations = [abbreviation(1, COMPILE_UNIT, true, &RANGE), abbreviation(2, SUBPROGRAM, false, &function)];
     let name = [&u32::MAX.to_le_bytes()[..], &5_u32.to_le_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Separate debug files: found by build id and by link, compressed or not, and in which folders.
+//! Tests of separate debug files: found by build id and by link, compressed or not, in various folders.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -62,7 +62,7 @@ impl Split {
         fs::rename(&self.debug, to).unwrap();
     }
 
-    /// Whether an answer has only what the stripped program itself knows about `outer`: its start.
+    /// Whether an answer has only what the stripped program itself contains about `outer`: its start.
     fn is_only_a_start(&self, answer: &SymbolAnswer) -> bool {
         let symbols = answer.symbols().filter(|symbols| symbols.named_by == NamedBy::UnwindTable);
         symbols.is_some_and(|symbols| symbols.frames[0].function.ends_with(&format!("+{:#x}", self.outer)))
@@ -86,8 +86,8 @@ fn is_outer(answer: &SymbolAnswer) {
     assert!(line > 0);
 }
 
-/// Guarantees: a debug file beside the program, or in `.debug`, is found by the link, and by the path below a debug
-/// folder.
+/// Guarantees: a debug file beside the program, or in `.debug`, is found by the link. So is one at the program's path
+/// below a debug folder.
 #[test]
 fn by_debug_link() {
     for place in ["stripped.debug", ".debug/stripped.debug"] {
@@ -118,8 +118,8 @@ fn wrong_checksum() {
     assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
 }
 
-/// Guarantees: a debug file is found by its build id in a configured folder. One with another build id is refused and
-/// counted.
+/// Guarantees: a debug file is found by its build id in a configured folder. A file with another build id is refused
+/// and counted.
 #[test]
 fn by_build_id() {
     let Some(split) = split(false) else { return };
@@ -137,7 +137,7 @@ fn by_build_id() {
     assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
 }
 
-/// Guarantees: for profiles from other machines, a debug file found only by build id gives names and lines.
+/// Guarantees: for profiles from other machines, a debug file found only by build id supplies names and lines.
 #[test]
 fn only_a_build_id() {
     let Some(split) = split(false) else { return };
@@ -157,7 +157,7 @@ fn inside_a_root() {
     let bin = root.path().join("bin");
     fs::create_dir(&bin).unwrap();
     fs::copy(&split.stripped, bin.join("stripped")).unwrap();
-    // The same path exists outside, with no debug information.
+    // The same path exists outside of the root, without debug information.
     symlink("/bin/stripped", root.path().join("absolute")).unwrap();
     symlink("../../../../../../bin/stripped", root.path().join("relative")).unwrap();
     symlink(&split.stripped, root.path().join("outside")).unwrap();
@@ -171,7 +171,7 @@ fn inside_a_root() {
     };
     is_outer(&One::new(settings(), object("/bin/stripped")).answer(split.outer));
     for path in ["/absolute", "/relative", "/../../bin/stripped"] {
-        // The link's folder is the root, so the debug file is not found; the object is.
+        // The link's folder is the root, so the object is found, but the debug file is not.
         let one = One::new(settings(), object(path));
         assert_ne!(one.answer(split.outer), SymbolAnswer::Unknown(Unknown::NoFile), "{path}");
     }
@@ -180,7 +180,7 @@ fn inside_a_root() {
         assert_eq!(one.answer(split.outer), SymbolAnswer::Unknown(Unknown::NoFile), "{path}");
         assert_eq!(one.symbolizer.counters().files_missing, 1);
     }
-    // An open file, with the root for its debug file.
+    // The object is an open file, with a root for its debug file.
     let object = Object {
         key: split.key(),
         source: ObjectSource::File(open(&split.stripped)),
@@ -240,7 +240,8 @@ fn compressed_sections() {
     }
 }
 
-/// Guarantees: without DWARF the answer of the symbol table is final; with it, nothing is final before DWARF was read.
+/// Guarantees: for a file without DWARF the answer of the symbol table is final; with DWARF, no answer is final before
+/// it was read.
 #[test]
 fn without_dwarf() {
     let Some(split) = split(false) else { return };
@@ -292,8 +293,8 @@ fn until(one: &One, address: u64, is_right: impl Fn(&SymbolAnswer) -> bool) {
     }
 }
 
-/// Guarantees: while a debug file is being downloaded, an answer is not final but has what is known. Once the file is
-/// there, the answer has its names.
+/// Guarantees: while a debug file is being downloaded, an answer is not final but contains what is known. When the file
+/// has arrived, the answer has its names.
 #[test]
 fn a_debug_file_from_elsewhere() {
     let Some(split) = split(false) else { return };
@@ -325,7 +326,7 @@ fn a_late_debug_file() {
 }
 
 /// Guarantees: a file that never arrives, or has another build id, changes nothing and is not requested repeatedly. For
-/// a file with debug information, no request is made.
+/// an object that contains debug information, no request is made.
 #[test]
 fn no_debug_file_from_elsewhere() {
     let Some(split) = split(false) else { return };

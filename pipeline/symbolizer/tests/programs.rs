@@ -1,4 +1,4 @@
-//! Programs built by real compilers, compared with the output of binutils.
+//! Tests with programs built by real compilers, compared with the output of binutils.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{One, Symbol, address_of, build, built, frames, has, nm, object_at, run, settings};
 use profbridge_symbolizer::{Settings, SymbolAnswer};
 
-/// Addresses in functions to ask about: the first, the last, and some in between.
+/// Some addresses in functions: the first, the last, and some in between.
 fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
     let inside = |symbol: &Symbol| {
         let (start, size) = (symbol.address, symbol.size.max(1));
@@ -21,7 +21,7 @@ fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
     addresses
 }
 
-/// All names that `nm` prints for each symbol address: any alias is correct.
+/// All names that `nm` prints for each symbol's addresses: any alias is correct.
 fn names_by_range(symbols: &[Symbol]) -> BTreeMap<(u64, u64), Vec<&str>> {
     let mut names: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
     for symbol in symbols {
@@ -61,7 +61,7 @@ fn names_of_glibc() {
 }
 
 /// Guarantees: every address in a C++ program has the name that `nm` prints; names are demangled as by `nm -C`,
-/// including templates, anonymous namespaces and clones, unless that is off.
+/// including templates, anonymous namespaces and clones, unless demangling is off.
 #[test]
 fn cpp_names_are_demangled() {
     let Some((_folder, program)) = built(&["g++", "nm"], "shapes.cc", &["-O1"]) else { return };
@@ -88,7 +88,7 @@ fn rust_names_are_demangled() {
     let folder = tempfile::tempdir().unwrap();
     for version in ["legacy", "v0"] {
         let mangling = format!("-Csymbol-mangling-version={version}");
-        // The older scheme is no longer the default, so choosing it is unstable.
+        // The older scheme is no longer the default, and the option that selects it is unstable.
         let options = ["-O", "--edition=2021", "-Zunstable-options", &mangling];
         let program = folder.path().join(version);
         let built = std::process::Command::new("rustc")
@@ -117,7 +117,7 @@ struct Printed {
     line: u32,
 }
 
-/// Asks binutils' `addr2line` about addresses.
+/// Asks binutils' `addr2line` for addresses.
 fn binutils(path: &Path, addresses: &[u64]) -> Vec<Vec<Printed>> {
     let mut arguments = vec!["-f".to_owned(), "-i".to_owned(), "-a".to_owned(), "-e".to_owned()];
     arguments.push(path.to_string_lossy().into_owned());
@@ -249,7 +249,7 @@ mod oracle {
             Self { context: addr2line::Context::from_dwarf(dwarf.unwrap()).unwrap() }
         }
 
-        /// `None` if some function is unknown.
+        /// Returns `None` if some function is unknown.
         pub(crate) fn frames(&self, address: u64) -> Option<Vec<Expected>> {
             let mut frames = self.context.find_frames(address).skip_all_loads().unwrap();
             let mut expected = Vec::new();

@@ -1,4 +1,4 @@
-//! Sources other than ELF files: perf maps and the vDSO; and the symbolizer's own limits.
+//! Tests of sources other than ELF files (perf maps and the vDSO), and of the symbolizer's own limits.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{LIMIT, One, address_of, built, function, object_at, open, settings};
 use profbridge_symbolizer::{ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbolizer, Unknown};
 
-/// The moment at which a perf map has its full length.
+/// The lengths of a perf map with one moment, at which the map has its full length.
 fn always() -> Arc<Vec<u32>> {
     Arc::new(vec![u32::MAX])
 }
@@ -61,7 +61,7 @@ fn perf_maps_are_replaced() {
     assert_eq!(function(&one.answer(0x1200)), None);
 }
 
-/// Guarantees: a perf map is read up to its limit, which is logged and counted. Lines before the limit have names.
+/// Guarantees: a perf map is read up to its limit, which is logged and counted. Lines before the limit are used.
 #[test]
 fn perf_maps_are_limited() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ fn perf_maps_are_limited() {
     assert_eq!(one.symbolizer.counters().too_large, 1);
 }
 
-/// Guarantees: the vDSO, which is in no file, has names.
+/// Guarantees: addresses in the vDSO, which is in no file, have names.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn vdso() {
@@ -87,7 +87,7 @@ fn vdso() {
     assert!(functions.iter().flatten().any(|function| known.contains(&&**function)), "{functions:?}");
 }
 
-/// Guarantees: known addresses are not asked for again, objects with the same key are one object, and forgetting an
+/// Guarantees: known addresses are not looked up again, objects with the same key are one object, and forgetting an
 /// object drops its answers.
 #[test]
 fn objects_and_answers() {
@@ -109,7 +109,7 @@ fn objects_and_answers() {
     assert!(clone.wait(LIMIT));
 }
 
-/// Guarantees: if too many addresses wait, further ones are refused and counted, and can be asked for again.
+/// Guarantees: if too many addresses wait, further ones are refused and counted, and can be requested again.
 #[test]
 fn too_much_waits() {
     let Some((_folder, program)) = built(&["gcc", "nm"], "inlined.c", &[]) else { return };
@@ -125,7 +125,7 @@ fn too_much_waits() {
     assert_eq!(function(&one.answer(outer)), Some("outer"));
 }
 
-/// Guarantees: answers and tables stay within their limits. What is evicted is counted and can be asked for again.
+/// Guarantees: answers and tables stay within their limits. Evicted ones are counted and can be requested again.
 #[test]
 fn caches_are_bounded() {
     let Some((_folder, program)) = built(&["gcc", "nm"], "inlined.c", &["-g"]) else { return };
@@ -170,12 +170,12 @@ fn objects_make_room() {
     assert_eq!(symbolizer.counters().objects_evicted, 6);
 }
 
-/// Guarantees: an answer that is needed before it is final is counted as late; waiting ends at its limit.
+/// Guarantees: an answer that is needed before it is final is counted as late; waiting ends at its time limit.
 #[test]
 fn late_answers_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf-1.map");
-    // Reading the files keeps the background thread busy for far longer than the questions take, unless the machine
+    // Reading the files keeps the background thread busy for far longer than the requests take, unless the machine
     // delays this thread.
     for count in [400_000, 800_000, 1_600_000] {
         let lines: String = (0..count).map(|number| format!("{:x} 8 f{number}\n", number * 8)).collect();

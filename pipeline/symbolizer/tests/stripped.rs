@@ -1,4 +1,4 @@
-//! Stripped files: names that remain without a symbol table.
+//! Tests with stripped files, of the names that remain without a symbol table.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -49,7 +49,7 @@ fn function_starts() {
         let counters = one.symbolizer.counters();
         assert!(counters.named_by_unwind_table > symbols.len() as u64, "{counters:?}");
         assert_eq!((counters.symbols_found, counters.panics), (0, 0));
-        // Before all code.
+        // This address is before all code.
         assert_eq!(named_by(&one.answer(0x10)), None);
 
         // Debug information alone is preferred to a function start.
@@ -100,8 +100,8 @@ fn one(bytes: &[u8]) -> (tempfile::TempDir, One) {
     (folder, One::new(settings(), object_at(&path)))
 }
 
-/// Guarantees: each format of Go's table gives function, file and line. For an address in an inlined function, it gives
-/// the outer function without file and line. Between functions, it gives nothing.
+/// Guarantees: each format of Go's table gives function, file and line. For an address in an inlined function, the
+/// table gives the outer function without file and line; between functions, it gives nothing.
 #[test]
 fn forms_of_gos_table() {
     for magic in VERSIONS {
@@ -190,7 +190,7 @@ fn programs_of_go() {
             if external {
                 go.env("CGO_ENABLED", "1").args(["-ldflags", "-compressdwarf=false -linkmode=external"]);
             } else {
-                // Before Go 1.19 compressed sections had names of their own.
+                // Before Go 1.19, compressed sections had different names.
                 go.env("CGO_ENABLED", "0").args(["-ldflags", "-compressdwarf=false"]);
             }
             let done = go.output().unwrap();
@@ -247,7 +247,7 @@ fn entry(reference: u32, content: &[u8]) -> Vec<u8> {
 
 /// A CIE for absolute addresses of eight bytes, with any claimed length.
 fn common(padding: usize) -> Vec<u8> {
-    // Version, augmentation, alignments, return address, and the length and content of the augmentation.
+    // The content: version, augmentation, alignments, return address, and the length and content of the augmentation.
     let mut content = vec![1];
     content.extend(b"zR\0");
     content.extend([1, 0x78, 16, 1, 0]);
@@ -267,9 +267,9 @@ fn unwind_file(table: Vec<u8>) -> Vec<u8> {
     file(&[Part::code(), Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", table) }])
 }
 
-/// Guarantees: malicious unwind tables are read in time proportional to their size: a CIE of a megabyte that a hundred
-/// thousand functions refer to, references to nowhere and into entries, functions longer than all code, and entries
-/// truncated anywhere.
+/// Guarantees: malicious unwind tables are read in time proportional to their size: a CIE of a megabyte to which a
+/// hundred thousand functions refer, references to nowhere and into entries, functions longer than all code, and
+/// entries truncated anywhere.
 #[test]
 fn unwind_tables_that_lie() {
     let mut shared = common(1 << 20);
@@ -298,8 +298,8 @@ fn unwind_tables_that_lie() {
     }
 }
 
-/// Guarantees: Go tables that are truncated, or have any field at its extremes, get an answer and no panic. An unknown
-/// format is counted, and the unwind table is used instead.
+/// Guarantees: Go tables that are truncated, or have any field at its extremes, result in an answer and no panic. An
+/// unknown format is counted, and the unwind table is used instead.
 #[test]
 fn go_tables_that_lie() {
     let addresses = [START, START + 100, START + 220, START + 330, u64::MAX];
@@ -329,11 +329,11 @@ fn go_tables_that_lie() {
     assert_eq!(found.symbolizer.counters().unsupported, 1);
 }
 
-/// Guarantees: endless sequences of runs are abandoned, per address and per batch: the work for a file of four
+/// Guarantees: endless sequences of runs are abandoned, per address and per batch, so that the work for a file of four
 /// megabytes is not quadratic.
 #[test]
 fn runs_without_an_end() {
-    // Each run changes the value by one and reaches no further.
+    // Each run changes the value by one and covers no code.
     let mut endless = table(VERSIONS[3], &FUNCTIONS);
     let at = endless.len();
     endless.extend([2, 0].repeat(2 << 20));
@@ -374,7 +374,7 @@ proptest! {
     }
 }
 
-/// Guarantees: a file without a known name does not name functions by their starts.
+/// Guarantees: in a file without a known name, functions are not named by their starts.
 #[test]
 fn without_a_file_name() {
     let mut unwind = common(0);

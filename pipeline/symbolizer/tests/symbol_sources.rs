@@ -1,4 +1,4 @@
-//! Names from sources other than `.symtab` and plain DWARF: stubs, assembler code, and compressed symbols.
+//! Tests of names from sources other than `.symtab` and plain DWARF: stubs, assembler code, and compressed symbols.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -31,7 +31,7 @@ fn calls(folder: &Path, options: &[&str]) -> PathBuf {
 }
 
 /// Guarantees: a stub is named after its target, as by `objdump`, in all linker layouts and also in stripped programs.
-/// The name covers the whole stub, and the entry that starts the dynamic linker has no stub's name.
+/// All addresses of the stub have the name, and the entry that starts the dynamic linker is not named like a stub.
 #[test]
 fn stubs_are_named() {
     if !has("gcc") || !has("objdump") || !has("strip") || std::env::consts::ARCH != "x86_64" {
@@ -57,7 +57,7 @@ fn stubs_are_named() {
                 "{stubs:?}"
             );
             let one = One::new(settings(), object_at(&program));
-            // `objdump` also names the lazy entries behind `.plt.sec`, which run once.
+            // `objdump` also names the lazy entries that belong to `.plt.sec` and run once.
             let secondary = run("readelf", [Path::new("-SW"), &program]).contains(".plt.sec");
             for (&address, name) in &stubs {
                 let found = one.functions(&[address, address + 4]);
@@ -82,7 +82,7 @@ fn stubs_of_indirect_functions() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = calls(folder.path(), &["-O0", "-static"]);
-    // `objdump` has no names for them.
+    // `objdump` has no names for these stubs.
     let sections = run("readelf", [Path::new("-SW"), &program]);
     let plt = sections.lines().find_map(|line| line.split_once(" .plt ")).unwrap().1;
     let mut numbers = plt.split_ascii_whitespace().skip(1).map(|number| u64::from_str_radix(number, 16).unwrap());
@@ -94,7 +94,7 @@ fn stubs_of_indirect_functions() {
 }
 
 /// Guarantees: among aliases of an address, the public name is shown, even if only another alias has a type and a size,
-/// and whether or not debug information knows one of them. Functions without type and size are found.
+/// and whether or not debug information has one of them. Functions without type and size are found.
 #[test]
 fn names_of_assembler() {
     if !has("gcc") || !has("nm") || std::env::consts::ARCH != "x86_64" {
@@ -155,8 +155,8 @@ fn mini_debug_info() {
     assert_eq!(ask("stripped").symbols().unwrap().named_by, NamedBy::UnwindTable);
 }
 
-/// Guarantees: inlined lambdas without a symbol are distinguished by their source position, even two in one line, and
-/// such methods by their class.
+/// Guarantees: inlined lambdas without a symbol are distinguished by their source position, even two in one line.
+/// Methods of named classes are distinguished by their class.
 #[test]
 fn lambdas() {
     if !has("g++") || !has("nm") {
@@ -184,7 +184,7 @@ fn lambdas() {
     }
 }
 
-/// Every second address of a program's functions, and what is known about each.
+/// Every second address of a program's functions, with its answer.
 fn everything(program: &Path, settings: Settings) -> Vec<(u64, SymbolAnswer)> {
     let symbols = nm(program, &[]);
     let addresses: Vec<u64> =
@@ -198,7 +198,7 @@ fn has_lines(answers: &[(u64, SymbolAnswer)]) -> bool {
 }
 
 /// Guarantees: split units, separate or packed, give the same names, inlined functions, files and lines as units in the
-/// program. Without the split files, lines and symbols remain.
+/// program. Without the split files, lines and symbols are still found.
 #[test]
 fn split_units() {
     if ["g++", "nm", "dwp"].iter().any(|tool| !has(tool)) {
@@ -240,8 +240,8 @@ fn split_units() {
     }
 }
 
-/// Guarantees: data that dwz moved to a shared file is found by its build id and by its path in a debug folder. Another
-/// file there is refused, and a missing one is no error.
+/// Guarantees: the shared file to which dwz moved data is found by its build id and by its path in a debug folder.
+/// Another file in its place is refused, and a missing one is no error.
 #[test]
 fn shared_debug_information() {
     if ["g++", "nm", "dwz", "readelf"].iter().any(|tool| !has(tool)) {

@@ -42,7 +42,7 @@ pub use frame::{FRAME_TYPES, Frame};
 /// The start of the builders' profiles: 2025-10-09T08:53:20Z, in nanoseconds since the epoch.
 pub const T0: u64 = 1_760_000_000_000_000_000;
 
-/// Milliseconds after [`T0`] as nanoseconds since the epoch.
+/// Converts milliseconds after [`T0`] to nanoseconds since the epoch.
 pub fn ms<const N: usize>(offsets: [u64; N]) -> [u64; N] {
     offsets.map(|offset| T0 + offset * 1_000_000)
 }
@@ -101,8 +101,8 @@ impl RequestBuilder {
         self.resource().attr("service.name", service).attr("process.pid", pid).attr("container.id", container)
     }
 
-    /// Opens a profile that starts at [`T0`] and lasts 5 s, with `sample_type` (type, unit), no period, and no period
-    /// type.
+    /// Opens a profile with this `sample_type` (type, unit), which starts at [`T0`] and lasts 5 s, without period and
+    /// period type.
     pub fn profile(mut self, kind: &str, unit: &str) -> Self {
         let sample_type = Some(self.dictionary.value_type(kind, unit));
         let profile = Profile { sample_type, time_unix_nano: T0, duration_nano: 5_000_000_000, ..Profile::default() };
@@ -243,7 +243,7 @@ impl RequestBuilder {
         &mut resource.scope_profiles[last]
     }
 
-    /// The last profile of the open resource. Without a profile, methods that extend it do nothing.
+    /// The last profile of the open resource. If there is none, the methods that extend it do nothing.
     fn last_profile(&mut self) -> Option<&mut Profile> {
         self.open_scope().profiles.last_mut()
     }

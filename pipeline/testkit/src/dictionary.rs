@@ -59,7 +59,7 @@ impl From<Value> for AnyValue {
     }
 }
 
-/// A table whose equal entries (by their encoding) share one index.
+/// A table in which equal entries (by their encoding) share one index.
 #[derive(Clone, Debug)]
 struct InternTable<T> {
     entries: Vec<T>,

@@ -1,11 +1,11 @@
-//! The contents of a request in the figures of the table of workloads.
+//! Counts the contents of a request, for the table of workloads.
 
 use opentelemetry_proto::tonic::profiles::v1development::Sample;
 use prost::Message;
 
 use crate::ExportProfilesServiceRequest;
 
-/// Counts over one request. Tables are counted with their zero element, as on the wire.
+/// The counts of one request. Tables are counted with their zero element, as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes of the encoded request.
@@ -33,7 +33,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Counts `request`.
+    /// Counts the contents of `request`.
     pub fn of(request: &ExportProfilesServiceRequest) -> Self {
         let mut figures =
             Self { wire_bytes: request.encoded_len(), resources: request.resource_profiles.len(), ..Self::default() };

@@ -1,4 +1,5 @@
-//! One request with the shapes of real producers' data, for tests in every clone. The bytes are always the same.
+//! One request with the shapes of real producers' data, for tests that need no downloads. The bytes are always the
+//! same.
 //!
 //! - [`ebpf`]: the eBPF profiler (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`): a resource per
 //!   container with `process.*` on samples, as in releases before 2026; a resource per process for each interpreter; a
@@ -248,7 +249,7 @@ fn shared_container(builder: RequestBuilder) -> RequestBuilder {
         .sample(&sort, 501, &ticks(0, 0..40))
         .thread_name("sorter");
     builder = process(builder, 501, "/usr/local/bin/sorter");
-    // The same thread after a pause, inside a span.
+    // The same thread after a pause, during a span.
     builder = builder.sample(&sort[1..], 501, &ticks(0, 60..70)).thread_name("sorter").link([0x5b; 16], [0x11; 8]);
     builder = process(builder, 501, "/usr/local/bin/sorter");
     // A single observation of a thread.
@@ -259,7 +260,7 @@ fn shared_container(builder: RequestBuilder) -> RequestBuilder {
 }
 
 /// The frames of a stack with the positions that the eBPF profiler reports: Go and kernel frames have addresses in
-/// their binaries, interpreted ones a small bytecode index.
+/// their binaries, interpreted frames have a small bytecode index.
 fn placed(executable: &str, stack: &[&str]) -> Vec<Frame> {
     let place = |(position, text): (usize, &&str)| {
         let number: u64 = text.bytes().map(u64::from).sum();

@@ -2,17 +2,18 @@
 //! drivers for components.
 //!
 //! Requests use `opentelemetry-proto` types and chunks are plain serde structs, without any code of profbridge. That
-//! makes [`naive`] an oracle: if it and profbridge agree, two independent implementations of the same rules agree.
+//! makes [`naive`] an oracle: if its output equals profbridge's, two independent implementations of the same rules
+//! agree.
 //!
 //! - [`builder`]: builds small requests with little code.
 //! - [`fixture`]: requests with the shapes of real producers' data.
 //! - [`workload`]: seeded requests of known size and shape; [`figures`]: the contents of a request in numbers.
 //! - [`releases`]: requests in the layouts of earlier OTLP releases.
-//! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
+//! - [`naive`]: the straightforward conversion to Sentry chunks, and functions that compare chunks.
 //! - [`owned`]: compares by brute force the time in a request with the time in its chunks.
 //! - [`profcheck`]: the OTLP rules of the official checker, for every test that creates OTLP.
-//! - With the feature `components`: random telemetry, a consumer and a rig for receivers, and checkers of the contract of
-//!   any processor or exporter.
+//! - With the feature `components`: random telemetry, a consumer and a test setup for receivers, and checkers of the
+//!   contract of any processor or exporter.
 
 pub mod builder;
 #[cfg(feature = "components")]

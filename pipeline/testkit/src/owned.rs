@@ -1,9 +1,9 @@
-//! Compares by brute force the time sampled in a request with the time that its chunks show in Sentry.
+//! Compares the time sampled in a request with the time that its chunks show in Sentry, by brute force.
 //!
 //! [`sampled`] sums up the time of each observation of a request, by thread and innermost function. [`shown`]
 //! interprets finished chunks as Sentry does: a sample lasts until the next sample of its thread in its chunk, the last
-//! one has no duration, and one without frames does not count (observed with `vroomrs` 0.1.24). [`compare`] reports
-//! where the two differ. Nothing here depends on how a chunk is made.
+//! one has no duration, and one without frames does not count (observed with `vroomrs` 0.1.24). [`compare`] reports the
+//! differences. Nothing here depends on how chunks are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,15 +30,16 @@ pub struct Sampled {
 /// The time shown in Sentry.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// Nanoseconds by thread and innermost function; threads not named in the request are combined.
+    /// Nanoseconds by thread and innermost function; threads that the request does not name are added up.
     pub times: BTreeMap<Key, u64>,
-    /// The number of chunks that contain a thread; for threads not named in the request the total of all.
+    /// The number of chunks that contain a thread; for threads that the request does not name, the sum over all of
+    /// them.
     pub parts: BTreeMap<Option<String>, u64>,
     /// The number of samples, whose timestamps are rounded to microseconds.
     pub samples: u64,
 }
 
-/// The times of all profiles in a request with a unit of time or a period.
+/// Adds up the times in a request of all profiles with a unit of time or a period.
 pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
     let mut sampled = Sampled::default();
     let Some(dictionary) = &request.dictionary else { return sampled };
@@ -63,7 +64,7 @@ pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
     sampled
 }
 
-/// The times of chunks. `named` contains the threads with their own names; all others were made up by the converter.
+/// Adds up the times in chunks. `named` contains the threads with their own names; the converter made up all others.
 pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -> Shown {
     let mut shown = Shown::default();
     for chunk in chunks {
@@ -87,9 +88,9 @@ pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -
     shown
 }
 
-/// Reports a thread's function whose time differs from the sampled time: by more than 2 % of the thread's time plus one
-/// weight for each chunk with the thread. `clipped` nanoseconds, which a converter counted as not shown, may be
-/// missing.
+/// Reports a function in a thread whose shown time differs from the sampled time by more than 2 % of the thread's time
+/// plus one weight for each chunk with the thread. `clipped` nanoseconds, which a converter counted as not shown, may
+/// be missing.
 ///
 /// # Errors
 ///
@@ -118,11 +119,10 @@ pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), Str
     Ok(())
 }
 
-/// The in-app functions whose time Sentry does not list, because they have only one sample in a chunk (observed with
-/// `vroomrs` 0.1.24). Functions are distinguished by module, else by the file of the code; the root frame does not
-/// count.
+/// The in-app functions whose time Sentry does not list because they have only one sample in a chunk (observed with
+/// `vroomrs` 0.1.24). Functions are distinguished by module, or without one by file; the root frame does not count.
 pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
-    // The number of samples, and the microseconds.
+    // For each function, the number of samples and the microseconds.
     let mut seen: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
     let mut threads: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {
@@ -142,7 +142,7 @@ pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
             *function = (function.0 + 1, function.1 + pair[1].0 - pair[0].0);
         }
     }
-    // A function with at most a microsecond is irrelevant.
+    // Functions with at most a microsecond are irrelevant.
     seen.into_iter()
         .filter(|&(_, (samples, micros))| samples < 2 && micros > 1)
         .map(|((_, function), _)| function)
@@ -177,7 +177,7 @@ fn thread(dictionary: &ProfilesDictionary, sample: &Sample) -> Option<String> {
     }
 }
 
-/// The name of a sample's innermost function, or else of its file in brackets.
+/// The name of a sample's innermost function, or without one its file in brackets.
 fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     let stack = dictionary.stack_table.get(sample.stack_index as usize);
     let location = stack.and_then(|stack| stack.location_indices.first());
@@ -193,8 +193,8 @@ fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     format!("[{}]", crate::naive::basename(path))
 }
 
-/// The last word of a name without arguments, which is the function once the module is split off. For code without a
-/// name the file, in brackets.
+/// The last word of a name, without arguments: the function without its module. For code without a name, the file in
+/// brackets.
 fn tail(name: &str) -> String {
     if let Some((file, _)) = name.strip_prefix('[').and_then(|name| name.split_once(']')) {
         return format!("[{file}]");

@@ -1,4 +1,4 @@
-//! The OTLP rules for profiles, as the official checker applies them.
+//! Checks the OTLP rules for profiles as the official checker does.
 //!
 //! The rules are those of `profcheck` (open-telemetry/sig-profiling, `profcheck/check.go`) with all of its options
 //! except the search for orphans, which OTLP only advises against. They are reimplemented here on prost's types,
@@ -14,7 +14,7 @@ use prost::Message;
 /// The maximum number of violations reported.
 const MOST: usize = 100;
 
-/// Panics with all rules that a request breaks.
+/// Checks a request, and panics with all rules that it breaks.
 ///
 /// # Panics
 ///
@@ -68,7 +68,7 @@ pub fn check_request(request: &ExportProfilesServiceRequest) -> Result<(), Vec<S
     if checker.violations.is_empty() { Ok(()) } else { Err(checker.violations) }
 }
 
-/// Which fields a sample has. All samples of a profile must have the same ones.
+/// Whether a sample has timestamps, values or both. All samples of a profile must have the same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SampleShape {
     Values,

@@ -1,4 +1,4 @@
-//! A receiver over real sockets, in front of a consumer that replaces the pipelines, and peers.
+//! Helpers for tests of receivers with real sockets: a receiver with a consumer instead of pipelines, and peers.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "it is for tests")]
 
@@ -27,36 +27,36 @@ use tokio::task::JoinHandle;
 
 use crate::{Consumer, intake};
 
-/// A memory budget that no test uses up by accident.
+/// A memory budget, in bytes, that no test uses up by accident.
 pub const PLENTY: u64 = 1 << 30;
 
 /// A running receiver.
 #[derive(Debug)]
 pub struct ReceiverRig {
-    /// Where it listens, by protocol.
+    /// The addresses that the receiver listens on, by protocol.
     pub addresses: Vec<(&'static str, SocketAddr)>,
-    /// Its way into the pipelines.
+    /// The receiver's entrance to the pipelines.
     pub intake: Intake,
-    /// What replaces the pipelines.
+    /// The consumer that replaces the pipelines.
     pub consumer: Consumer,
-    /// What it counts.
+    /// The counters.
     pub metrics: Metrics,
-    /// The limits that it shares with exporters.
+    /// The limits that the receiver shares with exporters.
     pub limits: PeerLimits,
-    /// Ends it.
+    /// Stops the receiver.
     pub trigger: Trigger,
-    /// Ready when it has ended.
+    /// Completes when the receiver has ended.
     pub stopped: JoinHandle<()>,
     id: &'static str,
 }
 
 impl ReceiverRig {
-    /// Starts a receiver with this memory, in bytes.
+    /// Starts a receiver with this memory budget, in bytes.
     pub async fn start(id: &'static str, receiver: impl Receiver + 'static, memory: u64) -> Result<Self, StartError> {
         Self::start_before(intake(memory), id, receiver, memory, PeerLimits::default()).await
     }
 
-    /// The same in front of this consumer and beside exporters with these limits.
+    /// Starts a receiver with this consumer, and beside exporters with these limits.
     pub async fn start_before(
         (intake, consumer): (Intake, Consumer),
         id: &'static str,
@@ -80,17 +80,17 @@ impl ReceiverRig {
         Ok(Self { addresses, intake, consumer, metrics, limits, trigger, stopped, id })
     }
 
-    /// Where it listens for a protocol.
+    /// The address that the receiver listens on for a protocol.
     pub fn address(&self, protocol: &str) -> SocketAddr {
         self.addresses.iter().find(|(name, _)| *name == protocol).unwrap().1
     }
 
-    /// How many requests ended as `success`, `refused` or `failure`.
+    /// The number of requests that ended as `success`, `refused` or `failure`.
     pub fn requests(&self, outcome: &str, transport: &str) -> u64 {
         self.counter("otelcol_receiver_requests", transport, &format!(",outcome=\"{outcome}\""))
     }
 
-    /// A counter with the labels of the receiver, of a transport, and these.
+    /// A counter with the labels of the receiver, of a transport, and `labels`.
     pub fn counter(&self, name: &str, transport: &str, labels: &str) -> u64 {
         let name = format!("{name}{{receiver=\"{}\",transport=\"{transport}\"{labels}}}", self.id);
         let text = self.metrics.encode();
@@ -98,14 +98,14 @@ impl ReceiverRig {
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
     }
 
-    /// Ends it and waits until it has ended.
+    /// Stops the receiver and waits until it has ended.
     pub async fn stop(self) {
         self.trigger.trigger();
         patiently(self.stopped).await.unwrap();
     }
 }
 
-/// An answer, read to its end.
+/// An answer that was read to its end.
 #[derive(Debug)]
 pub struct ReadAnswer {
     /// The status.
@@ -123,13 +123,13 @@ impl ReadAnswer {
         Self { status: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
     }
 
-    /// A header's value.
+    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-/// Sends a request over an HTTP/1 connection of its own.
+/// Sends a request over a new HTTP/1 connection.
 pub async fn http1<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
 where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
@@ -140,17 +140,17 @@ where
     ReadAnswer::of(patiently(sender.send_request(request)).await.unwrap()).await
 }
 
-/// A server in this process that answers as the test defines and keeps what it receives.
+/// A server in this process that answers as the test defines and stores the requests that it receives.
 #[derive(Debug)]
 pub struct Peer {
-    /// Where it listens.
+    /// The address that the server listens on.
     pub address: SocketAddr,
     /// The received requests.
     pub seen: Arc<Mutex<Vec<(Parts, Bytes)>>>,
 }
 
 impl Peer {
-    /// Starts a server for HTTP/1, whose answer follows from the number of the request.
+    /// Starts a server for HTTP/1. `answer` gets the number of the request.
     pub async fn start(answer: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -177,21 +177,21 @@ impl Peer {
     }
 }
 
-/// Bytes in gzip.
+/// Compresses bytes with gzip.
 pub fn gzip(data: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
     encoder.write_all(data).unwrap();
     encoder.finish().unwrap()
 }
 
-/// Bytes in zlib, which HTTP calls `deflate`.
+/// Compresses bytes with zlib, which HTTP calls `deflate`.
 pub fn zlib(data: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
     encoder.write_all(data).unwrap();
     encoder.finish().unwrap()
 }
 
-/// Waits for something that must happen, and panics after a timeout instead of hanging.
+/// Waits for an event that must happen, and panics after a timeout instead of hanging.
 pub async fn patiently<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(120), what).await.unwrap()
 }

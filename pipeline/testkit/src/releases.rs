@@ -1,8 +1,8 @@
 //! Requests in the layouts of earlier releases of OTLP profiles, from 1.3 (`v1experimental`) to 1.9.
 //!
 //! [`messages`] are the messages with the fields of all releases, `fields` has the number of each field in each
-//! release, and [`Release::write`] encodes the data of a 1.10 request in another release. Unchanged messages
-//! (resources, scopes, attribute values, lines, links) are those of the crate `opentelemetry-proto`.
+//! release, and [`Release::write`] encodes the data of a 1.10 request in another release. For messages that never
+//! changed (resources, scopes, attribute values, lines, links), the types of the crate `opentelemetry-proto` are used.
 
 mod fields;
 pub mod messages;

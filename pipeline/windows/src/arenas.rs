@@ -1,8 +1,7 @@
 //! The dictionaries of senders.
 //!
-//! All windows of a sender that are opened within some minutes share an arena, so that equal data is stored once. When
-//! an arena is too old or too large, windows opened later get another one, and the old one is freed with its last
-//! window.
+//! All windows of a sender that are opened within some minutes share an arena, so that equal data is stored once. If an
+//! arena is too old or too large, windows opened later get another one, and the old one is freed with its last window.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use crate::limits::WindowLimits;
 /// The sender of a request.
 pub(crate) type SenderAddress = Option<Arc<str>>;
 
-/// An arena and its users.
+/// An arena, and the number of windows that use it.
 #[derive(Debug)]
 pub(crate) struct SharedArena {
     pub(crate) arena: Arena,
-    /// Unique among all arenas so far, since slots are reused.
+    /// A number that is unique among all arenas so far, since slots are reused.
     pub(crate) number: u64,
-    /// Number of windows that use it.
+    /// The number of windows that use the arena.
     pub(crate) windows: u32,
-    /// Its size at the last update, in bytes.
+    /// The size of the arena at the last update, in bytes.
     pub(crate) counted: u64,
     opened: u64,
     peer: SenderAddress,
@@ -54,7 +53,7 @@ impl Arenas {
         self.counted + tables as u64
     }
 
-    /// Size of the distinct elements in bytes, without hash tables and free room.
+    /// Size of the distinct elements in bytes, without hash tables and unused capacity.
     pub(crate) fn distinct_bytes(&self) -> u64 {
         self.places.iter().flatten().map(|shared| shared.arena.distinct_bytes()).sum()
     }
@@ -104,7 +103,7 @@ impl Arenas {
         self.places.get_mut(at as usize)?.as_deref_mut()
     }
 
-    /// Whether the arena with this number still exists.
+    /// Whether the slot `at` still contains the arena with this number.
     pub(crate) fn has(&self, at: u32, number: u64) -> bool {
         self.get(at).is_some_and(|shared| shared.number == number)
     }

@@ -11,10 +11,11 @@ use crate::key::WindowKey;
 use crate::store::Store;
 use crate::walk::ScopedProfile;
 
-/// Caches about a request are cleared when they have more entries than this.
+/// A cache of a request is cleared when it has more entries than this.
 pub const MEMO: usize = 32_768;
 
-/// How many pieces of samples are added between two checks of the dictionary's size, which costs as much as adding one.
+/// How many pieces of samples are added between two checks of the dictionary's size. A check costs as much as adding a
+/// piece.
 const SIZE_CHECK_INTERVAL: u32 = 64;
 
 /// Chooses resources and attributes for a window. Called within [`Intake::put`] by the calling thread.
@@ -26,35 +27,36 @@ pub trait Rewrite {
     fn stays(&self, set: AttributeSetId) -> impl Iterator<Item = Option<AttributeId>>;
 }
 
-/// Timestamps and values of a sample that belong to one window.
+/// The timestamps and values of a sample that belong to one window.
 #[derive(Debug)]
 pub struct KeyedPiece<'a, K> {
-    /// The sample, for its stack, attributes and link.
+    /// The sample, whose stack, attributes and link are used.
     pub sample: &'a Sample<'a>,
-    /// The window.
+    /// The key of the window.
     pub key: &'a K,
-    /// The number of its resource, see [`Rewrite`].
+    /// The number of the piece's resource, see [`Rewrite`].
     pub resource: u32,
-    /// Whether the sample's attribute set must be reduced to the attributes that remain.
+    /// Whether the sample's attribute set must be reduced to the attributes that remain in samples.
     pub rewritten: bool,
-    /// How timestamps and values are encoded.
+    /// Whether the sample has timestamps, values or both.
     pub shape: Shape,
-    /// Eight little-endian bytes each.
+    /// The timestamps, eight little-endian bytes each.
     pub timestamps: &'a [u8],
-    /// Packed varints, as many as timestamps, or none.
+    /// The values, packed varints: as many as timestamps, or none.
     pub values: &'a [u8],
-    /// Whether it continues an observation of another window, so that it must not advance the group's latest time.
+    /// Whether the piece continues an observation of another window. If so, it must not advance the group's latest
+    /// time.
     pub continued: bool,
 }
 
-/// The window of the current profile, found once for many samples.
+/// The window for the current profile, which many samples use.
 #[derive(Debug, Clone)]
 struct Cursor<K> {
     key: K,
     resource: u32,
     shape: Shape,
     slot: u32,
-    /// The window's order number, since its slot may be reused.
+    /// The window's order number. It shows whether the slot was reused.
     order: u64,
     /// Index of the window's arena in [`Intake::carried`].
     carried: usize,
@@ -65,22 +67,22 @@ struct Cursor<K> {
 #[derive(Debug)]
 pub struct Intake<K> {
     carried: Vec<Carried>,
-    /// Numbers of resources, and of scopes, in windows, by the order number of the window.
+    /// The numbers of resources and of scopes in windows. The key includes the order number of the window.
     resources: HashMap<(u32, u64), u32>,
     scopes: HashMap<(u32, u32, u64), u32>,
     cursor: Option<Cursor<K>>,
-    /// Pieces left until the dictionary's size is checked.
+    /// The number of pieces until the dictionary's size is checked.
     until_size_check: u32,
 }
 
-/// What was copied into one arena.
+/// The elements that were copied into one arena.
 #[derive(Debug)]
 struct Carried {
-    /// The arena's slot and its number, since the slot may be reused.
+    /// The arena's slot and its number, which shows whether the slot was reused.
     arena: u32,
     number: u64,
     transfer: Transfer,
-    /// Attribute sets, reduced to the attributes that remain.
+    /// Attribute sets, reduced to the attributes that remain in samples.
     kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
     resources: HashMap<u32, LoggedResource>,
     scopes: HashMap<(u32, u32), LoggedScope>,
@@ -130,7 +132,7 @@ impl<K: WindowKey> Intake<K> {
         self.carried.iter().map(Carried::entries).sum::<usize>() + self.resources.len() + self.scopes.len()
     }
 
-    /// Clears the caches. The numbers of resources may change.
+    /// Clears the caches. The numbers of resources may change afterwards.
     pub fn forget(&mut self) {
         self.cursor = None;
         (self.resources, self.scopes) = (HashMap::new(), HashMap::new());
@@ -139,7 +141,7 @@ impl<K: WindowKey> Intake<K> {
         }
     }
 
-    /// Starts a profile. It is added to each window that gets samples of it.
+    /// Starts a profile. The profile is added to each window that gets samples of it.
     pub fn begin_profile(&mut self) {
         self.cursor = None;
     }
@@ -150,7 +152,7 @@ impl<K: WindowKey> Intake<K> {
         self.carried.retain(|carried| store.arenas.has(carried.arena, carried.number));
     }
 
-    /// Returns memory for the next request.
+    /// Returns reusable memory to the store.
     pub(crate) fn give_back(self, store: &mut Store<K>) {
         for carried in self.carried {
             store.give_back(carried.transfer);
@@ -164,8 +166,8 @@ impl<K: WindowKey> Intake<K> {
         }
     }
 
-    /// The key of the window that received the last piece with this resource and shape, if the profile is still the
-    /// same.
+    /// The key of the window that received the last piece with this resource and shape, if no other profile was started
+    /// since.
     pub fn key_of_last(&self, resource: u32, shape: Shape) -> Option<&K> {
         let cursor = self.cursor.as_ref()?;
         (cursor.resource == resource && cursor.shape == shape).then_some(&cursor.key)
@@ -173,7 +175,6 @@ impl<K: WindowKey> Intake<K> {
 
     /// Adds a piece of a sample to its window, or as many of its observations as fit, and closes the window if it is
     /// then full. Returns how many observations were added; call again for the rest.
-    ///
     /// # Errors
     ///
     /// If the piece refers to data that is too large even for an empty arena.
@@ -185,7 +186,7 @@ impl<K: WindowKey> Intake<K> {
         place: &ScopedProfile<'_>,
         piece: &KeyedPiece<'_, K>,
     ) -> Result<u64, Full> {
-        // Retries once if the arena is full: that closes the window, and the next one gets another arena.
+        // Retries once if the arena is full: the failed attempt closes the window, and the next one gets another arena.
         let mut tried = self.try_put(store, request, rewrite, place, piece);
         if tried.is_err() {
             let slot = store.find(piece.key, &request.profiles.peer, request.monotonic_nano);
@@ -198,7 +199,7 @@ impl<K: WindowKey> Intake<K> {
         Ok(observations)
     }
 
-    /// Checks the dictionary's size from time to time.
+    /// Checks the dictionary's size after every `SIZE_CHECK_INTERVAL` pieces.
     fn check_dictionary_size(&mut self, store: &mut Store<K>, slot: u32) {
         self.until_size_check -= 1;
         if self.until_size_check > 0 {
@@ -261,7 +262,7 @@ impl<K: WindowKey> Intake<K> {
         Ok((slot, observations))
     }
 
-    /// Finds the window of a piece, and adds its profile there.
+    /// Finds the window of a piece, and adds the piece's profile to it.
     fn enter(
         &mut self,
         store: &mut Store<K>,
@@ -313,7 +314,7 @@ impl<K: WindowKey> Intake<K> {
     }
 }
 
-/// Cannot happen: the store finds or opens a window for each key.
+/// The error if there is no window. This cannot happen: the store finds or opens a window for each key.
 fn no_window() -> Full {
     Full { what: "windows", limit: 0 }
 }
@@ -327,7 +328,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Wraps a request that arrived at `monotonic_nano`, a time of the caller's steady clock in nanoseconds.
+    /// Wraps a request that arrived at `monotonic_nano`, a time of the caller's monotonic clock in nanoseconds.
     pub fn new(profiles: &'a Profiles, monotonic_nano: u64) -> Self {
         Self { profiles, source: TableSource::from(&**profiles.dictionary()), monotonic_nano }
     }

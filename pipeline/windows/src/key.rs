@@ -33,7 +33,7 @@ pub trait WindowKey: Ord + Clone + Debug {
         self == other
     }
 
-    /// A key that is not greater than any other of its group.
+    /// A key that is not greater than any other key of its group.
     fn first_of_group(&self) -> Self {
         self.clone()
     }

@@ -1,6 +1,7 @@
 //! Buffers unchanged requests by a key that the caller chooses.
 //!
-//! For processors that merge or delay. A request is accepted in steps, so that the caller can do other work in between.
+//! For processors that merge or delay requests. A request is absorbed in steps, so that the caller can do other work in
+//! between.
 
 use profbridge_model::arena::Work;
 use profbridge_model::compact::split_values;
@@ -13,10 +14,10 @@ use crate::limits::WindowLimits;
 use crate::store::{Flushed, Store};
 use crate::walk::{ScopedProfile, Visitor, walk};
 
-/// How many windows a request may close before the first of them is flushed.
+/// The maximum number of windows that a request may close before the first of them is flushed.
 const WAITING: usize = 4;
 
-/// How many samples one step accepts.
+/// The maximum number of samples per step.
 const STEP: usize = 8192;
 
 /// Keeps resources and attributes unchanged.
@@ -32,21 +33,21 @@ impl Rewrite for KeepUnchanged {
     }
 }
 
-/// Windows of requests, and the pending request.
+/// The windows of requests, and the pending request.
 #[derive(Debug)]
 pub struct Requests<K> {
     windows: Store<K>,
     pending: Option<Box<PendingRequest<K>>>,
 }
 
-/// A request that is accepted in steps.
+/// A request that is absorbed in steps.
 #[derive(Debug)]
 struct PendingRequest<K> {
     profiles: Profiles,
     key: K,
     monotonic_nano: u64,
     at: Position,
-    /// Observations that are neither in a window nor lost yet.
+    /// The number of observations that are neither in a window nor lost yet.
     left: u64,
     intake: Intake<K>,
 }
@@ -54,11 +55,11 @@ struct PendingRequest<K> {
 /// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Absorbed {
-    /// Observations lost because they refer to data that is too large even for an empty window.
+    /// The number of observations lost because they refer to data that is too large even for an empty window.
     pub lost: u64,
-    /// Profiles whose original payload was removed. See [`PAYLOAD_REMOVED`](crate::PAYLOAD_REMOVED).
+    /// The number of profiles whose original payload was removed. See [`PAYLOAD_REMOVED`](crate::PAYLOAD_REMOVED).
     pub payloads_removed: u64,
-    /// Windows that were closed early. See [`CLOSED_EARLY`](crate::CLOSED_EARLY).
+    /// The number of windows that were closed early. See [`CLOSED_EARLY`](crate::CLOSED_EARLY).
     pub closed_early: u64,
 }
 
@@ -68,7 +69,8 @@ impl<K: WindowKey> Requests<K> {
         Self { windows: Store::new(limits), pending: None }
     }
 
-    /// Whether a request is pending. Continue it with [`Requests::absorb`], and add no other request before it is done.
+    /// Whether a request is pending. Continue with [`Requests::absorb`], and add no other request before it is
+    /// absorbed.
     pub fn is_absorbing(&self) -> bool {
         self.pending.is_some()
     }
@@ -78,8 +80,7 @@ impl<K: WindowKey> Requests<K> {
         self.windows.observations() + self.pending.as_ref().map_or(0, |work| work.left)
     }
 
-    /// Heap size of everything that is buffered, in bytes. The pending request is not included; its caller accounts for
-    /// it.
+    /// Heap size of all buffered data, in bytes. The pending request is not included; the caller accounts for it.
     pub fn bytes(&self) -> u64 {
         let pending = self.pending.as_ref().map_or(0, |work| size_of::<PendingRequest<K>>() + work.intake.bytes());
         self.windows.bytes() + pending as u64
@@ -90,12 +91,12 @@ impl<K: WindowKey> Requests<K> {
         self.windows.work()
     }
 
-    /// The time of the next action, by the clock of `monotonic_nano`.
+    /// The time at which the next window is due, by the clock of `monotonic_nano`.
     pub fn due(&self) -> Option<u64> {
         if self.is_absorbing() { Some(0) } else { self.windows.due() }
     }
 
-    /// Adds a request, or the first part of it, to the window of a key.
+    /// Adds a request, or its first part, to the window of a key.
     pub fn add(&mut self, profiles: Profiles, key: K, monotonic_nano: u64) -> Absorbed {
         let (left, at) = (profiles.observations(), Position::default());
         let intake = Intake::default();
@@ -103,7 +104,7 @@ impl<K: WindowKey> Requests<K> {
         self.absorb()
     }
 
-    /// Accepts as much of the pending request as one step allows.
+    /// Absorbs as much of the pending request as one step allows.
     pub fn absorb(&mut self) -> Absorbed {
         let mut absorbed = Absorbed::default();
         if let Some(mut work) = self.pending.take() {
@@ -133,7 +134,7 @@ impl<K: WindowKey> Requests<K> {
         absorbed
     }
 
-    /// Flushes a window that is closed, due, or chosen because of memory pressure.
+    /// Flushes a window that is closed, due, or scheduled because of memory pressure.
     pub fn flush_due(&mut self, monotonic_nano: u64) -> Option<Flushed<K>> {
         self.windows.close_due(monotonic_nano);
         let flushed = self.windows.flush(true);
@@ -142,8 +143,8 @@ impl<K: WindowKey> Requests<K> {
     }
 
     /// Flushes a window because memory is short. Continue until [`Requests::is_relieving`] is false: then half of the
-    /// initial size is left. Returns the number of windows that this closed early; the next [`Absorbed`] does not
-    /// include them.
+    /// initial size is left. Also returns the number of windows that were closed early for this; the next [`Absorbed`]
+    /// does not include them.
     pub fn flush_for_memory(&mut self) -> (Option<Flushed<K>>, u64) {
         self.windows.on_memory_pressure();
         (self.windows.flush(true), self.windows.take_closed_early())
@@ -170,24 +171,24 @@ impl<K: WindowKey> Requests<K> {
     }
 }
 
-/// One step of accepting a request.
+/// One step of absorbing a request.
 struct RequestVisitor<'a, K> {
     windows: &'a mut Store<K>,
     intake: &'a mut Intake<K>,
     request: Request<'a>,
     key: &'a K,
     absorbed: &'a mut Absorbed,
-    /// How many closed windows may wait.
+    /// The maximum number of closed windows that may wait.
     may_wait: usize,
-    /// How many samples this step may still accept.
+    /// The number of samples that this step may still absorb.
     samples: usize,
-    /// Observations that are neither in a window nor lost yet.
+    /// The number of observations that are neither in a window nor lost yet.
     left: &'a mut u64,
 }
 
 impl<'a, K: WindowKey> Visitor<'a> for RequestVisitor<'_, K> {
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
-        // Checked before the profile is started, or it would be started again after the pause.
+        // Checks this before the profile is started, because it would otherwise be started again after the pause.
         if self.samples == 0 || self.windows.closed() >= self.may_wait {
             return false;
         }
@@ -201,7 +202,7 @@ impl<'a, K: WindowKey> Visitor<'a> for RequestVisitor<'_, K> {
         true
     }
 
-    /// Adds the rest of a sample, in pieces if it is larger than the room in its window.
+    /// Adds the rest of a sample, in pieces if the sample does not fit into its window.
     fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         if self.samples == 0 {
             return false;

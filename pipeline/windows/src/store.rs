@@ -1,6 +1,6 @@
 //! The open windows.
 //!
-//! Closing and flushing are separate: a closed window accepts nothing more and waits in its stored form. Each call
+//! Closing and flushing are separate: a closed window accepts no more data and waits in its stored form. Each call
 //! flushes one window, so that there is never more than one batch.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,10 +15,10 @@ use crate::key::WindowKey;
 use crate::limits::WindowLimits;
 use crate::memory_pressure::MemoryPressure;
 
-/// Larger scratch memory is freed, in bytes.
+/// The maximum size of scratch memory that is kept, in bytes.
 pub const SCRATCH: usize = 1 << 20;
 
-/// How many windows may be open per allowed group, before the oldest is closed.
+/// The maximum number of open windows per allowed group. Beyond it, the oldest is closed.
 const WINDOWS_OF_GROUP: usize = 2;
 
 /// A window: the buffered data of one key.
@@ -30,9 +30,9 @@ pub struct Window<K> {
     pub latest: u64,
     pub(crate) held: SampleLog,
     pub(crate) arena: u32,
-    /// Order number, unique among all windows so far.
+    /// A number that gives the order of opening, unique among all windows so far.
     pub(crate) order: u64,
-    /// Its size at the last update, in bytes.
+    /// The size of the window at the last update, in bytes.
     pub(crate) counted: u64,
     due: u64,
     peer: SenderAddress,
@@ -50,7 +50,7 @@ pub struct Flushed<K> {
     pub batch: Option<Profiles>,
 }
 
-/// Windows by key. See the [crate].
+/// The windows by key. See the [crate].
 #[derive(Debug)]
 pub struct Store<K> {
     pub(crate) limits: WindowLimits,
@@ -60,7 +60,7 @@ pub struct Store<K> {
     pub(crate) order: BTreeMap<u64, u32>,
     opened: u64,
     by_key: BTreeMap<K, u32>,
-    /// How many groups of keys have a window.
+    /// The number of groups of keys with a window.
     groups: usize,
     pub(crate) arenas: Arenas,
     /// Closed windows that wait to be flushed, in order.
@@ -107,7 +107,7 @@ impl<K: WindowKey> Store<K> {
         self.bytes + self.arenas.counted
     }
 
-    /// Heap size of everything in bytes.
+    /// Heap size of the whole store in bytes.
     pub fn bytes(&self) -> u64 {
         let tables = self.slots.capacity() * size_of::<Option<Box<Window<K>>>>()
             + self.free.capacity() * size_of::<u32>()
@@ -133,7 +133,7 @@ impl<K: WindowKey> Store<K> {
         }
     }
 
-    /// Size of the distinct elements of all dictionaries in bytes, without hash tables and free room.
+    /// Size of the distinct elements of all dictionaries in bytes, without hash tables and unused capacity.
     pub fn distinct_bytes(&self) -> u64 {
         self.arenas.distinct_bytes()
     }
@@ -143,7 +143,7 @@ impl<K: WindowKey> Store<K> {
         self.arenas.work()
     }
 
-    /// The deadline of the next window, by the clock of `monotonic_nano`; 0 if a closed window waits.
+    /// The deadline of the next window, by the clock of `monotonic_nano`; 0 if a closed window is waiting.
     pub fn due(&self) -> Option<u64> {
         if !self.closed.is_empty() || self.pressure.is_some() {
             return Some(0);
@@ -151,12 +151,12 @@ impl<K: WindowKey> Store<K> {
         self.next_due()
     }
 
-    /// How many closed windows wait to be flushed.
+    /// The number of closed windows that wait to be flushed.
     pub fn closed(&self) -> usize {
         self.closed.len()
     }
 
-    /// How many windows were closed early since the last call.
+    /// The number of windows that were closed early since the last call.
     pub fn take_closed_early(&mut self) -> u64 {
         std::mem::take(&mut self.closed_early)
     }
@@ -238,13 +238,13 @@ impl<K: WindowKey> Store<K> {
         Some((window, shared))
     }
 
-    /// Whether the window with this order number is still open in its slot.
+    /// Whether the window with this order number is still open in this slot.
     #[inline]
     pub(crate) fn is_open(&self, slot: u32, order: u64) -> bool {
         self.slots.get(slot as usize).and_then(Option::as_ref).is_some_and(|window| window.order == order)
     }
 
-    /// How many more observations a window accepts.
+    /// The number of observations that a window still accepts.
     pub(crate) fn room(&self, slot: u32) -> u64 {
         let held = self.slots[slot as usize].as_ref().map_or(0, |window| window.held.observations());
         self.limits.max_observations.saturating_sub(held)
@@ -282,7 +282,7 @@ impl<K: WindowKey> Store<K> {
         self.close(slot);
     }
 
-    /// Closes a window. It is flushed later.
+    /// Closes a window, which is flushed later.
     fn close(&mut self, slot: u32) {
         let Some(window) = self.slots[slot as usize].take() else { return };
         self.free.push(slot);
@@ -292,7 +292,7 @@ impl<K: WindowKey> Store<K> {
         self.closed.push_back(window);
     }
 
-    /// Closes a window that is due or scheduled because of memory pressure, unless a closed one is waiting.
+    /// Closes a window that is due or scheduled because of memory pressure, unless a closed one is already waiting.
     pub fn close_due(&mut self, monotonic_nano: u64) {
         while self.closed.is_empty() {
             if self.pressure.is_some() {
@@ -305,8 +305,8 @@ impl<K: WindowKey> Store<K> {
         }
     }
 
-    /// Closes the oldest window at shutdown, unless a closed one is waiting. Clears the list of windows scheduled
-    /// because of memory pressure.
+    /// Closes the oldest window at shutdown, unless a closed one is already waiting. Clears the list of windows that
+    /// memory pressure had scheduled for closing.
     pub fn close_for_the_end(&mut self) {
         self.pressure = None;
         if self.closed.is_empty() {
@@ -325,7 +325,7 @@ impl<K: WindowKey> Store<K> {
         self.closed.is_empty() && self.order.is_empty()
     }
 
-    /// Flushes the next closed window that has data. If it is not wanted, it is dropped without making a batch.
+    /// Flushes the next closed window that has data. If `is_wanted` is false, drops the window without making a batch.
     pub fn flush(&mut self, is_wanted: bool) -> Option<Flushed<K>> {
         while let Some(window) = self.closed.pop_front() {
             let Window { key, held, arena, counted, peer, latest: _, order: _, due: _ } = *window;
@@ -351,13 +351,13 @@ impl<K: WindowKey> Store<K> {
         intake.give_back(self);
         self.sweep();
         if self.bytes() > self.limits.max_bytes {
-            // Goes down to three quarters, so that not every request closes windows.
+            // Shrinks to three quarters of the limit, so that not every request closes windows.
             self.shrink(self.limits.max_bytes / 4 * 3);
         }
     }
 
-    /// Frees unused arenas and large scratch memory. Not called after each flush, since the scratch memory would have
-    /// to be rebuilt for each window, as large as the dictionary.
+    /// Frees unused arenas and large scratch memory. Not called after each flush, because the scratch memory, which is
+    /// as large as the dictionary, would have to be rebuilt for each window.
     pub fn sweep(&mut self) {
         self.arenas.free_idle();
         if self.scratch.bytes() > SCRATCH {

@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use super::*;
 
-/// A group, and a window in it.
+/// The key: a group, and a window in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair(u8, u8);
 
@@ -135,9 +135,8 @@ fn see(seen: &mut Seen, flushed: &Flushed<Pair>) {
 }
 
 proptest! {
-    /// Guarantees: everything that was added is flushed under its key and function, once and in order, in batches
-    /// within the limit of observations. The limits for windows and groups hold, and in the end no observations and no
-    /// memory remain.
+    /// Guarantees: all added data is flushed under its key and function, once and in order, in batches within the limit
+    /// of observations. The limits for windows and groups hold, and in the end no observations and no memory are left.
     #[test]
     fn comes_out_as_it_went_in(
         steps in vec((0u8..6, 0u8..5, 0u8..3, 0u8..4, 1usize..15, 0u64..60), 1..40),
@@ -179,8 +178,8 @@ proptest! {
     }
 
     /// Guarantees: requests of several samples come out completely, from their sender and with their values, although
-    /// they pause while windows are flushed, and full dictionaries and short memory close windows. Only what does not
-    /// fit into an empty dictionary is lost, and it is counted. The memory bound holds once windows were flushed.
+    /// they pause while windows are flushed, and full dictionaries and short memory close windows. Only data that does
+    /// not fit into an empty dictionary is lost, and it is counted. The memory limit holds once windows were flushed.
     #[test]
     fn requests_come_out_completely(
         requests in vec((0u8..3, 0u8..2, vec((0u8..12, 1usize..40, any::<bool>()), 1..8), 0u64..60, 0u8..4), 1..20),

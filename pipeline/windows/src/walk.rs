@@ -19,7 +19,7 @@ pub struct ScopedProfile<'a> {
 
 /// Receives the samples of a request. Called within [`walk()`] by the calling thread.
 pub trait Visitor<'a> {
-    /// Starts a profile, or continues one after a pause. Returns whether to visit its samples now.
+    /// Starts a profile, or continues one after a pause. Returns whether to visit the profile's samples now.
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool;
 
     /// Visits the rest of a sample, after the timestamps and values that `at` counts. Advances `at` before a pause.
@@ -33,7 +33,7 @@ pub trait Visitor<'a> {
     fn end_resource(&mut self) {}
 }
 
-/// Visits the rest of a request after `at`, until the visitor wants a pause. Returns whether the request is finished.
+/// Visits the rest of a request from `at` on, until the visitor pauses. Returns whether the request is finished.
 pub fn walk<'a>(profiles: &'a Profiles, at: &mut Position, visitor: &mut impl Visitor<'a>) -> bool {
     while let Some(resource) = profiles.resources().get(at.resource) {
         while let Some(scope) = resource.scopes.get(at.scope) {

@@ -1,5 +1,5 @@
-//! The converter on each shape, by itself, with its compressor and with the decoder in front, beside the control's
-//! parts. Observations per second.
+//! Measures the converter on each shape: alone, with its compressor, and with the decoder; and the control's parts for
+//! comparison. The unit is observations per second.
 //!
 //! `cargo bench -p profbridge-wire --bench chunk`
 
@@ -23,7 +23,7 @@ fn main() {
     divan::main();
 }
 
-/// A request's bytes, and how many observations are in it.
+/// An encoded request, and the number of its observations.
 fn encoded(shape: Shape) -> (Bytes, ItemsCount) {
     let bytes = Bytes::from(workload::request(shape).encode_to_vec());
     let count = ItemsCount::new(decoded(&bytes).observations());
@@ -34,7 +34,7 @@ fn decoded(bytes: &Bytes) -> Profiles {
     otlp::decode(bytes.clone(), &Limits::default()).unwrap().profiles
 }
 
-/// The windows of a request: its resources are its processes.
+/// The windows of a request. Each resource is a process.
 fn windows(batch: &Profiles) -> Vec<Profiles> {
     let window = |resource: usize| {
         let resources = batch.resources()[resource..=resource].to_vec();
@@ -52,7 +52,7 @@ fn windows(batch: &Profiles) -> Vec<Profiles> {
     (0..batch.resources().len()).map(window).collect()
 }
 
-/// Counts what it is given.
+/// Counts the bytes of chunks.
 #[derive(Default)]
 struct Null(u64);
 

@@ -1,8 +1,8 @@
-//! The OTLP codec on each shape, beside prost. Observations per second.
+//! Measures the OTLP codec on each shape, with prost for comparison. The unit is observations per second.
 //!
 //! `cargo bench -p profbridge-wire --bench otlp`
 //!
-//! Before the measurements it prints what a batch adds to the memory of its request.
+//! Before the measurements, the program prints the memory that a batch takes in addition to its request.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests and benchmarks report by panicking and printing")]
 
@@ -48,7 +48,7 @@ fn decode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
     bencher.counter(observations(&batch)).bench_local(|| decode(bytes.clone(), &Limits::default()));
 }
 
-/// The same data as earlier releases write it, in their layouts.
+/// Decodes the same data in the layout of an earlier release.
 fn decode_older(bencher: Bencher<'_, '_>, shape: Shape, release: Release) {
     let (_, batch) = prepared(shape);
     let bytes = Bytes::from(release.write(&workload::request(shape)));
@@ -76,14 +76,14 @@ fn decode_prost(bencher: Bencher<'_, '_>, shape: Shape) {
     bencher.counter(observations(&batch)).bench_local(|| ExportProfilesServiceRequest::decode(bytes.clone()));
 }
 
-/// The request as JSON.
+/// Converts a request to JSON.
 fn as_json(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     json::write(json::Message::ProfilesRequest, bytes, usize::MAX, &mut text).unwrap();
     text
 }
 
-/// JSON to a batch.
+/// Decodes JSON to a batch.
 #[divan::bench(args = SHAPES)]
 fn json_decode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
     let (bytes, batch) = prepared(shape);
@@ -92,7 +92,7 @@ fn json_decode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
     bencher.counter(observations(&batch)).bench_local(|| json::decode(&text, &limits).unwrap());
 }
 
-/// JSON to a `Value`, which is a part of what other readers do.
+/// Decodes JSON to a `Value`, which is only a part of the work of other JSON readers.
 #[divan::bench(args = SHAPES)]
 fn json_decode_serde_json(bencher: Bencher<'_, '_>, shape: Shape) {
     let (bytes, batch) = prepared(shape);
@@ -100,7 +100,7 @@ fn json_decode_serde_json(bencher: Bencher<'_, '_>, shape: Shape) {
     bencher.counter(observations(&batch)).bench_local(|| serde_json::from_slice::<serde_json::Value>(&text).unwrap());
 }
 
-/// A request to JSON.
+/// Converts a request to JSON.
 #[divan::bench(args = SHAPES)]
 fn json_encode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
     let (bytes, batch) = prepared(shape);
@@ -126,7 +126,7 @@ fn hash_of_content(bencher: Bencher<'_, '_>, shape: Shape) {
     bencher.counter(observations(&batch)).bench_local(|| content_hashes(&batch));
 }
 
-/// Into parts of a tenth of the request.
+/// Splits a batch into parts of a tenth of the request's size.
 #[divan::bench(args = SHAPES)]
 fn split_in_ten(bencher: Bencher<'_, '_>, shape: Shape) {
     let (bytes, batch) = prepared(shape);

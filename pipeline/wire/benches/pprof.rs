@@ -1,8 +1,9 @@
-//! The pprof codec on a CPU profile of 10 MB as Go writes it. Bytes per second of what is decompressed.
+//! Measures the pprof codec on a CPU profile of 10 MB as Go writes it. The unit is bytes of the uncompressed profile
+//! per second.
 //!
 //! `cargo bench -p profbridge-wire --bench pprof`
 //!
-//! Before the measurements it prints what a batch adds to the memory of its profile.
+//! Before the measurements, the program prints the memory that a batch takes in addition to its profile.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests and benchmarks report by panicking and printing")]
 
@@ -27,8 +28,8 @@ fn main() {
     divan::main();
 }
 
-/// A hundred thousand samples of two types, 40 locations deep, of 30,000 locations in 6,000 functions; with `labels`
-/// each is of one of a thousand spans and one of twenty workers.
+/// A profile of a hundred thousand samples of two types, with stacks of 40 locations, out of 30,000 locations in 6,000
+/// functions. With `labels`, each sample has one of a thousand spans and one of twenty workers.
 fn profile(labels: bool) -> Bytes {
     let mut builder = Builder::new();
     builder.scope("", "");
@@ -94,7 +95,7 @@ fn write(bencher: Bencher<'_, '_>, labels: bool) {
     bencher.counter(BytesCount::new(profile.len())).bench_local(|| encode(&batch, &groups(&batch)[0]).bytes.len());
 }
 
-/// What a receiver and an exporter do together: pprof to OTLP.
+/// Converts pprof to OTLP, as a receiver and an exporter do together.
 #[divan::bench(args = [false, true])]
 fn to_otlp(bencher: Bencher<'_, '_>, labels: bool) {
     let profile = profile(labels);

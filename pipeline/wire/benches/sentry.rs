@@ -1,4 +1,4 @@
-//! Chunks as SDKs send them to encoded OTLP and back. Observations per second.
+//! Measures the conversion of chunks, as SDKs send them, to encoded OTLP and back. The unit is observations per second.
 //!
 //! `cargo bench -p profbridge-wire --bench sentry`
 
@@ -20,7 +20,7 @@ fn main() {
     divan::main();
 }
 
-/// The JSON of a request's chunks, and how many observations are in them.
+/// The JSON of a request's chunks, and the number of observations in them.
 fn chunks(shape: Shape) -> (Vec<Vec<u8>>, ItemsCount) {
     let chunks = naive::convert(&workload::request(shape), &naive::Options::default());
     let count = ItemsCount::new(chunks.iter().map(|chunk| chunk.profile.samples.len()).sum::<usize>());

@@ -5,9 +5,9 @@
 //! replaced.
 //!
 //! A flame graph has one unit. Time is in nanoseconds, whether it comes from values in a unit of time or from counts
-//! times the period; other values keep the unit of their type. The first chosen type decides ([`mod@choice`]). Adding
-//! values of other types would make no sense, so they are counted and reported by name instead. Negative values are
-//! also counted and not added.
+//! times the period; other values keep the unit of their type. The first chosen type determines the unit
+//! ([`mod@choice`]). Values of other types cannot be added to it, so they are counted and reported by name instead.
+//! Negative values are also counted and not added.
 
 pub mod choice;
 mod name;
@@ -32,13 +32,13 @@ pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, rea
 
 use crate::pprof::pruned;
 
-/// Maximum number of frames written of a stack; deeper stacks lose their root.
+/// Maximum number of frames written per stack; the frames nearest the root of deeper stacks are omitted.
 pub const MAX_DEPTH: usize = 4096;
 
-/// Maximum size of the text held in memory, in bytes. Protects against one long name in a million stacks.
+/// Maximum size of the text in memory, in bytes. It is a protection against one long name in a million stacks.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// The root frame of stacks of running threads, if other stacks show waiting ones.
+/// The root frame of stacks of running threads, if other threads waited.
 pub const RUNNING: &str = "[running]";
 
 /// The root frame of stacks of blocked threads.
@@ -54,7 +54,7 @@ pub enum Threads {
     #[default]
     Merged,
     /// The thread's name, or `thread ID` if it has no name, is the root of its stacks. Profiles without thread
-    /// attributes get no such root.
+    /// attributes get no such root frame.
     Apart,
 }
 
@@ -98,7 +98,7 @@ impl Folded {
         }
     }
 
-    /// Adds the thread's state as the root of its stacks: [`WAITING`], and [`RUNNING`] if wall-clock samples say so or
+    /// Adds the thread's state as the root of its stacks: [`WAITING`]; and [`RUNNING`] if samples have this state or
     /// other threads waited.
     #[must_use]
     pub fn with_states(self) -> Self {
@@ -135,7 +135,7 @@ impl Folded {
         }
     }
 
-    /// Whether a profile has the type of all weights.
+    /// Whether a profile has the type of all weights, which is then added.
     fn takes(&mut self, shown: &Shown) -> bool {
         shown.is_chosen && *self.measure.get_or_insert_with(|| shown.own.clone()) == shown.own
     }
@@ -227,7 +227,7 @@ impl Folded {
         self.measure.as_ref()?.as_ref()
     }
 
-    /// The types that were not added.
+    /// The types of profiles that were not added.
     pub fn not_shown(&self) -> &NotShown {
         &self.not_shown
     }
@@ -258,7 +258,7 @@ impl Folded {
         })
     }
 
-    /// The frames in front of a stack.
+    /// The frames before a stack: the thread's state and the process.
     fn root(&self, (did, process): Root, (states, processes): (bool, bool)) -> String {
         let state = match did {
             Did::Known(ThreadState::Running) => Some(RUNNING),
@@ -288,21 +288,21 @@ impl Folded {
 /// The prefix of stacks: the thread's state, and the number of the process.
 type Root = (Did, usize);
 
-/// The state of a thread.
+/// The state of a thread, according to its profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Did {
-    /// The state that its sample or its type says.
+    /// The state that the sample or its type states.
     Known(ThreadState),
-    /// Running, or the values are not time.
+    /// The thread was running, or the values are not time.
     Ran,
-    /// Running or waiting.
+    /// The thread was running or waiting.
     Either,
 }
 
-/// The key by which stacks of a profile are separated: prefix, thread, and stack.
+/// The key that distinguishes stacks of a profile: prefix, thread, and stack.
 type Group = (Root, Option<AttributeSetId>, Option<StackId>);
 
-/// The sum of the values of a sample, and the number of its observations with a negative value, which the sum excludes.
+/// The sum of the non-negative values of a sample, and the number of observations with a negative value.
 fn value_of(sample: &Sample<'_>) -> (u64, u64) {
     if sample.values_bytes().is_empty() {
         // Each timestamp without a value counts as one.

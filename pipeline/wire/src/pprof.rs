@@ -1,6 +1,6 @@
 //! Converts pprof's `profile.proto` to a batch and back.
 //!
-//! Source: google/pprof `proto/profile.proto` for the format and `profile/profile.go` (`CheckValid`) for its validity.
+//! Sources: google/pprof `proto/profile.proto` for the format and `profile/profile.go` (`CheckValid`) for its validity.
 //! The mapping to OTLP is that of the Collector (open-telemetry/opentelemetry-collector-contrib `pkg/translator/pprof`)
 //! and of the semantic conventions (`docs/general/profiles.md`, `model/pprof`):
 //!
@@ -13,7 +13,7 @@
 //! | `comment`, `doc_url`, `drop_frames`, `keep_frames` | `pprof.profile.*` |
 //! | `default_sample_type` | `pprof.scope.default_sample_type` |
 //!
-//! A profile is unchanged after reading and writing: [`mod@encode`] reverses [`mod@decode`]. [`mod@prune`] removes the
+//! Reading and writing leaves a profile unchanged: [`mod@encode`] reverses [`mod@decode`]. [`mod@prune`] removes the
 //! frames that `drop_frames` hides, for code that displays frames. Most pprof files are compressed with gzip, which the
 //! caller handles.
 

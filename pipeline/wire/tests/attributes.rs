@@ -1,4 +1,4 @@
-//! Attributes of OTLP in few words.
+//! Short functions that create attributes of OTLP.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
@@ -27,7 +27,7 @@ pub(crate) fn pair(key: &str, value: AnyValue) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
 }
 
-/// Attributes with texts.
+/// Attributes whose values are texts.
 pub(crate) fn texts(pairs: &[(&str, &str)]) -> Vec<KeyValue> {
     pairs.iter().map(|(key, value)| pair(key, text(value))).collect()
 }

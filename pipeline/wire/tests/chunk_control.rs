@@ -1,5 +1,5 @@
-//! The converter against the control: another reading of the same rules, made of prost and serde structs, that shares
-//! no code with it (`profbridge_testkit::naive`).
+//! Compares the converter with the control (`profbridge_testkit::naive`), an independent implementation of the same
+//! rules with prost and serde structs that shares no code with it.
 
 use bytes::Bytes;
 use profbridge_model::content_hash::content_hashes;
@@ -16,7 +16,7 @@ use prost::Message;
 
 use crate::otlp::layouts::capture;
 
-/// The payloads of a request, each resource of which is a process and reports of one time.
+/// The payloads of a request in which each resource is a process and all reports are of one time.
 fn payloads(request: &ExportProfilesServiceRequest) -> Vec<Vec<u8>> {
     let request = Bytes::from(request.encode_to_vec());
     payloads_of(otlp::decode_as(request, otlp::Layout::V1_10, &Limits::default()).unwrap().profiles)
@@ -51,7 +51,7 @@ fn parse(payload: &[u8]) -> Chunk {
     serde_json::from_slice(payload).unwrap()
 }
 
-/// Compares chunk by chunk what a reader of either would see.
+/// Compares the chunks of converter and control, one by one, as a reader sees them.
 fn compare(request: &ExportProfilesServiceRequest) {
     let control = naive::convert(request, &Options::default());
     let own: Vec<Chunk> = payloads(request).iter().map(|payload| parse(payload)).collect();
@@ -65,7 +65,7 @@ fn compare(request: &ExportProfilesServiceRequest) {
     }
 }
 
-/// Guarantees: on requests like the eBPF profiler's both readings of the rules make the same samples.
+/// Guarantees: for requests like the eBPF profiler's, converter and control write the same samples.
 #[test]
 fn workloads_agree() {
     for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
@@ -85,8 +85,8 @@ fn chunks_of(request: Bytes) -> Vec<serde_json::Value> {
     chunks
 }
 
-/// Guarantees: a capture of the eBPF profiler in 1.8 makes the same chunks as the same capture in 1.10, byte for byte
-/// but for their ids.
+/// Guarantees: a capture of the eBPF profiler in 1.8 results in the same chunks as the same capture in 1.10, byte for
+/// byte except for their ids.
 /// rule: differences#otlp-layouts
 #[test]
 fn captures_make_the_same_chunks() {
@@ -100,8 +100,8 @@ fn captures_make_the_same_chunks() {
     assert!(!chunks.is_empty() && chunks == chunks_of(new));
 }
 
-/// Guarantees: of requests like the eBPF profiler's each function owns in Sentry what was sampled of it, thread by
-/// thread, and each function of own code is listed.
+/// Guarantees: for requests like the eBPF profiler's, Sentry attributes to each function in each thread the sampled
+/// time, and lists each in-app function.
 /// rule: differences#sample-time
 #[test]
 fn workloads_own_their_time() {
@@ -126,8 +126,9 @@ fn compressed_size() {
     }
 }
 
-/// The frames that random stacks are made of: native ones, and those of one runtime. With two runtimes in one process
-/// the chunk's platform would be either, and with it what Sentry lists and so which samples are halved.
+/// The frames of random stacks: native ones, and those of one runtime. With two runtimes in one process the chunk's
+/// platform could be either, and with it would change the functions that Sentry lists and so the samples that are
+/// halved.
 const NATIVE: [&str; 3] = ["native!libc.so.6+0x91000", "kernel!do_syscall_64", "native!app+0x2000"];
 const RUNTIMES: [[&str; 3]; 4] = [
     ["cpython!handle@/app/views.py:12", "cpython!main@/app/main.py:3", "cpython!total@/app/models.py:9"],
@@ -147,7 +148,8 @@ const RUNTIMES: [[&str; 3]; 4] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: so they do on any samples of one process, lone ones, gaps and equal times included.
+    /// Guarantees: for any samples of one process, including lone ones, gaps and equal times, converter and control
+    /// agree.
     #[test]
     fn random_requests_agree(
         runtime in proptest::sample::select(&RUNTIMES[..]),
@@ -166,8 +168,8 @@ proptest! {
         compare(&builder.build());
     }
 
-    /// Guarantees: so they do where the spacings of two threads wander, each by up to a half, so that they fall behind
-    /// and catch up.
+    /// Guarantees: converter and control also agree if the distances of two threads' samples vary by up to a half, so
+    /// that the shown time falls behind and catches up.
     #[test]
     fn wandering_requests_agree(
         spacings in (1_u64..=50).prop_flat_map(|percent| {

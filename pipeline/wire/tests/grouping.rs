@@ -1,7 +1,7 @@
-//! What Sentry takes for one function, and whether it is one.
+//! Tests which frames are the same function for Sentry.
 //!
-//! Sentry groups functions by their module, else by their package, and by their name (observed with `vroomrs` 0.1.24),
-//! in a whole project: over processes, languages and machines. The file plays no part.
+//! Sentry groups functions by their name and module, or package if there is no module (observed with `vroomrs` 0.1.24).
+//! It does so in a whole project: over processes, languages and machines. The file has no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,14 @@ use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use prost::Message;
 use serde_json::Value;
 
-/// When all profiles of these tests begin.
+/// The start of all profiles in these tests, in nanoseconds since the Unix epoch.
 const START: u64 = 1_760_000_000_000_000_000;
 
 fn text<'a>(frame: &'a Value, key: &str) -> &'a str {
     frame[key].as_str().unwrap_or_default()
 }
 
-/// What Sentry takes for the identity of a frame's function.
+/// Sentry's identity of a frame's function: module (or package) and name.
 fn key(frame: &Value) -> (String, String) {
     let package = text(frame, "package").rsplit('/').next().unwrap_or_default();
     let ends = [".so", ".dylib", ".a", ".dll", ".exe"];
@@ -33,7 +33,7 @@ fn key(frame: &Value) -> (String, String) {
     (if module.is_empty() { package } else { module }.to_owned(), text(frame, "function").to_owned())
 }
 
-/// The frames of a batch that is cut for one process and window.
+/// The frames of a batch, which has one process and one window.
 fn frames(mut batch: Profiles) -> Vec<Value> {
     let ranges = batch.profiles().map(|profile| (profile.time_unix_nano, profile.duration_nano));
     let (start, end) = ranges.fold((u64::MAX, 0), |(start, end), (at, long)| (start.min(at), end.max(at + long)));
@@ -59,7 +59,7 @@ fn frames(mut batch: Profiles) -> Vec<Value> {
     frames
 }
 
-/// A function as a profiler says it.
+/// A function as a profiler describes it.
 #[derive(Clone, Copy)]
 struct Said<'a> {
     kind: &'a str,
@@ -68,7 +68,8 @@ struct Said<'a> {
     line: i64,
 }
 
-/// The frames of these functions, in their order. Each is a stack of its own: a stack has at most 1000 frames.
+/// The frames of these functions, in their order. Each function has its own stack, because a stack has at most 1000
+/// frames.
 fn converted(all: &[Said<'_>]) -> Vec<Value> {
     let mut builder = Builder::new();
     builder.resource(&[("service.name", "shop".into())]);
@@ -80,7 +81,7 @@ fn converted(all: &[Said<'_>]) -> Vec<Value> {
         let Said { kind, function, file, line } = *said;
         let (name, filename) = (builder.string(function), builder.string(file));
         let function = builder.function(Function { name, filename, ..Function::default() });
-        // Numbered, so that equal functions stay apart.
+        // Addresses are numbered, so that equal functions are separate locations.
         let mapping = (kind == "native").then(|| builder.mapping(Mapping::default())).flatten();
         let attributes = builder.attributes(&[("profile.frame.type", Any::Str(kind))]);
         let location = Location { mapping, address: number + 1, attributes, ..Location::default() };
@@ -105,7 +106,8 @@ fn captured(name: &str) -> Vec<Value> {
     frames
 }
 
-/// The captures were made in folders below `/tmp/research`, which their paths no longer show: those of modules do.
+/// Restores the path of a captured file. The captures were made in folders below `/tmp/research`, which was removed
+/// from paths, but not from modules.
 fn as_it_was<'a>(file: &'a str, module: &str) -> std::borrow::Cow<'a, str> {
     match module.strip_prefix("tmp.research.").and_then(|module| module.split_once(':')) {
         Some((folder, _)) => file.replacen("/app/", &format!("/tmp/research/{folder}/"), 1).into(),
@@ -113,8 +115,8 @@ fn as_it_was<'a>(file: &'a str, module: &str) -> std::borrow::Cow<'a, str> {
     }
 }
 
-/// Guarantees: what Sentry's SDK for Python sent has the same module and function where the eBPF profiler, or a sampler
-/// that reads perf maps, saw the same functions: Sentry takes them for the same.
+/// Guarantees: functions that Sentry's SDK for Python sent get the same module and name if the eBPF profiler, or a
+/// sampler that reads perf maps, observes them. So they are the same functions for Sentry.
 /// rule: profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn python_sdk() {
@@ -132,13 +134,14 @@ fn python_sdk() {
     }
 }
 
-/// Guarantees: the same of what Sentry's profiler for Node sent, in each of its captured versions.
+/// Guarantees: functions that Sentry's profiler for Node sent, in each of its captured versions, get the same module
+/// and name if another profiler observes them.
 /// rule: profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn node_sdk() {
     let names = ["node-10.75-profile_chunk", "node-11.1-profile_chunk", "node-10.75-v1-transaction+profile"];
     for name in names {
-        // What V8 says of itself: `(root)`, `(idle)`, `(garbage collector)`. Other profilers have no such frames.
+        // Omits V8's own frames `(root)`, `(idle)` and `(garbage collector)`, which other profilers do not send.
         let sent: Vec<_> =
             captured(name).into_iter().filter(|frame| !text(frame, "function").starts_with('(')).collect();
         let files: Vec<_> = sent
@@ -146,7 +149,7 @@ fn node_sdk() {
             .map(|frame| {
                 let function = text(frame, "function");
                 let file = as_it_was(text(frame, "abs_path"), text(frame, "module"));
-                // A function without a name has none in the SDK's words.
+                // The SDK sends an empty name for a function without a name.
                 (if function.is_empty() { "<anonymous>" } else { function }, file)
             })
             .collect();
@@ -166,8 +169,8 @@ fn node_sdk() {
     }
 }
 
-/// A function of the source: its platform, its name with its module, and its file. Where the language lets a program
-/// have only one of a name, the file is left out: workloads draw names and files by chance.
+/// A function of the source: its platform, its module and name, and its file. The file is empty if the language allows
+/// only one function of a name in a program, because workloads combine names and files at random.
 type Written = (String, String, String);
 
 fn written(frame: &Value) -> Written {
@@ -177,8 +180,7 @@ fn written(frame: &Value) -> Written {
     (word("platform"), format!("{} {}", word("module"), word("function")), file)
 }
 
-/// The functions of a request that are listed by Sentry, by what it takes for one. One observation of each sample is
-/// enough.
+/// The functions of a request that Sentry lists, by Sentry's identity. One observation of each sample is enough.
 fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String), BTreeSet<Written>> {
     let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
     for sample in scopes.flat_map(|scope| &mut scope.profiles).flat_map(|profile| &mut profile.samples) {
@@ -197,8 +199,8 @@ fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String
     known
 }
 
-/// Guarantees: no two functions of all processes of a workload are one for Sentry, whatever languages they are written
-/// in; nor are those of the shapes of real producers.
+/// Guarantees: different functions in the processes of a workload are different functions for Sentry, whatever their
+/// languages. So are those in the shapes of real producers.
 /// rule: sample-format-v2#frame-grouping
 #[test]
 fn workloads() {

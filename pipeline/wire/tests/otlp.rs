@@ -1,4 +1,4 @@
-//! OTLP profiles, held against prost as the independent reading of the same protocol.
+//! Compares the OTLP decoder and encoder with prost, an independent implementation of the same protocol.
 
 mod arbitrary;
 mod oracle;

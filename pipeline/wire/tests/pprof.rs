@@ -1,4 +1,4 @@
-//! pprof profiles, held against prost with definitions of its own as the independent reading of `profile.proto`.
+//! Compares the pprof decoder and encoder with prost and a separate definition of `profile.proto`.
 
 mod arbitrary;
 mod proto;

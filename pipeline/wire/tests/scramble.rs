@@ -1,9 +1,9 @@
-//! Writes a message in another lawful way: fields in another order, lists unpacked or in pieces, single messages in
-//! several parts, fields that nobody knows, integers in more bytes than they take.
+//! Encodes a protobuf message in another valid way: fields in another order, lists unpacked or in pieces, single
+//! messages in several parts, unknown fields, and integers in more bytes than needed.
 
 use profbridge_model::varint;
 
-/// What is known of a message: its fields by number.
+/// The known fields of a message, by number.
 pub(crate) struct Schema(&'static [(u32, Kind)]);
 
 enum Kind {
@@ -11,9 +11,9 @@ enum Kind {
     Packed,
     /// A packed list of eight-byte numbers.
     PackedFixed,
-    /// A message of which there are many.
+    /// A repeated message.
     Each(&'static Schema),
-    /// A message of which there is one, which may come in parts.
+    /// A single message, which may be encoded in several parts.
     One(&'static Schema),
 }
 
@@ -75,7 +75,7 @@ impl Random {
     }
 }
 
-/// A field with a length in front.
+/// A length-delimited field.
 pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(content.len() + 12);
     varint::put(&mut bytes, u64::from(number << 3 | 2));
@@ -123,7 +123,7 @@ pub(crate) fn scramble(message: &[u8], schema: &Schema, random: &mut Random) -> 
     mix(fields, random)
 }
 
-/// Joins fields in any order that keeps those of one number in theirs.
+/// Joins fields in a random order, which keeps the order of fields with the same number.
 fn mix(fields: Vec<(u32, Vec<u8>)>, random: &mut Random) -> Vec<u8> {
     let mut queues: Vec<(u32, std::collections::VecDeque<Vec<u8>>)> = Vec::new();
     for (number, field) in fields {
@@ -195,7 +195,7 @@ fn rewrite(number: u32, value: &[u8], kind: Option<&Kind>, random: &mut Random) 
     }
 }
 
-/// Cuts a message into parts at the boundaries of its fields.
+/// Splits a message into parts at the boundaries of its fields.
 fn part(message: &[u8], random: &mut Random) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut rest = message;
@@ -245,7 +245,7 @@ fn with_len(number: u32, value: &[u8], random: &mut Random) -> Vec<u8> {
     field
 }
 
-/// Writes an integer, now and then in one byte more than it takes.
+/// Writes an integer, sometimes in one byte more than needed.
 fn put(out: &mut Vec<u8>, value: u64, random: &mut Random) {
     varint::put(out, value);
     if varint::len(value) < varint::MAX_LEN && random.below(8) == 0 {
@@ -254,7 +254,7 @@ fn put(out: &mut Vec<u8>, value: u64, random: &mut Random) {
     }
 }
 
-/// A field that no version knows, of any wire type.
+/// A field that no version of the protocol defines, of any wire type.
 fn unknown(random: &mut Random) -> Vec<u8> {
     let number = 100 + random.below(1000) as u64;
     let mut field = Vec::new();

@@ -1,4 +1,4 @@
-//! Sentry's profiles through OTLP and back.
+//! Tests that Sentry's profiles are equal after conversion to OTLP and back.
 
 mod arbitrary;
 mod canonical;

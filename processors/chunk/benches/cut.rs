@@ -1,6 +1,6 @@
 //! Measures the cost of `chunk` per observation: cutting requests at once, and holding them in windows.
 
-// A benchmark panics on broken input.
+// A benchmark may panic on broken input.
 #![allow(clippy::unwrap_used)]
 
 use divan::Bencher;

@@ -1,15 +1,15 @@
-//! The memory of a gateway: 200 hosts, each with a request every five seconds, windows of 60 seconds, on a simulated
-//! clock.
+//! Simulates the memory use of a gateway: 200 hosts, each with a request every five seconds, windows of 60 seconds, on
+//! a simulated clock.
 //!
 //! ```text
 //! cargo run --release -p profbridge-processor-chunk --example gateway [SHAPE] [HOSTS] [SECONDS]
 //! ```
 //!
-//! Prints what `chunk` holds every five seconds; and at the end the maximum, the memory of the distinct elements of the
-//! dictionaries, and the rest per observation. All allocations count: logs, windows, tables, hash tables, reserved
+//! Prints the memory of `chunk` every five seconds; and at the end the maximum, the memory of the distinct elements of
+//! the dictionaries, and the rest per observation. All allocations count: logs, windows, tables, hash tables, reserved
 //! capacity. The result must be at most 16 bytes per observation.
 
-// It prints, and panics on broken input.
+// Prints its results, and may panic on broken input.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use profbridge_engine::component::{Now, Outbox, Processor, process_all};

@@ -14,18 +14,18 @@ use serde::Deserialize;
 pub struct Config {
     /// How long after its end a window still accepts late data.
     pub lateness: Duration,
-    /// A window with this many observations is closed early.
+    /// The number of observations at which a window is closed early.
     pub max_observations: u64,
-    /// A window that takes this much memory without its dictionary is closed early.
+    /// The size of a window, without its dictionary, at which the window is closed early.
     pub max_window_bytes: ByteSize,
-    /// The maximum number of processes with an open window; twice as many windows may be open. Beyond it the oldest
-    /// window is closed early.
+    /// The maximum number of processes with an open window; twice as many windows may be open. Beyond this number, the
+    /// oldest window is closed early.
     pub max_processes: u32,
-    /// The limit for all windows and dictionaries. Beyond it the largest windows are closed early.
+    /// The maximum size of all windows and dictionaries. Beyond it, the largest windows are closed early.
     pub max_bytes: ByteSize,
     /// For how long the windows of a sender share one dictionary.
     pub max_dictionary_age: Duration,
-    /// The size of this dictionary at which new windows start another one.
+    /// The size of a shared dictionary at which new windows start another one.
     pub max_dictionary_bytes: ByteSize,
 }
 
@@ -46,7 +46,7 @@ impl Default for Config {
 /// The checked options. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The rules for process identity. Observations are held until their window closes, if windows have a length.
+    /// The rules for process identity. If windows have a length, observations are held until their window closes.
     pub(crate) rules: Rules,
     pub(crate) lateness: u64,
     pub(crate) max_observations: u64,
@@ -55,7 +55,7 @@ pub struct Settings {
     pub(crate) max_bytes: u64,
     pub(crate) max_dictionary_age: u64,
     pub(crate) max_dictionary_bytes: u64,
-    /// The limits of an arena. No option sets them: an arena reaches its maximum age or size before.
+    /// The limits of an arena. No option sets them: an arena reaches its maximum age or size first.
     pub(crate) arena: arena::Limits,
 }
 
@@ -70,7 +70,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// All unknown keys and invalid values, each at its place.
+    /// All unknown keys and invalid values, each at its position.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract().or_else(|problems| {
             Problems::new(moved::explain(problems, section)).map_or_else(|| Ok(Self::default()), Err)
@@ -81,7 +81,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every broken rule, at its place in `section`.
+    /// Every broken rule, at its position in `section`.
     pub fn check(&self, section: &Section, rules: &Rules) -> Result<Settings, Problems> {
         let problems = self.problems(section);
         Problems::new(problems).map_or_else(|| Ok(self.settings(rules)), Err)
@@ -124,9 +124,9 @@ impl Config {
 
 /// An upper estimate of the bytes per observation while its window is flushed, names and frames included.
 const BYTES_OF_OBSERVATION: u64 = 2048;
-/// A window without its dictionary may take one part in this many of the memory for all data.
+/// A window without its dictionary may take the memory for all data divided by this.
 const WINDOW_SHARE: u64 = 16;
-/// A dictionary shared by windows may take one part in this many.
+/// A shared dictionary may take the memory for all data divided by this.
 const DICTIONARY_SHARE: u64 = 8;
 
 impl Settings {
@@ -144,8 +144,8 @@ impl Settings {
         }
     }
 
-    /// Lowers the bounds to fit the memory that all data of the process may take, in bytes: flushing a window takes
-    /// several times its own size, beside everything else.
+    /// Lowers the bounds to fit the memory that all data of the process may take, in bytes. Flushing a window takes
+    /// several times the window's size, in addition to all other data.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_observations = self.max_observations.min((limit / BYTES_OF_OBSERVATION).max(1));
         self.max_window_bytes = self.max_window_bytes.min(limit / WINDOW_SHARE);

@@ -12,11 +12,11 @@ use crate::parts::{self, Ranged, TimePart, Timed};
 pub(crate) struct Piece<'a> {
     pub(crate) cell: Cell,
     pub(crate) shape: Shape,
-    /// Eight little-endian bytes each. Empty if the sample has none.
+    /// The timestamps, eight little-endian bytes each. Empty if the sample has none.
     pub(crate) timestamps: &'a [u8],
-    /// Packed varints, one per timestamp or none; without timestamps, all values of the sample.
+    /// The values as packed varints, one per timestamp or none; without timestamps, all values of the sample.
     pub(crate) values: &'a [u8],
-    /// Whether it continues an observation of another cell.
+    /// Whether the piece continues an observation of another cell.
     pub(crate) continued: bool,
 }
 
@@ -31,10 +31,10 @@ pub(crate) trait PieceSink {
     /// The cell of samples without timestamps.
     fn cell_of_range(&self, profile: &Profile) -> Cell;
 
-    /// Counts an added observation: a further part of one that was split.
+    /// Counts an added observation: a further part of an observation that was split.
     fn synthesize(&mut self);
 
-    /// Accepts a piece, or only its first observations. Returns how many it took: at least one.
+    /// Accepts a piece, or only its first observations. Returns how many observations were accepted: at least one.
     fn take(&mut self, piece: Piece<'_>) -> usize;
 }
 
@@ -42,25 +42,25 @@ pub(crate) trait PieceSink {
 #[derive(Debug)]
 pub(crate) struct Divider {
     width: u64,
-    /// At most this many observations are looked at together.
+    /// The maximum number of observations that are divided together.
     most: usize,
     /// The time for samples without one, in nanoseconds since the Unix epoch.
     unknown: u64,
-    /// How many parts may still be added by splitting.
+    /// The number of parts that splitting may still add.
     parts: u64,
-    /// How the values of the current profile measure time, and where they lie if it is longer than a window.
+    /// How the values of the current profile measure time, and their positions if the profile is longer than a window.
     timed: Option<Timed>,
     ranged: Option<Ranged>,
 }
 
 impl Divider {
-    /// For a request with this many observations. `width` is the length of a cell.
+    /// Creates a divider for a request with this many observations. `width` is the length of a cell.
     pub(crate) fn new(observations: u64, width: u64, max_observations: u64, unknown: u64) -> Self {
         let most = usize::try_from(max_observations).unwrap_or(usize::MAX);
         Self { width, most, unknown, parts: parts::allowance(observations), timed: None, ranged: None }
     }
 
-    /// Begins a profile. `process` numbers the processes of samples by their attributes.
+    /// Begins a profile. `process` returns the number of a sample's process, given the sample's attributes.
     pub(crate) fn profile(
         &mut self,
         profiles: &Profiles,
@@ -71,7 +71,7 @@ impl Divider {
         self.ranged = Ranged::of(profiles, profile, self.width, self.unknown, process);
     }
 
-    /// Whether the current profile is longer than a window: then its processes are remembered by number.
+    /// Whether the current profile is longer than a window. Then processes are stored by number.
     pub(crate) fn is_ranged(&self) -> bool {
         self.ranged.is_some()
     }

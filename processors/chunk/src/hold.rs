@@ -1,4 +1,4 @@
-//! Puts requests into windows. With `service.identity.window: 0s` they close once the request is in them.
+//! Puts requests into windows. With `service.identity.window: 0s`, the windows close when the request is in them.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::key::ProcessCell;
 /// Times further than this from their arrival, in nanoseconds, close no other windows of their process: ten minutes.
 const FAR: u64 = 600 * 1_000_000_000;
 
-/// At most this many closed windows may wait for their flush while a request is taken in.
+/// The maximum number of closed windows that may wait to be flushed while a request is absorbed.
 const WAITING: usize = 16;
 
 /// Holds requests until their windows close.
@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     requests: u64,
     windows: Store<ProcessCell>,
     budget: AmplificationBudget,
-    /// The request that is only partly taken in.
+    /// The request that is only partly absorbed.
     under_way: Option<Box<UnderWay>>,
 }
 
@@ -56,7 +56,7 @@ impl Hold {
         self.under_way.is_some()
     }
 
-    /// Whether nothing is held and no request is partly taken in.
+    /// Whether nothing is held and no request is partly absorbed.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_none() && self.windows.is_empty()
     }
@@ -73,7 +73,7 @@ impl Hold {
         self.windows.distinct_bytes()
     }
 
-    /// When the next window is due.
+    /// The time at which the next window is due.
     pub(crate) fn due(&self) -> Option<u64> {
         self.windows.due()
     }
@@ -96,7 +96,8 @@ impl Hold {
         self.take_of(profiles, processes, HashMap::new(), now, out);
     }
 
-    /// The same with `phases`: by process hash, where its cells start if not at the usual boundaries.
+    /// Like [`Self::take`], with `phases`: the starts of cells by process hash, where they are not at the usual
+    /// boundaries.
     pub(crate) fn take_of(
         &mut self,
         profiles: Profiles,
@@ -110,7 +111,7 @@ impl Hold {
         self.note_closed_early(out);
     }
 
-    /// Flushes a window and takes in more of the current request.
+    /// Flushes a window and absorbs more of the current request.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
         // Without a window length, windows wait for the rest of their request.
         let is_all = self.settings.rules.window > 0 || !self.is_absorbing();
@@ -128,7 +129,7 @@ impl Hold {
         self.windows.on_memory_pressure();
         self.flush_one(out);
         self.note_closed_early(out);
-        // Closed windows go first; after the last of them, unused dictionaries are swept.
+        // Closed windows are flushed first; after the last of them, unused dictionaries are freed.
         let more = self.windows.is_relieving();
         if !more {
             self.windows.sweep();
@@ -165,7 +166,7 @@ impl Hold {
         out.note(crate::CLOSED_EARLY, self.windows.take_closed_early());
     }
 
-    /// Takes in as much of the current request as fits into one step.
+    /// Absorbs as much of the current request as fits into one step.
     fn absorb(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
         let found = &mut work.found;
@@ -185,8 +186,8 @@ impl Hold {
     }
 }
 
-/// Closes windows that the time of their process has passed, if windows have a length. Times far in the future do not
-/// count: otherwise a wrong clock would close every window at once.
+/// Closes windows that end before the current time of their process, if windows have a length. Times far in the future
+/// do not count, because a wrong clock would otherwise close every window at once.
 fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, settings: &Settings, now: Now) {
     for process in in_order(touched) {
         if settings.rules.window == 0 {

@@ -1,9 +1,9 @@
 //! Cuts requests at once, without holding them: `window: 0s`.
 //!
-//! The usual request holds one process and less than a minute. It passes unchanged with its own dictionary, at the cost
-//! of one look at each timestamp. A few processes whose samples have no attributes to move also share the dictionary.
-//! Everything else goes through windows that close once the request is in them; the windows of a process start at its
-//! first observation.
+//! The usual request contains one process and less than a minute. It passes unchanged with its own dictionary, at the
+//! cost of reading each timestamp once. A few processes whose samples have no attributes to move also share the
+//! dictionary. All other requests are put into windows that close when the request is in them; the windows of a process
+//! start at its first observation.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ use crate::config::Settings;
 use crate::hold::Hold;
 use crate::parts::{Ranged, Timed};
 
-/// At most this many processes share a dictionary. An exporter may scan the whole dictionary for each batch, so with
-/// more the work would grow with the square of the processes.
+/// The maximum number of processes that share a dictionary. An exporter may scan the whole dictionary for each batch,
+/// so with more processes the work would be quadratic.
 const SHARED: usize = 32;
 
-/// At most this many resources and observations are looked at together before any of them is sent, to bound the memory
-/// for what is known of them. Processes whose resources lie further apart get one batch per part. A resource is never
+/// The maximum number of resources and observations that are examined together before any of them is sent, to limit the
+/// memory for the results. Processes whose resources are further apart get one batch per part. A resource is never
 /// split.
 const TOGETHER: (usize, u64) = (512, 32_768);
 
@@ -38,7 +38,7 @@ struct ProcessBatch {
 pub(crate) struct Instant {
     /// The current part of a request, whose processes share its dictionary.
     sharing: Option<Sharing>,
-    /// The rest of that request.
+    /// The rest of the current request.
     rest: Option<RemainingRequest>,
 }
 
@@ -49,11 +49,11 @@ struct RemainingRequest {
     resource: usize,
     /// The observations of the remaining resources.
     observations: u64,
-    /// When the request arrived.
+    /// The arrival time of the request.
     now: Now,
 }
 
-/// A part of a request whose processes keep its dictionary: each call sends one batch.
+/// A part of a request whose processes share its dictionary: each call sends one batch.
 struct Sharing {
     profiles: Profiles,
     groups: Vec<ProcessBatch>,
@@ -61,7 +61,7 @@ struct Sharing {
     of_resource: Vec<Option<u32>>,
     /// The next process to send.
     next: usize,
-    /// Observations not sent yet.
+    /// The number of observations that are not sent yet.
     left: u64,
 }
 
@@ -70,13 +70,13 @@ impl Instant {
         self.sharing.is_some() || self.rest.is_some()
     }
 
-    /// Observations that are neither sent nor in windows yet.
+    /// The number of observations that are neither sent nor in windows yet.
     pub(crate) fn observations(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| rest.observations);
         self.sharing.as_ref().map_or(0, |sharing| sharing.left) + rest
     }
 
-    /// Memory beside the request itself, in bytes.
+    /// Memory in addition to the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |sharing: &Sharing| {
             size_of_val(sharing.profiles.resources())
@@ -117,7 +117,7 @@ impl Instant {
         }
         match part {
             Ok(part) => self.examine(part, hold, now, out),
-            // Cannot happen: the resources come from the batch itself.
+            // This cannot happen: the resources come from the batch itself.
             Err(_) => out.drop_observations(Reason::Malformed, observations),
         }
     }
@@ -176,7 +176,7 @@ impl Sharing {
                 batch.window = window;
                 out.send(batch);
             }
-            // Cannot happen: the resources come from the batch itself.
+            // This cannot happen: the resources come from the batch itself.
             Err(_) => out.drop_observations(Reason::Malformed, group.observations),
         }
         (self.next < self.groups.len()).then_some(self)
@@ -199,7 +199,7 @@ impl Groups {
         })
     }
 
-    /// Adds a profile. Observations beyond the maximum number of processes are left out.
+    /// Adds a profile. Observations beyond the maximum number of processes are omitted.
     fn examine(
         &mut self,
         profiles: &Profiles,

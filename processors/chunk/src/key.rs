@@ -6,7 +6,8 @@ use profbridge_identity::{Cell, Identity};
 use profbridge_model::{IdentityStrength, Profile};
 use profbridge_windows::WindowKey;
 
-/// A process and a cell of its time. Equality only compares hash and cell: the hash represents the whole identity.
+/// A process and a cell of its time. Equality compares only hash and cell, because the hash represents the whole
+/// identity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessCell {
     pub(crate) identity: Identity,

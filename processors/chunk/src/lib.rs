@@ -1,15 +1,15 @@
 //! The processor `chunk`: cuts profiles by process, then by time and size.
 //!
-//! Each batch that leaves it holds at most a minute of one process: what Sentry accepts as a chunk of one profiler.
-//! Profiles of all processes of a machine arrive every few seconds; `chunk` splits them up, holds them in windows of
-//! event time, and reassembles them by process. See `README.md` for its options and guarantees, `profbridge_identity`
-//! for how a process is identified and which window an observation belongs to, and `parts.rs` for observations longer
-//! than a window.
+//! Each batch that `chunk` sends contains at most a minute of one process, which Sentry accepts as a chunk of one
+//! profiler. Profiles of all processes of a machine arrive every few seconds; `chunk` splits them up, holds them in
+//! windows of event time, and reassembles them by process. See `README.md` for its options and guarantees,
+//! `profbridge_identity` for the identity of a process and the window of an observation, and `parts.rs` for
+//! observations longer than a window.
 //!
-//! Nothing is added except the further parts of such observations, and nothing is lost except output that a hostile
-//! request would multiply (see `budget.rs`). Reaching a bound closes a window early, which only gives the Sentry user
-//! one more chunk. Each call sends at most one window; a large request is taken in piece by piece, and the windows it
-//! fills are sent in between.
+//! Only the further parts of such observations are added, and only output that a hostile request would multiply is lost
+//! (see `budget.rs`). When a bound is reached, a window closes early, which only gives the Sentry user one more chunk.
+//! Each call sends at most one window; a large request is absorbed in pieces, and the windows that it fills are sent in
+//! between.
 
 mod budget;
 mod config;
@@ -36,8 +36,8 @@ pub const WEAK_IDENTITY: &str = "weak_identity";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    // A window merges many requests, so a resend cannot be detected after it, and names are already stored once.
-    // Samples that `sample` removes after it would still count in the window's time range.
+    // A window merges many requests, so a resend cannot be detected after `chunk`, and names are already stored once.
+    // Samples that `sample` removes after `chunk` would still count in the window's time range.
     description: Description::processor("chunk", "cuts profiles by process, time and size", PROFILES).behind(&[
         "sample",
         "dedup",
@@ -50,7 +50,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
 /// The processor.
 pub struct Chunk {
     whole: WholeChunks,
-    /// Set if requests are cut without waiting.
+    /// Set if requests are cut at once, without being held.
     instant: Option<Instant>,
     hold: Hold,
 }
@@ -62,8 +62,8 @@ impl Chunk {
         Self { whole: WholeChunks::default(), instant, hold: Hold::new(settings) }
     }
 
-    /// The bytes of the distinct elements in all held dictionaries, without hash tables and spare capacity. The rest of
-    /// the memory is the cost of the observations.
+    /// The size of the distinct elements in all held dictionaries in bytes, without hash tables and unused capacity.
+    /// The rest of the memory is the cost of the observations.
     pub fn distinct_bytes(&self) -> u64 {
         self.hold.distinct_bytes()
     }
@@ -77,7 +77,7 @@ impl Chunk {
         }
     }
 
-    /// Whether a request is being cut that leaves at once.
+    /// Whether a request is being cut that is sent at once.
     fn is_cutting(&self) -> bool {
         self.instant.as_ref().is_some_and(|instant| instant.is_cutting() || !self.hold.is_empty())
     }

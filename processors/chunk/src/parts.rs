@@ -1,8 +1,9 @@
 //! Splits observations that are longer than the rest of their window.
 //!
-//! A window is at most a minute, the longest chunk that Sentry takes. A longer observation continues in the next
-//! windows: it belongs to the window in which its time begins (or ends, if its timestamp marks the end), and each
-//! further part is one more observation, counted as synthesized. Together the parts are as long as the observation.
+//! A window is at most a minute, because Sentry accepts no much longer chunk. A longer observation continues in the
+//! next windows. It belongs to the window in which its time begins (or ends, if its timestamp marks the end), and each
+//! further part is an additional observation, counted as synthesized. Together the parts are as long as the
+//! observation.
 //!
 //! * [`Timed`]: an observation with a timestamp and a value, such as 90 s of waiting.
 //! * [`Ranged`]: the values without timestamps of a profile that is longer than a window.
@@ -12,15 +13,15 @@ use std::collections::HashMap;
 use profbridge_identity::{Cell, timestamp};
 use profbridge_model::{AttributeSetId, Meaning, Profile, Profiles, Sample, Value, varint};
 
-/// An observation or a profile's range is split among at most this many windows (an hour). The rest stays in the last
-/// of them, and the exporter counts what it cannot show.
+/// The maximum number of windows among which an observation or a profile's range is split (an hour). The rest stays in
+/// the last of them, and the exporter counts the time that it cannot show.
 const MAX_PARTS: u64 = 60;
 
-/// The parts that one request may add beyond one per observation.
+/// The number of parts that one request may add in addition to one per observation.
 const SPARE_PARTS: u64 = 1 << 16;
 
-/// How many parts a request with this many observations may add. Without a bound, a value of ten bytes could become an
-/// hour of windows for each process.
+/// The number of parts that a request with this many observations may add. Without a bound, a value of ten bytes could
+/// become an hour of windows for each process.
 pub(crate) fn allowance(observations: u64) -> u64 {
     observations.saturating_add(SPARE_PARTS)
 }
@@ -28,11 +29,11 @@ pub(crate) fn allowance(observations: u64) -> u64 {
 /// A part of an observation, in the unit of its profile's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimePart {
-    /// The cell it lies in.
+    /// The cell that contains the part.
     pub(crate) cell: Cell,
-    /// Its timestamp.
+    /// The timestamp of the part.
     pub(crate) time: u64,
-    /// Its share of the observation's value.
+    /// The part's share of the observation's value.
     pub(crate) value: i64,
 }
 
@@ -45,7 +46,7 @@ impl TimePart {
     }
 }
 
-/// How the values beside the timestamps of a profile measure time.
+/// How the values of a profile with timestamps measure time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timed {
     /// Nanoseconds per unit, at least one.
@@ -55,7 +56,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// `None` unless the profile's values are durations.
+    /// Returns `None` unless the profile's values are durations.
     pub(crate) fn of(profiles: &Profiles, profile: &Profile) -> Option<Self> {
         let meaning = Meaning::of(profiles.dictionary(), profile)?;
         Some(Self { unit: meaning.unit_nanos.max(1), ends: meaning.ends_at_timestamp })
@@ -105,13 +106,13 @@ impl Timed {
         })
     }
 
-    /// Whether this cell lies at the end of representable time, so that nothing can continue behind it.
+    /// Whether this cell lies at the end of representable time, so that no cell can follow it.
     fn is_last(self, cell: Cell) -> bool {
         if self.ends { cell.start == 0 } else { cell.end == u64::MAX }
     }
 }
 
-/// The parts of one observation with a timestamp, the first in its own cell.
+/// The parts of one observation with a timestamp. The first part lies in the cell of the timestamp.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimeParts {
     timed: Timed,
@@ -148,17 +149,17 @@ impl Iterator for TimeParts {
 #[derive(Debug, Default)]
 struct ThreadLanes {
     is_named: bool,
-    /// The sum of its values.
+    /// The sum of the thread's values.
     total: u64,
-    /// How much of it was placed so far.
+    /// The part of the sum that was placed so far.
     laid: u64,
 }
 
 /// The values without timestamps of a profile that is longer than a window.
 ///
-/// The values of each thread are placed end to end from the profile's start, and split at window ends. Values without a
-/// thread fill as many parallel lanes as they need. So each window gets a thread's share of that time, and few values
-/// are split.
+/// The values of each thread are placed one after the other from the profile's start, and split at window ends. Values
+/// without a thread fill as many parallel lanes as they need. So each window gets a thread's share of that time, and
+/// few values are split.
 #[derive(Debug)]
 pub(crate) struct Ranged {
     start: u64,
@@ -176,9 +177,9 @@ pub(crate) struct Ranged {
 }
 
 impl Ranged {
-    /// For a profile with values without timestamps that is longer than `width` nanoseconds. A profile without a
-    /// duration is as long as the longest of its threads; one without a time starts at `unknown`. `process` numbers the
-    /// processes of samples by their attributes.
+    /// Creates the state for a profile with values without timestamps that is longer than `width` nanoseconds. A
+    /// profile without a duration is as long as the longest of its threads; one without a time starts at `unknown`.
+    /// `process` returns the number of a sample's process, given the sample's attributes.
     pub(crate) fn of(
         profiles: &Profiles,
         profile: &Profile,
@@ -230,7 +231,8 @@ impl Ranged {
     }
 
     /// The parts of a sample without timestamps, in order of time. A single part is the whole sample, whatever its
-    /// values. `allowed` is how many parts may still be added; the parts added here are subtracted from it.
+    /// values. `allowed` is the number of parts that may still be added, from which the parts added here are
+    /// subtracted.
     pub(crate) fn parts(
         &mut self,
         profiles: &Profiles,
@@ -276,12 +278,12 @@ impl Ranged {
         Cell { start, end: start.saturating_add(self.width).min(self.start + self.length) }
     }
 
-    /// How many units lie before a cell.
+    /// The number of units before a cell.
     fn units_before(&self, number: u64) -> u64 {
         (u128::from(number) * u128::from(self.width) / u128::from(self.unit)).min(u128::from(self.units)) as u64
     }
 
-    /// How much of a thread's values lies before a cell. If a thread has more time than the profile is long, each cell
+    /// The amount of a thread's values before a cell. If a thread has more time than the profile is long, each cell
     /// gets its share of the excess.
     fn boundary(&self, number: u64, total: u64) -> u64 {
         let units = self.units_before(number);
@@ -294,7 +296,7 @@ impl Ranged {
         (u128::from(units) * u128::from(total) / u128::from(self.units)) as u64
     }
 
-    /// How much of the first `laid` units lies in a cell if they fill lanes of the profile's length, side by side.
+    /// The amount of the first `laid` units in a cell, if they fill parallel lanes of the profile's length.
     fn on_lanes(&self, number: u64, laid: u64) -> u64 {
         let (from, to) = (self.units_before(number), self.units_before(number + 1));
         let (lanes, offset) = (laid / self.units, laid % self.units);
@@ -318,7 +320,8 @@ impl Ranged {
     }
 }
 
-/// What distinguishes threads of a process: `thread.id`, else `thread.name` (OpenTelemetry semantic conventions).
+/// The text that distinguishes threads of a process: `thread.id`, or else `thread.name` (OpenTelemetry semantic
+/// conventions).
 fn name(profiles: &Profiles, set: Option<AttributeSetId>) -> Option<String> {
     let dictionary = profiles.dictionary();
     ["thread.id", "thread.name"].into_iter().find_map(|key| match dictionary.find(set, key)? {
@@ -340,8 +343,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Guarantees: the parts of an observation sum up to its length, each fits its cell to within a unit, and their
-        /// cells are consecutive.
+        /// Guarantees: the parts of an observation add up to its length, each fits into its cell to within a unit, and
+        /// their cells are consecutive.
         #[test]
         fn parts_are_the_whole(
             time in 0_u64..2_000, value in 0_i64..100_000, unit in 1_u64..300, ends: bool, width in 1_u64..500,
@@ -364,7 +367,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: at both ends of representable time nothing continues and nothing overflows.
+    /// Guarantees: at both ends of representable time no part continues and nothing overflows.
     #[test]
     fn ends_of_time() {
         for (ends, time) in [(false, u64::MAX), (false, u64::MAX - 5), (true, 0), (true, 5)] {

@@ -1,7 +1,7 @@
 //! Passes on profiles that are complete chunks already.
 //!
 //! A Sentry SDK has already cut such a chunk and given it its ids (`profbridge_model::whole_chunk` describes how it is
-//! recognised). It is sent alone, with its own time as its window: it is not held, merged or cut. The rest of its
+//! recognised). It is sent alone, with its own time as its window, and is not held, merged or cut. The rest of its
 //! request is processed as usual afterwards.
 
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use profbridge_model::{ProcessWindow, Profiles, Reason, ResourceProfiles, ScopeP
 
 use crate::budget::AmplificationBudget;
 
-/// At most this many chunks of a request share its dictionary. An exporter may scan the whole dictionary for each
-/// batch, so with more the work would grow with the square of the chunks.
+/// The maximum number of chunks of a request that share its dictionary. An exporter may scan the whole dictionary for
+/// each batch, so with more chunks the work would be quadratic.
 const SHARED: usize = 32;
 
-/// The place of a chunk in its request, and its time.
+/// The position of a chunk in its request, and its time.
 #[derive(Debug)]
 struct FoundChunk {
-    /// The positions of its resource, scope and profile, each within the one before.
+    /// The positions of the chunk's resource, scope and profile, each within the one before.
     place: (usize, usize, usize),
     window: ProcessWindow,
 }
@@ -40,7 +40,7 @@ struct ChunkRequest {
     is_shared: bool,
     /// The profiles that are not chunks.
     rest: Option<Profiles>,
-    /// The observations of the chunks not sent yet.
+    /// The number of observations in the chunks that are not sent yet.
     left: u64,
 }
 
@@ -64,13 +64,13 @@ impl WholeChunks {
         self.request.is_some()
     }
 
-    /// The observations that are neither sent nor returned yet.
+    /// The number of observations that are neither sent nor returned yet.
     pub(crate) fn observations(&self) -> u64 {
         let rest = |request: &ChunkRequest| request.rest.as_ref().map_or(0, Profiles::observations);
         self.request.as_ref().map_or(0, |request| request.left + rest(request))
     }
 
-    /// Memory beside the request itself, in bytes.
+    /// Memory in addition to the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let found = self.request.as_ref().map_or(0, |request| request.found.capacity() * size_of::<FoundChunk>());
         (self.transfer.bytes() + found) as u64
@@ -146,7 +146,7 @@ fn shared(profiles: &Profiles, found: &FoundChunk) -> Result<Profiles, Invalid> 
     profiles.with_resources(vec![resource])
 }
 
-/// A batch of one chunk with a dictionary of its own.
+/// A batch of one chunk with its own dictionary.
 fn copied(profiles: &Profiles, found: &FoundChunk, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
     let (r, s, p) = found.place;
     let resource = &profiles.resources()[r];

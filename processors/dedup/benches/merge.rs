@@ -1,4 +1,4 @@
-//! Measures the cost of merging N requests, and how it grows: first a table of t(2N)/t(N), which must stay at or below
+//! Measures the cost of merging N requests, and its growth: first a table of t(2N)/t(N), which must stay at or below
 //! 2.2 up to N = 64, then divan's own figures. Also measures the search for resends.
 
 // A benchmark prints, and may panic if its input is broken.
@@ -49,7 +49,7 @@ fn processor_time(start: Instant) -> Duration {
     thread_cpu().unwrap_or_else(|_| start.elapsed())
 }
 
-/// The best of several runs with about equal numbers of requests, since the kernel's clock has a resolution of
+/// The best of several runs with about equal numbers of requests in total, since the kernel's clock has a resolution of
 /// milliseconds.
 fn best(requests: &[Profiles]) -> Duration {
     let times = 128u32.div_ceil(requests.len() as u32);

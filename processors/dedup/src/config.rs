@@ -9,9 +9,9 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How long requests of one sender are buffered for merging. `0s` sends each at once.
+    /// How long requests of one sender are buffered for merging. With `0s` each request is sent at once.
     pub window: Duration,
-    /// A window with this many observations is closed early.
+    /// The number of observations at which a window is closed early.
     pub max_observations: u64,
     /// Size limit of all windows together. Beyond it, the largest are closed early.
     pub max_bytes: ByteSize,
@@ -19,7 +19,7 @@ pub struct Config {
     pub resends: Resends,
     /// How long a profile is remembered after it was last received.
     pub resend_memory: Duration,
-    /// How many profiles are remembered. Beyond that, the oldest is dropped early.
+    /// The maximum number of stored profiles. Beyond that, the oldest is dropped early.
     pub max_resend_entries: u32,
 }
 
@@ -49,11 +49,11 @@ impl Default for Config {
 /// The checked configuration. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// 0 disables merging.
+    /// The length of a window; 0 disables merging.
     pub(crate) window: u64,
     pub(crate) max_observations: u64,
     pub(crate) max_bytes: u64,
-    /// How long profiles are remembered; `None` if resends are kept.
+    /// How long profiles are stored; `None` if resends are kept.
     pub(crate) memory: Option<u64>,
     pub(crate) max_entries: usize,
 }
@@ -85,7 +85,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every broken rule, with its place in `section`.
+    /// Every broken rule, with its position in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let drops = self.resends == Resends::Drop;
         let hint = "write `resends: keep` to remember nothing";

@@ -1,7 +1,7 @@
 //! The processor `dedup`: drops resent profiles, and merges the requests of a sender.
 //!
-//! A sender repeats a request if its answer was lost, so profiles would be counted twice. Senders also send every few
-//! seconds, each time with the same names, so fewer and larger requests avoid this repetition. See `README.md` for the
+//! A sender repeats a request if the answer was lost, so profiles would be counted twice. Senders also send every few
+//! seconds, each time with the same names; fewer and larger requests avoid this repetition. See `README.md` for the
 //! options and guarantees.
 //!
 //! Directly before `chunk`, merging is unnecessary: windows of `chunk` share one dictionary as well.
@@ -24,7 +24,7 @@ pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
 
 pub use self::config::{Config, Resends, Settings};
 
-/// Note: profiles that were dropped from memory early: a resend of them would not be detected.
+/// Note: profiles that were removed from memory early, so that a resend of them would not be detected.
 pub const FORGOTTEN: &str = "forgotten_early";
 
 /// The processor's entry in the registry.
@@ -49,7 +49,7 @@ impl Dedup {
         }
     }
 
-    /// How much work merging was. Tests use it to show linear cost without measuring time.
+    /// The amount of work for merging. Tests use it to show linear cost without measuring time.
     pub fn work(&self) -> Work {
         self.merge.as_ref().map(|merge| merge.requests.work()).unwrap_or_default()
     }

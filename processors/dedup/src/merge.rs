@@ -1,6 +1,6 @@
 //! Buffers the requests of each sender for a while and merges them into one, with one dictionary.
 //!
-//! Each element of a request is looked up once, so the cost depends on new data only, and not on buffered data. (The
+//! Each element of a request is looked up once, so the cost only depends on new data, and not on buffered data. (The
 //! Collector's merge compares each element with all others.)
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use profbridge_windows::{Absorbed, Flushed, Requests, WindowKey};
 
 use crate::config::Settings;
 
-/// All windows may use this fraction of the memory limit for data: one eighth.
+/// The memory limit for data divided by this is the limit for all windows: one eighth.
 const SHARE: u64 = 8;
 
 /// The key of a window: the sender of its requests.
@@ -32,8 +32,8 @@ impl Merge {
         Self { requests: Requests::new(settings.limits()), settings }
     }
 
-    /// Reduces the limits to fit the memory limit for all data of the process, in bytes: flushing a window needs
-    /// several times its size, beside everything else.
+    /// Reduces the limits to fit the memory limit for all data of the process, in bytes. Flushing a window needs
+    /// several times the window's size, in addition to all other data.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.settings.max_bytes = self.settings.max_bytes.min(limit / SHARE);
         self.requests = Requests::new(self.settings.limits());
@@ -45,7 +45,7 @@ impl Merge {
         count(self.requests.add(profiles, sender, now.monotonic_nano), out);
     }
 
-    /// Flushes a window that is closed, due, or chosen because of memory pressure, and accepts more of the pending
+    /// Flushes a window that is closed, due, or scheduled because of memory pressure, and absorbs more of the pending
     /// request.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
         send(self.requests.flush_due(now.monotonic_nano), out);

@@ -1,8 +1,8 @@
-//! Remembers profiles to detect resends.
+//! Stores hashes of profiles to detect resends.
 //!
-//! A profile is a resend if all of its content is equal by value, including its time, and that time is not zero. An
-//! equal `profile_id` is not enough: the parts of a split profile share it. Profiles of different peers are never
-//! compared, since two unidentified peers may well send equal data.
+//! A profile is a resend if its whole content is equal by value, including its time, and that time is not zero. An
+//! equal `profile_id` is not enough, because the parts of a split profile share it. Profiles of different peers are
+//! never compared, since two unidentified peers may well send equal data.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,16 +14,16 @@ use xxhash_rust::xxh3::xxh3_128;
 /// The recently received profiles.
 #[derive(Debug)]
 pub(crate) struct Resends {
-    /// How long profiles are remembered, in nanoseconds.
+    /// How long profiles are stored, in nanoseconds.
     memory: u64,
     max_entries: usize,
-    /// Time at which each profile is dropped, by its hash.
+    /// The time at which each profile is dropped, by the profile's hash.
     known: HashMap<u128, u64>,
     /// Profiles in order of arrival, with duplicates for resends. At least as long as `known`.
     order: VecDeque<(u64, u128)>,
 }
 
-/// Space of a hash map entry including control bytes and free room, in eighths of an entry.
+/// Size of a hash map entry including control bytes and unused capacity, in eighths of an entry.
 const SPARE: usize = 10;
 
 impl Resends {
@@ -59,7 +59,7 @@ impl Resends {
         if any { without(&profiles, &resent) } else { Some(profiles) }
     }
 
-    /// Whether this profile was received before. Remembers it.
+    /// Whether this profile was received before. Stores the profile's hash.
     fn came(&mut self, hash: u128, now: Now) -> bool {
         let until = now.monotonic_nano.saturating_add(self.memory);
         let again = self.known.insert(hash, until).is_some();
@@ -96,7 +96,8 @@ impl Resends {
     }
 }
 
-/// Without a time, a resend cannot be distinguished from another profile with equal content.
+/// Whether a profile can be a resend: without a time, it cannot be distinguished from another profile with equal
+/// content.
 fn may_be_resent(profiles: &Profiles, profile: &Profile) -> bool {
     profile.time_unix_nano != 0 && profiles.observations_of(profile) > 0
 }

@@ -16,7 +16,7 @@ pub(crate) struct BufferedSpans {
     peer: Option<Arc<str>>,
     spans: Vec<Span>,
     bytes: Vec<u8>,
-    /// How many of the spans have been sent.
+    /// The number of spans that have been sent.
     done: usize,
 }
 
@@ -26,7 +26,7 @@ impl BufferedSpans {
         Self { peer: peer.cloned(), ..Self::default() }
     }
 
-    /// How many spans there are.
+    /// The number of spans.
     pub(crate) fn len(&self) -> u64 {
         self.spans.len() as u64
     }
@@ -36,7 +36,7 @@ impl BufferedSpans {
         self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Copies a span out of its batch.
+    /// Copies a span from its batch into the buffer.
     pub(crate) fn push(&mut self, origins: &mut Origins, intake: &mut OriginIntake, batch: &Spans, span: &Span) {
         let (origin, encoded) = (origins.hold(intake, batch, span.scope), batch.get(span.at));
         // The configured limit is far below 4 GiB.
@@ -45,7 +45,7 @@ impl BufferedSpans {
         self.spans.push(Span { scope: origin.number(), at, ..span.clone() });
     }
 
-    /// Sets the sampling rate on each span, since no span represents the others.
+    /// Sets the sampling rate on each span, because no single span represents the others.
     pub(crate) fn set_rate(&mut self, rate: Option<f64>) {
         let Some(rate) = rate else { return };
         for span in &mut self.spans {
@@ -54,7 +54,7 @@ impl BufferedSpans {
         }
     }
 
-    /// The first span, in a batch of its own.
+    /// The first span, in a separate batch.
     pub(crate) fn first(&self, origins: &Origins) -> Option<Spans> {
         let span = self.spans.first()?;
         let mut batch = Assembly::default();
@@ -81,7 +81,7 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// How many spans there are.
+    /// The number of spans.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
     }

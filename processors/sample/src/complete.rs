@@ -18,9 +18,9 @@ use crate::traces::DecisionContext;
 enum DecisionGroup {
     /// Spans of one transaction.
     Segment(u32),
-    /// Spans of one trace and one resource, which is given by its index.
+    /// Spans of one trace and one resource. The resource is given by its index.
     Trace(u32, TraceId),
-    /// Spans of one item that is a transaction.
+    /// Spans of an envelope item that is a transaction.
     Transaction,
 }
 
@@ -33,7 +33,7 @@ impl DecisionGroup {
 
 #[derive(Debug)]
 struct GroupDecision {
-    /// The span that decides: the root span, or else the first span.
+    /// The index of the span that decides: the root span, or else the first span.
     first: usize,
     is_root: bool,
     decision: Decision,
@@ -62,7 +62,7 @@ pub(crate) fn decide(
     for (position, span) in spans.spans().iter().enumerate() {
         let new = || GroupDecision { first: position, is_root: is_root(span), decision: Decision::KEPT };
         let of = known.entry(groups[position]).or_insert_with(new);
-        // If a trace has several root spans, the earliest decides: the others are below it.
+        // If a trace has several root spans, the earliest one decides, because the others are below it.
         let is_earlier = || span.start_unix_nano < spans.spans()[of.first].start_unix_nano;
         if is_root(span) && (!of.is_root || is_earlier()) {
             (of.first, of.is_root) = (position, true);

@@ -12,8 +12,8 @@ use crate::rules::{RuleOutcome, SamplingRule};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The share of traces that is kept if nothing else decides, from 0 to 1. Without it and without rules, all are
-    /// kept.
+    /// The share of traces that is kept if nothing else decides, from 0 to 1. Without a rate and without rules, all
+    /// traces are kept.
     pub traces_sample_rate: Option<f64>,
     /// Rules that take precedence over the parent and the rate. The first match decides.
     pub traces_rules: Vec<WrittenRule>,
@@ -21,13 +21,14 @@ pub struct Config {
     pub profile_session_sample_rate: f64,
     /// Which profiles of a session are kept.
     pub profile_lifecycle: Lifecycle,
-    /// How long spans wait for the root span of their process, and how long a decision is remembered.
+    /// How long spans wait for the root span of their process, and how long a decision is stored.
     pub decision_wait: Duration,
-    /// How long profiles wait for root spans, and how long root spans are remembered.
+    /// How long profiles wait for root spans, and how long the times of root spans are stored.
     pub profile_wait: Duration,
-    /// How many traces wait or are remembered. Beyond that, the oldest is decided or dropped early.
+    /// The maximum number of traces that wait or whose decision is stored. Beyond that, the oldest is decided or
+    /// dropped early.
     pub max_traces: u32,
-    /// Size limit for waiting spans, and the same again for waiting profiles. Beyond it, the oldest are decided early.
+    /// Size limit of waiting spans, and separately of waiting profiles. Beyond it, the oldest are decided early.
     pub max_bytes: ByteSize,
 }
 
@@ -35,22 +36,22 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifecycle {
-    /// All.
+    /// All profiles.
     #[default]
     Manual,
-    /// Those observed while a sampled root span of the process was open.
+    /// Profiles observed while a sampled root span of the process was open.
     Trace,
 }
 
-/// A rule as written: conditions, all of which must match, and an outcome.
+/// A rule as written: conditions, all of which must match, and a result.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WrittenRule {
     /// The name of the root span, with `*` and `?`.
     pub name: Option<String>,
-    /// Its op, with `*` and `?`.
+    /// The operation of the root span, with `*` and `?`.
     pub op: Option<String>,
-    /// The name of its service, with `*` and `?`.
+    /// The name of the root span's service, with `*` and `?`.
     pub service: Option<String>,
     /// Attributes of the span or of its resource: keys, and values with `*` and `?`.
     pub attributes: BTreeMap<String, String>,
@@ -60,7 +61,7 @@ pub struct WrittenRule {
     pub sample_rate: Option<f64>,
     /// The attribute whose value is the share to keep, or `true` or `false`.
     pub rate_from: Option<String>,
-    /// Whether to keep all, or none.
+    /// Whether to keep all matching traces, or none.
     pub sampled: Option<bool>,
 }
 
@@ -72,7 +73,7 @@ pub enum ParentSampled {
     True,
     /// The parent was not sampled.
     False,
-    /// There is no parent, or it made no decision.
+    /// There is no parent, or the parent made no decision.
     None,
 }
 
@@ -107,7 +108,7 @@ pub struct Settings {
 /// The longest allowed wait.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// The most rules, and the most attribute conditions per rule: all are checked for every root span.
+/// The maximum number of rules, and of attribute conditions per rule: all are checked for every root span.
 const MAX_RULES: usize = 1000;
 const MAX_ATTRIBUTES: usize = 64;
 
@@ -116,7 +117,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every broken rule, with its place in `section`.
+    /// Every broken rule, with its position in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let long = |wait: Duration| wait.is_zero() || wait > MAX_WAIT;
         let mut problems = section.broken_rules(&[
@@ -148,7 +149,7 @@ impl Config {
 
 const NO_RATE: &str = "a rate is a number from 0 to 1";
 
-/// NaN is not a rate either.
+/// Whether a number is not a valid rate. NaN is not one either.
 fn is_no_rate(rate: f64) -> bool {
     !(0.0..=1.0).contains(&rate)
 }

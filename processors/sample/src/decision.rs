@@ -1,11 +1,11 @@
 //! Decides whether a trace is kept.
 //!
-//! The precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision received with the trace,
-//! then the rules (in place of `tracesSampler`), then the parent's decision, then the rate.
+//! The order of precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision received with the
+//! trace, then the rules (in place of `tracesSampler`), then the parent's decision, then the rate.
 
 use crate::rules::RuleVerdict;
 
-/// The inputs of a decision. `None` means that an input does not decide.
+/// The inputs of a decision. An input that is `None` does not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct SamplingEvidence {
     /// The program's decision for this span, or the decision in the envelope's header.
@@ -23,9 +23,10 @@ pub(crate) struct SamplingEvidence {
 pub(crate) struct Decision {
     /// Whether the trace is kept.
     pub(crate) kept: bool,
-    /// The rate by which the trace was drawn, above 0 and below 1; `None` if the decision was not random.
+    /// The rate at which the trace was randomly kept or dropped, above 0 and below 1; `None` if the decision was not
+    /// random.
     pub(crate) rate: Option<f64>,
-    /// Whether a rule yielded no valid rate, so that the trace is dropped.
+    /// Whether a rule has no valid rate for the trace, so that the trace is dropped.
     pub(crate) is_invalid: bool,
 }
 
@@ -34,12 +35,12 @@ impl Decision {
         Self { kept, rate: None, is_invalid: false }
     }
 
-    /// Keeps the trace, without a random draw.
+    /// The decision to keep the trace, without a random draw.
     pub(crate) const KEPT: Self = Self::certain(true);
 }
 
 impl SamplingEvidence {
-    /// Makes the decision. `is_drawn` returns whether the trace is in the share that a rate keeps.
+    /// Makes the decision. `is_drawn` returns whether a rate keeps the trace.
     pub(crate) fn decide(self, is_drawn: impl FnOnce(f64) -> bool) -> Decision {
         let by_rate = |rate: f64| {
             if rate <= 0.0 || rate >= 1.0 {

@@ -1,10 +1,10 @@
 //! Samples the transactions, spans and profiles in envelopes.
 //!
-//! An envelope is delivered as a whole: what is sampled out is removed from its parsed views, and an item whose view is
-//! empty is not sent. A dropped transaction takes its V1 profile and the envelope's attachments with it, as the SDK
-//! would have sent none of them: an envelope has one event or transaction (getsentry/relay
-//! `relay-server/src/utils/sizes.rs`), and its attachments belong to that (Sentry developer documentation, "Envelope
-//! Items", "Attachment").
+//! An envelope is delivered as a whole: data that is sampled out is removed from the envelope's parsed views, and an
+//! item whose view is empty is not sent. With a dropped transaction, its V1 profile and the envelope's attachments are
+//! dropped too, because the SDK would not have sent them either: an envelope has one event or transaction
+//! (getsentry/relay `relay-server/src/utils/sizes.rs`), to which its attachments belong (Sentry developer
+//! documentation, "Envelope Items", "Attachment").
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::{Envelope, Profiles, Quantities, Reason, SampledOutCounts, SpanForm, View, Viewed, Whose};
@@ -15,7 +15,7 @@ use crate::complete;
 use crate::sessions::Sessions;
 use crate::traces::DecisionContext;
 
-/// Decides about the contents of an envelope, and sends what is left.
+/// Decides about the contents of an envelope, and sends the remaining ones.
 pub(crate) fn sample(
     mut envelope: Envelope,
     context: &mut DecisionContext<'_>,
@@ -70,7 +70,7 @@ pub(crate) fn sample(
 fn remove_transaction(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOutCounts, out: &mut Outbox) {
     let kinds = envelope.items.iter().map(|item| ItemHeader::read(&item.header).map(|header| header.kind));
     let kinds: Vec<_> = kinds.map(|kind| kind.map_or_else(|_| String::new(), |kind| kind.into_owned())).collect();
-    // If there is a second transaction nevertheless, the owner of the attachments is unknown.
+    // There should be no second transaction. If there is one, the owner of the attachments is unknown.
     let of_another =
         kinds.iter().enumerate().any(|(at, kind)| at != transaction && matches!(&**kind, "event" | "transaction"));
     for (at, kind) in kinds.iter().enumerate().rev() {

@@ -1,7 +1,7 @@
 //! The processor `sample`: decides which traces and profiles are kept, by Sentry's rules for its SDKs.
 //!
 //! * Spans: a decision received with the trace, then the rules, then the parent's decision, then the rate (Sentry's
-//!   tracing guidelines for SDKs, "Sampling"). Traces are drawn by their ids, so replicas agree.
+//!   tracing guidelines for SDKs, "Sampling"). Traces are selected by their ids, so replicas agree.
 //! * Profiles: the rate of sessions, then, in the lifecycle `trace`, the sampled root spans of their process (Sentry's
 //!   profiles specification 2.5.0).
 //!
@@ -44,11 +44,11 @@ pub const INVALID_RATES: &str = "invalid_rates";
 pub const DECIDED_EARLY: &str = "decided_early";
 /// Note: traces decided without their root span, which did not arrive in time.
 pub const WITHOUT_ROOT: &str = "without_root_span";
-/// Note: time ranges with sampled root spans that were dropped early.
+/// Note: time ranges with sampled root spans that were dropped from memory early.
 pub const FORGOTTEN: &str = "forgotten_root_spans";
 /// Note: dropped transactions of Sentry's SDKs. Their spans are counted as well.
 pub const TRANSACTIONS: &str = "dropped_transactions";
-/// Note: profiles of sample format V1, which session sampling does not apply to.
+/// Note: profiles of sample format V1, to which session sampling does not apply.
 pub const V1_EXEMPT: &str = "v1_profiles_exempt";
 
 /// The processor's entry in the registry.
@@ -62,7 +62,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     create: |section, identity| Ok(Box::new(Sample::new(&section.extract::<Config>()?.check(section)?, identity))),
 };
 
-/// In the lifecycle `trace`, spans decide about profiles.
+/// In the lifecycle `trace`, the processor needs spans to decide about profiles.
 fn wants(section: &Section) -> &'static [TelemetryKind] {
     match section.extract::<Config>() {
         Ok(Config { profile_lifecycle: Lifecycle::Trace, .. }) => SPANS,
@@ -77,7 +77,7 @@ pub struct Sample {
     processes: Processes,
     traces: Traces,
     sessions: Sessions,
-    /// Only in the lifecycle `trace`.
+    /// Set only in the lifecycle `trace`.
     profiles: Option<TraceLifecycle>,
 }
 
@@ -94,7 +94,7 @@ impl Sample {
     }
 
     fn take_spans(&mut self, mut spans: Spans, now: Now, out: &mut Outbox) {
-        // Nothing to decide, and no profile needs the times of root spans.
+        // There is nothing to decide, and no profile needs the times of root spans.
         if self.sampler.keeps_all() && self.profiles.is_none() {
             return out.send(spans);
         }
@@ -152,7 +152,7 @@ impl Processor for Sample {
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         let before = out.telemetry.len();
         self.traces.advance(now, &mut self.sampler, out);
-        // At most one batch per call.
+        // A call sends at most one batch.
         if let Some(profiles) = self.profiles.as_mut().filter(|_| out.telemetry.len() == before) {
             profiles.advance(now, out);
         }

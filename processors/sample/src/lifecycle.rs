@@ -1,8 +1,8 @@
-//! Profiles in the lifecycle `trace`: keeps what was observed while a sampled root span of the process was open
+//! Profiles in the lifecycle `trace`: keeps the observations made while a sampled root span of the process was open
 //! (Sentry's profiles specification 2.5.0, "Profile Lifecycle Modes").
 //!
-//! A span arrives after it has ended, so profiles wait for the spans of their time. All wait equally long, since
-//! nothing tells whether another span will arrive.
+//! A span arrives after it has ended, so profiles wait for the spans of their time. All wait equally long, since it is
+//! unknown whether another span will arrive.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,7 +13,7 @@ use profbridge_model::{Profiles, Reason, Span};
 use crate::config::Settings;
 use crate::roots::RootSpanTimes;
 
-/// How many process names are cached for one batch. Beyond that, the cache is cleared.
+/// The maximum number of process names that are cached for one batch. Beyond that, the cache is cleared.
 const MOST_NAMES: usize = 32_768;
 
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl TraceLifecycle {
     }
 
     /// The part of a batch that was observed while a sampled root span was open. For samples without timestamps, the
-    /// range of their profile counts.
+    /// range of their profile is used.
     fn covered(&mut self, profiles: &Profiles, now: Now) -> Option<Profiles> {
         self.requests += 1;
         let request = RequestId { arrival: now.unix_nano, number: self.requests };

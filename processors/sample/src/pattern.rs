@@ -1,4 +1,4 @@
-//! Patterns for names: `*` matches any number of characters, `?` matches one. Nothing else is special.
+//! Patterns for names: `*` matches any number of characters, `?` matches one. All other characters match themselves.
 
 /// A pattern from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +13,8 @@ impl Pattern {
     /// recurse.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let (mut at, mut rest) = (0, text.chars());
-        // Where to continue after a mismatch: the position after the last `*`, and the rest of the text once that `*`
-        // matches one character more.
+        // Where to continue after a mismatch: the position after the last `*`, and the rest of the text if that `*`
+        // matches one more character.
         let mut star: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             if self.0.get(at) == Some(&'*') {
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// By trying everything that a `*` could stand for.
+    /// The same by brute force: tries all texts that a `*` could match.
     fn brute(pattern: &[char], text: &[char]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: a text matches as trying everything says.
+        /// Guarantees: the result equals that of brute force.
         #[test]
         fn any_pattern(pattern in "[ab*?é]{0,8}", text in "[abé]{0,8}") {
             let chars = |text: &str| text.chars().collect::<Vec<_>>();

@@ -8,15 +8,15 @@ use profbridge_model::{Span, Spans};
 use profbridge_wire::spans::{SpanView, process};
 use xxhash_rust::xxh3::Xxh3;
 
-/// How many resources are cached. Beyond that, the cache is cleared.
+/// The maximum number of cached resources. Beyond that, the cache is cleared.
 const MOST: usize = 4096;
 
 /// The process of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessIdentity {
-    /// Identifies the process.
+    /// A hash that identifies the process.
     pub(crate) identity: u128,
-    /// The names that profiles of the process may use for it.
+    /// The names of the process that its profiles may use.
     pub(crate) names: Arc<[u128]>,
 }
 
@@ -32,7 +32,7 @@ impl Processes {
         Self { rules: rules.clone(), known: HashMap::new() }
     }
 
-    /// The process of a span, by its resource.
+    /// The process of a span, from the span's resource.
     pub(crate) fn identify(&mut self, spans: &Spans, span: &Span) -> ProcessIdentity {
         let resource = spans.resource_of(span);
         let mut content = Xxh3::new();
@@ -67,7 +67,7 @@ impl Processes {
         ProcessIdentity { identity: identity.hash, names: self.rules.names(&described.dictionary, attributes).into() }
     }
 
-    /// All names that profiles of a root span's process may use for it, including the profiler id in the span.
+    /// All names of a root span's process that profiles may use, including the profiler id in the span.
     pub(crate) fn names(&mut self, view: &SpanView<'_>, spans: &Spans) -> Vec<u128> {
         let mut names = self.identify(spans, view.span()).names.to_vec();
         names.extend(view.profiler_id().map(profiler_name));

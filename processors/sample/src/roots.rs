@@ -1,12 +1,12 @@
-//! Records when sampled root spans of each process were open.
+//! Stores the times during which sampled root spans of each process were open.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// How many time ranges are kept in memory. Beyond that, the older half is dropped early.
+/// The maximum number of stored time ranges. Beyond that, the older half is dropped early.
 const MOST: usize = 1 << 16;
 
 /// Time ranges in which at least one sampled root span was open, by process name. Ranges that overlap or touch are
-/// merged, so a busy process has few.
+/// merged, so a busy process has few ranges.
 #[derive(Debug, Default)]
 pub(crate) struct RootSpanTimes {
     by_name: HashMap<u128, BTreeMap<u64, TimeRange>>,
@@ -59,7 +59,7 @@ impl RootSpanTimes {
         (before - self.count) as u64
     }
 
-    /// Drops expired ranges. Sweeps at most once per `every` nanoseconds.
+    /// Drops expired ranges, at most once per `every` nanoseconds.
     pub(crate) fn forget(&mut self, now: u64, every: u64) {
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(every);
@@ -100,8 +100,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Guarantees: a time is covered where any of the spans of a process with that name was open then, and no
-        /// other.
+        /// Guarantees: a time is covered if any of the spans of a process with that name was open then, and only then.
         /// rule: profiles-sdk#lifecycle-trace
         #[test]
         fn covers_what_spans_cover(
@@ -123,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: what is remembered is bounded; beyond that the older half goes, and is counted.
+    /// Guarantees: the number of stored ranges is bounded; beyond that the older half is dropped, and counted.
     #[test]
     fn bounded() {
         let mut roots = RootSpanTimes::default();

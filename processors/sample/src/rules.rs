@@ -1,7 +1,7 @@
 //! The configured rules, which replace the `tracesSampler` function of Sentry's SDKs.
 //!
-//! A rule has conditions on a root span and yields a rate or a yes or no. The first matching rule decides. If the root
-//! span is unknown, only the resource is known, and rules with other conditions do not match.
+//! A rule has conditions on a root span, and its result is a rate, or to keep all or none. The first matching rule
+//! decides. If the root span is unknown, only the resource is known, and rules with other conditions do not match.
 
 use profbridge_wire::spans::{SpanValue, SpanView};
 
@@ -14,19 +14,19 @@ pub(crate) struct SamplingRule {
     pub(crate) op: Option<Pattern>,
     pub(crate) service: Option<Pattern>,
     pub(crate) attributes: Vec<(Box<str>, Pattern)>,
-    /// The decision that the parent must have made; `Some(None)` requires that it made none.
+    /// The decision that the parent must have made; `Some(None)` requires that the parent made none.
     pub(crate) parent: Option<Option<bool>>,
     pub(crate) outcome: RuleOutcome,
 }
 
-/// What a matching rule yields.
+/// The result that a rule defines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RuleOutcome {
-    /// Keep this share, from 0 to 1.
+    /// Keeps this share, from 0 to 1.
     Rate(f64),
-    /// Keep all, or none.
+    /// Keeps all, or none.
     Sampled(bool),
-    /// The value of this attribute of the span. A span without it does not match.
+    /// Keeps the share in the value of this attribute of the span. A span without the attribute does not match.
     RateFrom(Box<str>),
 }
 
@@ -41,11 +41,11 @@ pub(crate) enum RuleVerdict {
     Invalid,
 }
 
-/// The span that decides.
+/// The span by which a trace is decided.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecidingSpan<'a> {
     pub(crate) view: &'a SpanView<'a>,
-    /// Whether this is the root span. Otherwise only its resource is used.
+    /// Whether this is the root span. If not, only its resource is used.
     pub(crate) is_root: bool,
 }
 

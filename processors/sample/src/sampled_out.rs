@@ -1,5 +1,5 @@
-//! Counts what is sampled out in the same way as Sentry's SDKs. Exporters report it to Sentry (Sentry developer
-//! documentation, "Client Reports").
+//! Counts the data that is sampled out in the same way as Sentry's SDKs. Exporters report the counts to Sentry (Sentry
+//! developer documentation, "Client Reports").
 //!
 //! A transaction counts as one transaction and as its spans, including its root. OTLP spans become one transaction per
 //! local root. Spans received in a Sentry container never become a transaction and count only as spans.
@@ -10,14 +10,14 @@ use profbridge_engine::component::Outbox;
 use profbridge_model::spans::{Assembly, Origin, Origins};
 use profbridge_model::{SampledOutCounts, Span, SpanForm, Spans, Whose};
 
-/// Counts for one span, without the transaction that it is grouped into, which is counted separately.
+/// The counts for one span. The transaction of the span is counted separately.
 fn of_span(span: &Span, form: SpanForm) -> SampledOutCounts {
     let is_alone = form == SpanForm::Otlp && span.segment.is_none();
     let is_transaction = is_alone && span.is_local_root() && !span.is_streamed;
     SampledOutCounts { transactions: u64::from(is_transaction), spans: 1, ..SampledOutCounts::default() }
 }
 
-/// What is sampled out of one batch, by resource.
+/// The counts of a batch's data that is sampled out, by resource.
 #[derive(Debug, Default)]
 pub(crate) struct BatchCounts(BTreeMap<u32, SampledOutCounts>);
 
@@ -45,7 +45,8 @@ impl BatchCounts {
     }
 }
 
-/// What is sampled out of buffered spans, by resource, until it is reported. The resources stay in memory until then.
+/// The counts of buffered spans that are sampled out, by resource, until they are reported. The resources are kept
+/// until then.
 #[derive(Debug, Default)]
 pub(crate) struct BufferedCounts(BTreeMap<u32, (Origin, SampledOutCounts)>);
 

@@ -27,7 +27,7 @@ impl TraceSampler {
         self.rate.is_none() && self.rules.is_empty()
     }
 
-    /// Decides by a span. `is_root` says whether it is the root span. `header` is the trace context in the envelope's
+    /// Decides by a span. `is_root` is whether it is the root span. `header` is the trace context in the envelope's
     /// header.
     pub(crate) fn decide(
         &mut self,
@@ -70,11 +70,11 @@ pub(crate) fn rate_before(view: &SpanView<'_>, header: &TraceHeader) -> Option<f
     changed.or(header.of(view.span().trace_id).sample_rate).or_else(|| view.sample_rate())
 }
 
-/// Whether a trace is in the share that a rate keeps. The rate is above 0 and below 1.
+/// Whether a rate keeps a trace. The rate is above 0 and below 1.
 ///
-/// Sentry's SDKs draw a number per trace and keep the trace if it is below their rate, so the number is compared with
-/// the same share of that rate. Without such a number, a hash of the trace id is used, which is independent of earlier
-/// sampling.
+/// Sentry's SDKs draw a random number per trace and keep the trace if the number is below their rate, so the number is
+/// compared with the same share of that rate. Without such a number, a hash of the trace id is used, which is
+/// independent of earlier sampling.
 fn is_drawn(view: &SpanView<'_>, header: &TraceHeader, rate: f64) -> bool {
     match header.sample_rand.or_else(|| view.sample_rand()) {
         Some(number) => number < rate * rate_before(view, header).unwrap_or(1.0),

@@ -1,14 +1,14 @@
 //! The first decision about a profile: whether its profiling session is sampled (Sentry's profiles specification 2.5.0,
 //! "profileSessionSampleRate").
 //!
-//! A session has one profiler id: a process, identified by `service.identity`, during one `service.identity.session`.
-//! The decision is derived from the id, so replicas agree without any state.
+//! A session has one profiler id: it is a process, identified by `service.identity`, during one
+//! `service.identity.session`. The decision is derived from the id, so replicas agree without any state.
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_identity::{Processes, RequestId, Rules, sampling};
 use profbridge_model::{Profiles, Reason};
 
-/// The attribute that marks a profile of sample format V1: it belongs to a transaction.
+/// The key of the attribute that marks a profile of sample format V1, which belongs to a transaction.
 const OF_TRANSACTION: &str = "sentry.transaction.id";
 
 /// Whether all profiles of a batch have Sentry's format V1.
@@ -59,7 +59,7 @@ impl Sessions {
         let mut processes = Processes::new(&profiles, &self.rules, request);
         let mut last = None;
         let left = profiles.retain(|resource, profile, sample, time| {
-            // Processes beyond the limit are lost, and counted, in `chunk`.
+            // `chunk` drops and counts processes beyond the limit.
             let Some(at) = processes.of(resource, sample.attributes) else { return true };
             let identity = processes.get(at).identity;
             let known = [profile.time_unix_nano, now.unix_nano];

@@ -1,4 +1,4 @@
-//! OTLP spans: buffered until the root span of their process has arrived, then kept or dropped with it.
+//! Buffers OTLP spans until the root span of their process has arrived, then keeps or drops them with it.
 //!
 //! A root span ends last, so its children arrive before it, perhaps in an earlier request. The root span decides for
 //! all spans of its trace in its process. Waiting spans are copied, so that the buffers of their requests can be
@@ -21,10 +21,10 @@ use crate::processes::Processes;
 use crate::sampled_out::{BatchCounts, BufferedCounts};
 use crate::sampler::{TraceSampler, rate_before};
 
-/// How many bytes of spans one step accepts or sends.
+/// The number of bytes of spans that one step absorbs or sends.
 const STEP: usize = 1 << 20;
 
-/// How many traces one step decides without their root spans.
+/// The number of traces that one step decides without their root spans.
 const DECIDED: usize = 1024;
 
 /// A trace in a process.
@@ -36,7 +36,7 @@ struct TraceKey {
 
 #[derive(Debug)]
 struct TraceSpans {
-    /// Monotonic time at which the trace is decided without its root span, or its decision is dropped.
+    /// The monotonic time at which the trace is decided without its root span, or its decision is dropped.
     until: u64,
     state: TraceState,
 }
@@ -50,12 +50,12 @@ enum TraceState {
 #[derive(Debug, Clone, Copy)]
 struct Decided {
     decision: Decision,
-    /// Whether the root span was unknown. Then no span represents the others, so each carries the rate by which it was
-    /// kept.
+    /// Whether the root span was unknown. Then no span represents the others, so each span gets the rate by which it
+    /// was kept.
     rootless: bool,
 }
 
-/// A request whose spans are not all accepted yet.
+/// A request whose spans are not all absorbed yet.
 #[derive(Debug)]
 struct PendingSpans {
     spans: Spans,
@@ -63,7 +63,7 @@ struct PendingSpans {
     at: usize,
 }
 
-/// What decides about spans, passed while they are accepted.
+/// The inputs of decisions about spans.
 pub(crate) struct DecisionContext<'a> {
     pub(crate) sampler: &'a mut TraceSampler,
     pub(crate) processes: &'a mut Processes,
@@ -83,11 +83,11 @@ pub(crate) struct Traces {
     pending: Option<PendingSpans>,
     /// Kept spans that are sent next.
     ready: SendQueue,
-    /// Counts of dropped spans, until the end of a call.
+    /// Counts of dropped spans, which are reported at the end of a call.
     sampled_out: BufferedCounts,
     waiting_spans: u64,
     waiting_bytes: usize,
-    /// During memory pressure: the target for the bytes that wait.
+    /// During memory pressure, the target for the number of waiting bytes.
     pressure_target: Option<usize>,
 }
 
@@ -202,7 +202,7 @@ impl Traces {
     }
 
     /// Decides about the traces whose root spans are in a batch. If a trace has several root spans in one process, the
-    /// earliest decides: the others are below it.
+    /// earliest one decides, because the others are below it.
     fn decide_by_roots(
         &mut self,
         spans: &Spans,
@@ -253,7 +253,7 @@ impl Traces {
         }
     }
 
-    /// Accepts as many spans of a pending request as one step allows.
+    /// Absorbs as many spans of a pending request as one step allows.
     fn absorb(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         let Some(mut work) = self.pending.take() else { return };
         let mut intake = OriginIntake::default();
@@ -298,7 +298,7 @@ impl Traces {
         self.enforce_bounds(now, sampler, out);
     }
 
-    /// Decides early if too many spans wait or too many traces are known, the oldest first.
+    /// Decides traces early, the oldest first, if too many spans wait or too many traces are known.
     fn enforce_bounds(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         let mut early = 0;
         while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
@@ -315,7 +315,7 @@ impl Traces {
     }
 
     /// Takes the next trace whose deadline is at or before `time`: decides it without its root span, or drops its
-    /// decision. Returns whether spans of it had waited; `None` if there is no such trace.
+    /// decision. Returns whether spans of this trace had waited; `None` if there is no such trace.
     fn next(&mut self, time: u64, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) -> Option<bool> {
         while let Some((until, key)) = self.order.front().copied().filter(|(until, _)| *until <= time) {
             self.order.pop_front();
@@ -329,7 +329,8 @@ impl Traces {
                     out.note(crate::WITHOUT_ROOT, 1);
                     buffered.set_rate(decision.rate);
                     self.release(buffered, decision, out);
-                    // Late spans get the same decision. Storing it needs little memory compared with the spans.
+                    // Late spans get the same decision. Storing the decision needs little memory compared with the
+                    // spans.
                     if self.known.len() < self.max_traces {
                         self.set_decided(key, Decided { decision, rootless: true }, now, out);
                     }
@@ -340,7 +341,7 @@ impl Traces {
         None
     }
 
-    /// Decides about spans without a known root span, by the first of them.
+    /// Decides about spans without a known root span, by the first of these spans.
     fn decide_rootless(&self, buffered: &BufferedSpans, sampler: &mut TraceSampler, out: &mut Outbox) -> Decision {
         let Some(first) = buffered.first(&self.origins) else { return Decision::KEPT };
         let Some(span) = first.spans().first() else { return Decision::KEPT };
@@ -368,7 +369,7 @@ impl Traces {
         }
     }
 
-    /// Decides the oldest half of what waits, in steps. Returns whether there is more to do.
+    /// Decides the oldest half of the waiting spans, in steps. Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) -> bool {
         let target = *self.pressure_target.get_or_insert(self.waiting_bytes / 2);
         let mut early = 0;
@@ -389,7 +390,7 @@ impl Traces {
         more
     }
 
-    /// Decides everything that waits, in steps. Returns whether there is more to do.
+    /// Decides all waiting spans, in steps. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) -> bool {
         self.absorb(now, sampler, out);
         while self.ready.memory() < STEP && self.waiting_spans > 0 {

@@ -1,4 +1,4 @@
-//! Writes the names that were found into a batch.
+//! Writes the found names into a batch.
 
 use profbridge_engine::component::Outbox;
 use profbridge_model::Profiles;
@@ -9,10 +9,10 @@ use crate::names::NameSource;
 use crate::queries::Queries;
 use crate::{DEBUG_FILES_FAILED, LATE, NAMED, UNKNOWN};
 
-/// The most bytes of names that are added to one batch: a file may contain names of megabytes.
+/// The maximum number of bytes of names that are added to one batch, because a file may contain names of megabytes.
 const MAX_ADDED: usize = 64 << 20;
 
-/// The most lines that one location gets: the conversion shows no more frames of a stack.
+/// The maximum number of lines that are added to one location: the conversion shows no more frames of a stack.
 const MAX_LINES: usize = 1000;
 
 /// Adds names to the locations of a batch, and counts the results.

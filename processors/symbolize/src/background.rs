@@ -1,4 +1,4 @@
-//! Looks names up in files, on background threads.
+//! Looks up names in files, on background threads.
 //!
 //! One thread finds files and verifies their ids; the [`Symbolizer`]'s thread reads them. Both start with the first
 //! query, so creating a processor has no side effects.
@@ -19,16 +19,17 @@ use self::find::Finder;
 use crate::config::Settings;
 use crate::names::{Address, FileId, MappedFile, NameSource};
 
-/// How many files may wait to be found. Others are refused, and asked for again with the next batch.
+/// The maximum number of files that wait to be found. Others are refused, and requested again with the next batch.
 const MAX_JOBS: usize = 1024;
 
-/// How many files are remembered. Beyond that, all are dropped except those being searched for.
+/// The maximum number of files whose state is stored. Beyond that, all are dropped except those being searched for.
 const MAX_FILES: usize = 65_536;
 
-/// How many addresses may wait for files that are being searched for. Others are asked for again with the next batch.
+/// The maximum number of addresses that wait for files that are being searched for. Others are requested again with the
+/// next batch.
 const MAX_EARLY: usize = 1 << 20;
 
-/// How long until a missing file is searched for again, since a process that maps it may have started.
+/// After this time a missing file is searched for again, since a process that maps it may have started.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Finds and reads files in the background.
@@ -37,7 +38,7 @@ pub struct Background {
     settings: Settings,
     running: Option<WorkerHandle>,
     failed: bool,
-    /// Number of failed downloads that was already reported.
+    /// The number of failed downloads that were already reported.
     failed_downloads: u64,
 }
 
@@ -77,7 +78,7 @@ impl KnownFiles {
 /// The state of a file.
 #[derive(Debug)]
 enum FileState {
-    /// The search is running. These addresses are asked for as soon as the file is found.
+    /// The search is running. These addresses are requested when the file is found.
     Sought(Vec<Address>),
     /// The symbolizer has the file, or searches for its separate debug file. `missing` is set if the symbolizer
     /// reported that the file does not exist, or no longer exists.
@@ -100,7 +101,7 @@ fn resolve_all(parts: Option<&Segments>, addresses: &[Address]) -> Vec<u64> {
 }
 
 impl FileState {
-    /// Whether to search for the file now.
+    /// Whether the file should be searched for now.
     fn is_wanted(&self) -> bool {
         match self {
             Self::Sought(_) | Self::Found { missing: false, .. } => false,
@@ -116,12 +117,12 @@ fn is_forgotten(symbolizer: &Symbolizer, object: ObjectId, addresses: &[u64]) ->
 }
 
 fn lock(files: &Mutex<KnownFiles>) -> MutexGuard<'_, KnownFiles> {
-    // Consistent after every statement that may panic.
+    // A panic cannot leave the state inconsistent, so a poisoned lock can be used.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Background {
-    /// Does not start any thread yet.
+    /// Creates a source of names. Does not start any thread yet.
     pub fn new(settings: &Settings) -> Self {
         Self { settings: settings.clone(), running: None, failed: false, failed_downloads: 0 }
     }
@@ -177,7 +178,7 @@ impl NameSource for Background {
             Ok(()) => {
                 let before = files.states.insert(file.id.clone(), FileState::Sought(Vec::new()));
                 if let Some(FileState::Found { object, .. }) = before {
-                    // The new search may find another source, which makes it another object.
+                    // The new search may find another source, which is then another object.
                     symbolizer.forget(object);
                 }
                 files.wait(&file.id, addresses);
@@ -236,8 +237,8 @@ impl FileWorker {
                 Some(object) => FileState::Found { object, parts, missing: false, since },
                 None => FileState::Missing { since },
             };
-            // Asks before the state changes: a reader that sees `Found` takes addresses that were not asked for as
-            // unknown.
+            // Requests the addresses before the state changes, because a reader that sees `Found` takes addresses that
+            // were not requested for unknown.
             let mut files = lock(&self.files);
             let early = files.settle(file.id, state);
             if let Some(object) = object {
@@ -246,7 +247,8 @@ impl FileWorker {
         }
     }
 
-    /// Passes the file to the symbolizer. Returns its segments as well, if it is the file itself and not a debug file.
+    /// Passes the file to the symbolizer. Also returns the file's segments, if it is the file itself and not a debug
+    /// file.
     fn object(&self, finder: &Finder, file: &MappedFile) -> Option<(ObjectId, Option<Segments>)> {
         let key = match &file.id {
             FileId::Gnu(digits) => ObjectKey::from_hex(digits)?,
@@ -270,7 +272,7 @@ impl FileWorker {
             None => return None,
         };
         let located = matches!(object.source, ObjectSource::File(_));
-        tracing::debug!(file = %file.filename, path = %object.path, located, "a file is looked into for names");
+        tracing::debug!(file = %file.filename, path = %object.path, located, "names are read from a file");
         Some((self.symbolizer.object(object), parts))
     }
 }

@@ -9,11 +9,11 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How long profiles wait for names. `0s` uses only names that are already known.
+    /// How long profiles wait for names. With `0s` only names that are already known are used.
     pub timeout: Duration,
     /// Whether to read files of processes on this machine, for profiles from this machine.
     pub processes: bool,
-    /// Names and ids of this machine besides its host name and machine id, as in `host.name` and `host.id`.
+    /// Names and ids of this machine in addition to its host name and machine id, as in `host.name` and `host.id`.
     pub host_names: Vec<String>,
     /// Folders with debug files by build id: `FOLDER/.build-id/xx/yyyy.debug`.
     pub debug_folders: Vec<PathBuf>,
@@ -70,7 +70,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every broken rule, with its place in `section`.
+    /// Every broken rule, with its position in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let small = |size: ByteSize, mib: u64| size.get() < mib << 20 || usize::try_from(size.get()).is_err();
         let mut problems = section.broken_rules(&[

@@ -1,14 +1,15 @@
-//! The processor `symbolize`: adds names to native frames that were received without any.
+//! The processor `symbolize`: adds names to native frames that were received without names.
 //!
 //! Profilers in the kernel (the eBPF profiler) send native frames as addresses in files, and Sentry shows no names for
 //! them. The names are in the files: in ELF symbol tables and DWARF. See `README.md` for the options and guarantees.
 //!
 //! The processor itself has no side effects. It collects the addresses in a batch (`queries`), buffers the batch for a
-//! moment (`processor`) and writes the results into it (`answers`). The trait [`NameSource`] provides the results: in
-//! production [`Background`], whose threads find, verify and read files, so that the pipeline never waits for a disk.
+//! short time (`processor`) and writes the results into it (`answers`). The trait [`NameSource`] provides the results:
+//! in production [`Background`], whose threads find, verify and read files, so that the pipeline never waits for a
+//! disk.
 //!
-//! It must come after `dedup`, since a resent profile may get better names and would then not look like a resend. It
-//! must come before `chunk`, whose windows store each name once.
+//! The processor must come after `dedup`, since a resent profile may get better names and would then not look like a
+//! resend. It must come before `chunk`, whose windows store each name once.
 
 mod answers;
 mod background;
@@ -28,7 +29,7 @@ pub use self::processor::Symbolize;
 pub const NAMED: &str = "named_locations";
 /// Note: locations sent before the lookup was complete: without a name, or without file and line.
 pub const LATE: &str = "late_locations";
-/// Note: native locations without a name: their file was not found, or has no name for the address.
+/// Note: native locations without a name, because their file was not found or has no name for the address.
 pub const UNKNOWN: &str = "unknown_locations";
 /// Note: failed downloads of debug files, not counting files that no server has.
 pub const DEBUG_FILES_FAILED: &str = "debug_files_failed";

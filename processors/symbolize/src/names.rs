@@ -19,7 +19,7 @@ pub enum FileId {
 pub enum Address {
     /// An ELF virtual address, as the eBPF profiler sends it.
     Virtual(u64),
-    /// A file offset in bytes. pprof has addresses in a process's memory, and until the file is found they can be
+    /// A file offset in bytes. pprof has addresses in a process's memory. Before the file is found, these can be
     /// converted only to an offset ([`Mapping::offset_of`](profbridge_model::Mapping::offset_of)).
     InFile(u64),
 }
@@ -27,11 +27,11 @@ pub enum Address {
 /// A native file that a profiler saw mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Its id. No file with another id may be read instead.
+    /// The id of the file. No file with another id may be read instead.
     pub id: FileId,
-    /// Its path or, from the eBPF profiler, its base name.
+    /// The path of the file or, from the eBPF profiler, its base name.
     pub filename: Arc<str>,
-    /// Some processes that map it. Empty unless [`NameSource::wants_processes`] asked for them.
+    /// Some processes that map the file. Empty unless [`NameSource::wants_processes`] returned true.
     pub processes: Vec<MappingProcess>,
 }
 
@@ -44,22 +44,22 @@ pub struct MappingProcess {
     pub executable: Option<Arc<str>>,
     /// `host.id` and `host.name`.
     pub hosts: Vec<Arc<str>>,
-    /// Whether it has a `container.id`, so that its paths are not valid on this machine.
+    /// Whether the process has a `container.id`, so that its paths are not valid on this machine.
     pub contained: bool,
     /// Sender of the profile.
     pub peer: Option<Arc<str>>,
 }
 
-/// Provides names of addresses, looking them up in the background. No method blocks. `Send` but not `Sync`: the
+/// Provides names of addresses, which it looks up in the background. No method blocks. `Send` but not `Sync`: the
 /// processor owns it, and only the pipeline's thread calls it.
 pub trait NameSource: Send {
     /// Whether a search for this file needs the processes that map it.
     fn wants_processes(&self, id: &FileId) -> bool;
 
-    /// Asks for the names of addresses. Return addresses must already be moved back into the call.
+    /// Requests the names of addresses. The caller must already have moved return addresses back into the call.
     fn ask(&mut self, file: &MappedFile, addresses: &[Address]);
 
-    /// The current answer for an address that was asked for. `last` means that the caller will not ask again.
+    /// The current answer for a requested address. `last` means that the caller will not ask again.
     fn answer(&mut self, id: &FileId, address: Address, last: bool) -> SymbolAnswer;
 
     /// Number of failed downloads of debug files since the last call.

@@ -12,14 +12,14 @@ use crate::config::Settings;
 use crate::names::NameSource;
 use crate::queries::{Queries, Query};
 
-/// How often a waiting batch is checked.
+/// The interval, in nanoseconds, at which a waiting batch is checked.
 const POLL_NANO: u64 = 20_000_000;
 
 /// A waiting batch.
 struct WaitingBatch {
     profiles: Profiles,
     queries: Queries,
-    /// Queries before this index have final answers.
+    /// All queries before this index have final answers.
     answered: usize,
     deadline: u64,
     bytes: u64,
@@ -58,8 +58,8 @@ impl Symbolize {
         self.held.bytes > self.max_bytes
     }
 
-    /// Accepts a batch. If it has nothing to wait for, it is sent at once, unless an earlier batch of the same peer
-    /// waits.
+    /// Accepts a batch. If the batch need not wait for names, it is sent at once, unless an earlier batch of the same
+    /// peer is waiting.
     fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let queries = Queries::of(&profiles, &*self.names);
         self.ask(&queries);
@@ -83,7 +83,7 @@ impl Symbolize {
         }
     }
 
-    /// Asks for all addresses of a batch, file by file.
+    /// Requests the names of all addresses of a batch, file by file.
     fn ask(&mut self, queries: &Queries) {
         let mut addresses = vec![Vec::new(); queries.files.len()];
         for query in &queries.queries {
@@ -185,7 +185,7 @@ impl Processor for Symbolize {
 }
 
 impl WaitingBatch {
-    /// Whether all addresses have final answers. Only checks those that had none at the last call.
+    /// Whether all addresses have final answers. Only checks the addresses that had none at the last call.
     fn is_answered(&mut self, names: &mut dyn NameSource) -> bool {
         while let Some(query) = self.queries.queries.get(self.answered) {
             if names.answer(&self.queries.files[query.file as usize].id, query.address, false).is_late() {

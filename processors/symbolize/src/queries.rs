@@ -8,14 +8,15 @@ use profbridge_model::{AttributeSetId, LocationId, Mapping, MappingId, Profiles}
 
 use crate::names::{Address, FileId, MappedFile, MappingProcess, NameSource};
 
-/// How many processes are searched for one file. All of them map the same file, so one is usually enough.
+/// The maximum number of processes that are searched for one file. All of them map the same file, so one is usually
+/// enough.
 const MAX_PROCESSES: usize = 4;
 
 /// A location without a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) location: LocationId,
-    /// Index of its file in [`Queries::files`].
+    /// Index of the location's file in [`Queries::files`].
     pub(crate) file: u32,
     pub(crate) address: Address,
 }
@@ -25,7 +26,8 @@ pub(crate) struct Query {
 pub(crate) struct Queries {
     pub(crate) files: Vec<MappedFile>,
     pub(crate) queries: Vec<Query>,
-    /// Native locations that cannot be named: their file has no id, or their address is outside of its mapping.
+    /// The number of native locations that cannot be named, because their file has no id, or their address is outside
+    /// of its mapping.
     pub(crate) hopeless: u64,
 }
 
@@ -62,8 +64,8 @@ impl Queries {
     }
 }
 
-/// Whether a location's frame type permits native code: for an interpreter, the address is an index into bytecode.
-/// Without a type, a location with a mapping counts as native code, as in the conversion.
+/// Whether a location's frame type permits native code: for an interpreter, the address is an index into bytecode. A
+/// location without a type but with a mapping counts as native code, as in the conversion.
 fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
     match dictionary.find(Some(set), "profile.frame.type") {
         Some(Value::String(kind)) => matches!(dictionary.string(*kind), "native" | "kernel" | "go" | "rust"),
@@ -72,8 +74,8 @@ fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
     }
 }
 
-/// The address relative to the file. Kernel frames are relative to a start address that is not sent; their mapping is
-/// empty.
+/// The address relative to the file. Addresses of kernel frames are relative to a start address that is not sent; their
+/// mapping is empty.
 fn address_in(mapping: &Mapping, address: u64) -> Option<Address> {
     if mapping.moved_by() > 0 {
         return mapping.offset_of(address).map(Address::InFile);
@@ -103,7 +105,7 @@ impl<'a> FileQueries<'a> {
             Some(Value::String(id)) => hexadecimal(self.dictionary.string(*id), digits),
             _ => None,
         };
-        // 2 to 64 bytes, as in `profbridge_symbolizer::ObjectKey`, and 16 bytes.
+        // A GNU build id has 2 to 64 bytes, as in `profbridge_symbolizer::ObjectKey`, and an htlhash has 16.
         let id = text("process.executable.build_id.gnu", 4..=128)
             .map(FileId::Gnu)
             .or_else(|| text("process.executable.build_id.htlhash", 32..=32).map(FileId::Htlhash));
@@ -132,15 +134,15 @@ fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Ar
 /// A process and its index.
 type Numbered = (u32, MappingProcess);
 
-/// Finds the processes that map a file: those with a sample in it.
+/// Finds the processes that map a file: those with a sample in the file.
 struct ProcessSearch<'a> {
     profiles: &'a Profiles,
-    /// Index of the file for each mapping of interest.
+    /// For each mapping of interest, the index of its file.
     wanted: HashMap<MappingId, u32>,
     processes: HashMap<MappingProcess, u32>,
     /// Caches the process for a resource and the attributes of its samples.
     by_attributes: HashMap<(usize, Option<AttributeSetId>), Option<Numbered>>,
-    /// How many files still need a process.
+    /// The number of files that still need a process.
     open: usize,
 }
 

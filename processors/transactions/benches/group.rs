@@ -22,10 +22,10 @@ use prost::Message;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Spans per request, as many as the batch processor of an SDK sends at once.
+/// The number of spans per request, which the batch processor of an SDK sends at once.
 const SPANS: u64 = 512;
 
-/// Spans per trace.
+/// The number of spans per trace.
 const OF_TRACE: u64 = 8;
 
 fn main() {
@@ -43,7 +43,7 @@ fn span(number: u64) -> Span {
     let (trace, at) = (number / OF_TRACE + 1, number % OF_TRACE);
     let id = |at: u64| (trace * OF_TRACE + at).to_be_bytes().to_vec();
     let is_root = at == OF_TRACE - 1;
-    // Two levels: spans below the root, and one span below each of them.
+    // There are two levels: spans below the root, and one span below each of them.
     let parent = if is_root { Vec::new() } else { id(if at % 2 == 0 { at + 1 } else { OF_TRACE - 1 }) };
     Span {
         trace_id: [trace.to_be_bytes(), [1; 8]].concat(),

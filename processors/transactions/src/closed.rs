@@ -11,7 +11,7 @@ use profbridge_model::{Quantities, Reason, Span, Spans};
 
 use crate::trees::Tree;
 
-/// A batch is sent when its spans reach this size, in bytes.
+/// The size of its spans, in bytes, at which a batch is sent.
 const BATCH: usize = 1 << 20;
 
 /// Approximate overhead per span, in bytes.
@@ -29,7 +29,7 @@ pub(crate) struct ClosedTransactions {
 }
 
 impl ClosedTransactions {
-    /// Number of spans.
+    /// The number of spans.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
     }
@@ -39,7 +39,7 @@ impl ClosedTransactions {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether there are no transactions.
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -61,12 +61,13 @@ impl ClosedTransactions {
         of_resource.push_back(tree);
     }
 
-    /// Removes as many transactions as fit into a batch. `None` if there are none, or if they form no valid batch.
+    /// Removes as many transactions as fit into a batch. `None` if there are none, or if they do not form a valid
+    /// batch.
     pub(crate) fn batch(&mut self, origins: &mut Origins, out: &mut Outbox) -> Option<Spans> {
         let mut batch = OutputBatch::default();
         let mut last = None;
         while let Some(&resource) = self.order.front() {
-            // A second large resource starts a batch of its own.
+            // A second large resource starts a separate batch.
             let is_other = last.is_some_and(|last| last != resource);
             if is_other && batch.assembly.bytes() + origins.resource_len(resource) > BATCH {
                 break;
@@ -99,14 +100,14 @@ impl ClosedTransactions {
 #[derive(Debug, Default)]
 struct OutputBatch {
     assembly: Assembly,
-    /// Index of the next transaction.
+    /// The index of the next transaction.
     number: u32,
-    /// Size of its spans in bytes, without their origins.
+    /// The size of the batch's spans in bytes, without their origins.
     taken: usize,
 }
 
 impl OutputBatch {
-    /// Appends a transaction, and releases its origins.
+    /// Appends a transaction, and releases the origins of its spans.
     fn add(&mut self, mut tree: Tree, origins: &mut Origins, out: &mut Outbox) {
         tree.sort();
         self.assembly.reserve(tree.spans.len(), tree.encoded_bytes);

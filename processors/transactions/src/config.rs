@@ -11,7 +11,7 @@ pub struct Config {
     pub wait: Duration,
     /// How long spans wait for their local root.
     pub orphan_wait: Duration,
-    /// A transaction with this many spans is sent early.
+    /// The number of spans at which a transaction is sent early.
     pub max_spans: u32,
     /// Size limit of all buffered spans. Beyond it, the transactions with the earliest deadlines are sent early.
     pub max_bytes: ByteSize,
@@ -28,13 +28,13 @@ impl Default for Config {
     }
 }
 
-/// This fraction of the memory limit for data may be buffered: one half.
+/// The memory limit for data divided by this may be buffered: one half.
 const SHARE: u64 = 2;
 
-/// How many sent spans are remembered.
+/// The maximum number of sent spans that are stored.
 const SENT: usize = 65_536;
 
-/// One sent span is remembered per this many bytes of the memory limit for data.
+/// One sent span is stored per this many bytes of the memory limit for data.
 const BYTES_PER_SENT: u64 = 2048;
 
 /// The checked configuration. Times in nanoseconds, sizes in bytes.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub(crate) orphan_wait: u64,
     pub(crate) max_spans: usize,
     pub(crate) max_bytes: u64,
-    /// How many sent spans are remembered.
+    /// The maximum number of sent spans that are stored.
     pub(crate) max_sent: usize,
 }
 
@@ -67,7 +67,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every broken rule, with its place in `section`.
+    /// Every broken rule, with its position in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let hint = "spans without their root are not to leave before those that have it";
         let problems = section.broken_rules(&[

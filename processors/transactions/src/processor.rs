@@ -11,13 +11,13 @@ use crate::sent::SentSpans;
 use crate::trees::{AddResult, Deadlines, NewSpan, Tree, TreeTop, Trees};
 use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
 
-/// How many spans, and how many bytes of them, one step accepts.
+/// The maximum number of spans, and of their bytes, that one step accepts.
 const STEP: (usize, usize) = (4096, 1 << 20);
 
 /// A larger transaction is sent early: Sentry accepts a megabyte of JSON.
 const MAX_TREE_BYTES: usize = 4 << 20;
 
-/// Trees that become due within this many nanoseconds are sent together, to get fewer and larger batches.
+/// Transactions that become due within this many nanoseconds are sent together, to get fewer and larger batches.
 const TOGETHER: u64 = 250_000_000;
 
 /// The processor with its buffered spans.
@@ -28,13 +28,13 @@ pub struct Transactions {
     trees: Trees,
     closed: ClosedTransactions,
     sent: SentSpans,
-    /// A request that is accepted in steps.
+    /// The request that is being accepted in steps.
     pending: Option<Box<PendingRequest>>,
-    /// During memory pressure: target size of the trees, in bytes.
+    /// During memory pressure: the size in bytes to which the trees are reduced.
     pressure_target: Option<usize>,
 }
 
-/// A request that is accepted in steps.
+/// A request that is being accepted in steps.
 #[derive(Debug)]
 struct PendingRequest {
     spans: Spans,
@@ -69,7 +69,7 @@ impl Transactions {
         self.pending = Some(Box::new(PendingRequest { spans, next: 0, intake: OriginIntake::default() }));
     }
 
-    /// Buffers the spans of a request, or the first of them.
+    /// Buffers as many spans of a request as one step allows.
     fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
         self.begin(spans);
         self.absorb(now, out);
@@ -168,8 +168,8 @@ impl Transactions {
     }
 }
 
-/// Splits off spans that belong to no transaction: they were received in Sentry containers and will be sent in such
-/// again.
+/// Separates the spans that belong to no transaction, because they were received in Sentry containers and will be sent
+/// in such containers again.
 fn split_container_spans(mut spans: Spans) -> (Option<Spans>, Spans) {
     if !spans.spans().iter().any(|span| span.is_streamed) {
         return (None, spans);
@@ -192,13 +192,14 @@ impl Processor for Transactions {
                 (None, spans) => self.take(spans, now, out),
                 (Some(streamed), others) => {
                     out.send(streamed);
-                    // One call sends one batch, so the others are accepted in the next call.
+                    // One call sends one batch, so the other spans are accepted in the next call.
                     if !others.is_empty() {
                         self.begin(others);
                     }
                 }
             },
-            // Sentry's SDKs create transactions themselves, and their standalone spans (version 2) belong to none.
+            // Sentry's SDKs create transactions themselves, and the SDKs' standalone spans (version 2) belong to no
+            // transaction.
             other => out.send(other),
         }
     }
@@ -211,7 +212,7 @@ impl Processor for Transactions {
         if self.is_absorbing() || !self.closed.is_empty() { Some(0) } else { self.trees.due() }
     }
 
-    /// Sends what is due, and accepts more of the pending request.
+    /// Sends the transactions that are due, and accepts more of the pending request.
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         while !self.closed.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
             self.close_next(out);
@@ -220,8 +221,8 @@ impl Processor for Transactions {
         self.send(out);
     }
 
-    /// Sends transactions, earliest deadline first, because memory is short, until half of the size is left. Returns
-    /// whether there is more to do.
+    /// Under memory pressure, sends the transactions with the earliest deadlines until half of the size is left.
+    /// Returns whether more has to be sent.
     fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
         let enough = *self.pressure_target.get_or_insert(self.trees.tree_bytes() / 2);
         while !self.closed.are_enough() && self.trees.tree_bytes() > enough {
@@ -248,7 +249,7 @@ impl Processor for Transactions {
         !self.closed.is_empty() || !self.trees.is_empty()
     }
 
-    /// What is buffered. The size of a pending request is charged to its sender.
+    /// The buffered data. The size of a pending request is charged to its sender.
     fn held(&self) -> Held {
         let pending = self.pending.as_deref();
         let spans = self.trees.spans() + self.closed.spans() + pending.map_or(0, PendingRequest::left);

@@ -1,6 +1,6 @@
-//! Remembers sent spans, to recognize resends and late children.
+//! Stores which spans were sent, to recognize resends and late children.
 //!
-//! Stores two hashes per span: of its identity and of its content. Only the most recent spans are remembered.
+//! There are two hashes per span: of its identity and of its content. Only the most recent spans are stored.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -27,7 +27,7 @@ impl SentSpans {
         Self { max, ..Self::default() }
     }
 
-    /// Approximate heap size in bytes.
+    /// The approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let entry = size_of::<(u64, u64)>() + 1;
         self.known.capacity() * entry * 8 / 7 + self.order.capacity() * size_of::<u64>()
@@ -44,7 +44,7 @@ impl SentSpans {
         content.is_some_and(|known| *known == self.state.hash_one((scope, bytes)))
     }
 
-    /// Remembers a span.
+    /// Adds a sent span.
     pub(crate) fn remember(&mut self, name: SpanIdentity, scope: u64, bytes: &[u8]) {
         if self.max == 0 {
             return;

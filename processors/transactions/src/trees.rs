@@ -1,8 +1,8 @@
 //! The open trees, and the location of each span in them.
 //!
-//! A span is looked up by its own id, since children may have named it as their parent already, and by its parent's id.
-//! Two trees are merged as soon as a span connects them, so the order of arrival does not matter. A merge moves the
-//! smaller tree, so each span is moved only a few times.
+//! A span is found by its own id, since its children may have arrived first and named the id as their parent's, and by
+//! its parent's id. Two trees are merged as soon as a span connects them, so the order of arrival does not matter. A
+//! merge moves the spans of the smaller tree, so each span is moved only a few times.
 
 mod queue;
 mod tree;
@@ -30,14 +30,14 @@ pub(crate) struct Trees {
     soon: DeadlineQueue,
     later: DeadlineQueue,
     spans: u64,
-    /// Heap size of the trees themselves, in bytes.
+    /// The heap size of the trees themselves, in bytes.
     bytes: usize,
 }
 
 /// The location of a span: its tree, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SpanPlace {
-    /// Hash of the span's key. It avoids visiting trees when the table compares entries or grows.
+    /// The hash of the span's key. With it, no tree has to be read when the table compares entries or grows.
     hash: u32,
     tree: u32,
     at: u32,
@@ -54,10 +54,10 @@ struct SpanKey {
 /// A span to be added, with details of its origin.
 #[derive(Debug)]
 pub(crate) struct NewSpan<'a> {
-    /// Its `scope` is its origin.
+    /// The span. Its `scope` is the index of its origin.
     pub(crate) span: Span,
     pub(crate) bytes: &'a [u8],
-    /// The index of its resource, and hashes of its resource and its scope.
+    /// The index of the span's resource, and hashes of its resource and its scope.
     pub(crate) resource: u32,
     pub(crate) resource_hash: u64,
     pub(crate) scope_hash: u64,
@@ -66,7 +66,7 @@ pub(crate) struct NewSpan<'a> {
 /// Deadlines for trees that start to wait now, in monotonic nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadlines {
-    /// For trees whose root has arrived or has left.
+    /// For trees whose local root has arrived, or whose missing parent has been sent already.
     pub(crate) soon: u64,
     /// For all other trees.
     pub(crate) later: u64,
@@ -103,7 +103,7 @@ impl Trees {
     /// on hashes.
     pub(crate) fn size(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Option<Box<Tree>>>() + self.free.capacity() * size_of::<u32>();
-        // At least 7 of 16 slots of a table are in use, until it is shrunk.
+        // Until it is shrunk, at least 7 of a table's 16 slots are in use.
         self.bytes + slots + self.places.len() * (size_of::<SpanPlace>() + 1) * 16 / 7
     }
 
@@ -200,7 +200,7 @@ impl Trees {
         Some(closed)
     }
 
-    /// Adds a span with a known id to the tree of the first span with that id, whatever its parent is.
+    /// Adds a span with a known id to the tree of the first span with that id, regardless of its parent.
     fn add_again(&mut self, place: SpanPlace, span: Span, bytes: &[u8]) -> AddResult {
         let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
         if first.is_some_and(|first| first.scope == span.scope && *first.bytes == *bytes) {
@@ -276,7 +276,7 @@ impl Trees {
             }
             None => {
                 self.slots.push(Some(tree));
-                // A tree has more than a hundred bytes, so 2^32 of them never fit into memory.
+                // A tree takes more than a hundred bytes, so 2^32 trees never fit into memory.
                 (self.slots.len() - 1) as u32
             }
         }
@@ -304,7 +304,7 @@ impl Trees {
             self.unlink(at);
         }
         if let Some(tree) = self.slots.get_mut(at as usize).and_then(Option::as_deref_mut) {
-            // 0 means no deadline. Monotonic time starts at 0, so a real deadline is later.
+            // 0 means no deadline. Monotonic time starts at 0, so `max` changes no real deadline.
             tree.deadline = deadline.max(1);
         }
         let queue = if kind == WaitKind::Soon { &mut self.soon } else { &mut self.later };
@@ -319,7 +319,7 @@ impl Trees {
         }
     }
 
-    /// Shrinks tables after a burst.
+    /// Shrinks tables after a burst of spans.
     fn give_back(&mut self) {
         if self.is_empty() {
             self.slots = Vec::new();
@@ -354,7 +354,7 @@ impl Trees {
         self.places.insert_unique(spread(hash), SpanPlace { hash, tree, at }, |place| spread(place.hash));
     }
 
-    /// Not found if another span with the same id is registered.
+    /// Does nothing if another span with the same id is registered.
     fn move_place(&mut self, old: SpanPlace, tree: u32, at: u32) {
         if let Some(place) = self.places.find_mut(spread(old.hash), |place| *place == old) {
             (place.tree, place.at) = (tree, at);
@@ -369,7 +369,7 @@ impl Trees {
     }
 }
 
-/// Spreads a hash over 64 bits: the table uses the low bits for the slot and the highest seven to compare.
+/// Spreads a hash over 64 bits: the table uses the low bits for the slot, and the highest seven to compare entries.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

@@ -26,12 +26,12 @@ use crate::fault::{CallFault, FaultKind, shortened};
 use crate::form::RequestEncoding;
 use crate::origin::HostAttribution;
 
-/// Up to this size in bytes an uncompressed request is decoded on the socket's thread: that takes some tens of
-/// microseconds, less than moving it to another thread. Compressed requests always move, because they may expand a
-/// thousandfold.
+/// Up to this size in bytes an uncompressed request is decoded on the socket's thread: decoding takes some tens of
+/// microseconds, less than moving the request to another thread. Compressed requests are always moved, because they may
+/// expand a thousandfold.
 const SMALL: usize = 32 * 1024;
 
-/// The same limit for spans in protobuf, which decode several times as fast. It exceeds the usual batch of an SDK.
+/// The corresponding limit for spans in protobuf, which decode several times as fast. An SDK's usual batch is smaller.
 const SMALL_SPANS: usize = 256 * 1024;
 
 /// Settings shared by the calls of one transport. Cheap to clone.
@@ -41,7 +41,7 @@ pub(crate) struct ExportHandler {
     pub(crate) telemetry: TransportTelemetry,
     /// Maximum size of a request in bytes, after decompression.
     pub(crate) max_bytes: usize,
-    /// Limits how many requests are decompressed and decoded at the same time.
+    /// Limits the number of requests that are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
     /// Information about peers, and attributes for their resources.
     pub(crate) origin: Arc<HostAttribution>,
@@ -67,7 +67,7 @@ impl RequestContent {
         }
     }
 
-    /// The kind of telemetry it is decoded to.
+    /// The kind of telemetry to which the request is decoded.
     pub(crate) const fn kind(self) -> TelemetryKind {
         match self {
             Self::Profiles(_) => TelemetryKind::Profiles,
@@ -85,11 +85,11 @@ pub(crate) struct AcceptedRequest {
     pub(crate) refused_items: ItemCounts,
     /// The number of rejected profiles or spans, for the answer.
     pub(crate) refused: u64,
-    /// Why some were rejected, or a warning about accepted data; `None` if everything was accepted unchanged.
+    /// Why some items were rejected, or a warning about accepted data; `None` if everything was accepted unchanged.
     pub(crate) complaint: Option<String>,
 }
 
-/// A decoded request: its result, and the telemetry for the pipelines, if any.
+/// A decoded request: the result, and the telemetry for the pipelines, if any.
 type DecodedRequest = (AcceptedRequest, Option<Telemetry>);
 
 impl ExportHandler {
@@ -98,7 +98,7 @@ impl ExportHandler {
         self.intake.takes(TelemetryKind::Spans)
     }
 
-    /// The sender of a request with this content, and its content coding, from the header `encoding`.
+    /// The sender of a request with this content, and the request's content coding, from the header named `encoding`.
     pub(crate) fn sender<B>(
         &self,
         request: &Request<B>,
@@ -118,7 +118,7 @@ impl ExportHandler {
         Ok((peer, coding))
     }
 
-    /// Decompresses, decodes and hands over a request.
+    /// Decompresses and decodes a request, and passes it to the pipelines.
     pub(crate) async fn call(
         &self,
         received: Received,
@@ -202,7 +202,8 @@ fn complaint(first: &Invalid, more: u64) -> String {
     shortened(format!("{}: {}", first.place, first.rule)) + &more
 }
 
-/// The sender's address without its port, which changes with every connection. Behind a proxy it is the proxy's.
+/// The sender's address without its port, which changes with every connection. Behind a proxy, the address is the
+/// proxy's.
 fn sender(peer: Peer) -> IpAddr {
     peer.addr.ip().to_canonical()
 }

@@ -1,7 +1,7 @@
 //! The configuration under `receivers: {otlp: ...}`.
 //!
 //! The keys are the Collector's (opentelemetry-collector `config/configgrpc/README.md`, `config/confighttp/README.md`).
-//! Those of its keys that have no meaning here are refused like any unknown key.
+//! The Collector's keys that have no meaning here are refused like any unknown key.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Default for Resource {
     }
 }
 
-/// The protocols to serve: those that are written, or both if none is.
+/// The protocols to serve: those that are listed, or both if none is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Protocols {
@@ -110,7 +110,7 @@ impl Default for ServerParameters {
     fn default() -> Self {
         let limits = ServerLimits::default();
         Self {
-            // As in the Collector, zero is no limit.
+            // Zero means no limit, as in the Collector.
             max_connection_age: limits.max_connection_age.unwrap_or_default().into(),
             max_connection_age_grace: limits.max_connection_age_grace.unwrap_or_default().into(),
             max_connection_idle: limits.idle_timeout.into(),
@@ -150,7 +150,7 @@ pub struct Settings {
 pub struct ResourceSettings {
     /// Whether resources of loopback peers that name no host get the id and name of this host.
     pub local_host: bool,
-    /// Attributes that every resource gets unless it has them: keys and values.
+    /// The keys and values of attributes that are added to every resource without them.
     pub insert: Vec<(String, String)>,
 }
 
@@ -161,8 +161,7 @@ pub struct ProtocolSettings {
     pub endpoint: String,
     /// Limits on the size and duration of a message. The size limit applies before and after decompression.
     pub body: BodyLimits,
-    /// For this long the rest of a body that is refused unread is read and discarded, so that its sender gets to read
-    /// the answer.
+    /// The time for which the rest of a refused body is read and discarded, so that its sender reads the answer.
     pub linger: Duration,
     /// Limits on connections.
     pub server: ServerLimits,
@@ -178,7 +177,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All broken rules, each at its key.
+    /// Every broken rule, with its position in `section`.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }

@@ -14,11 +14,11 @@ use profbridge_net::compression::{CodingError, DecompressError};
 use profbridge_wire::otlp::DecodeError;
 use tonic::Code;
 
-/// The default delay before a retry. A delay is always sent, because for some codes its absence has another meaning.
+/// The default delay before a retry. A delay is always sent, because for some codes a missing delay forbids the retry.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Maximum length of an answer's text in bytes. gRPC sends it twice, in headers, of which clients accept at least 8 KiB
-/// (gRPC `PROTOCOL-HTTP2.md`).
+/// The maximum length of an answer's text in bytes. gRPC sends the text twice, both times in headers, and clients
+/// accept at least 8 KiB of headers (gRPC `PROTOCOL-HTTP2.md`).
 const LONGEST_TEXT: usize = 1024;
 
 /// The kind of a failure. It decides whether the sender may retry (opentelemetry-proto `docs/specification.md`,
@@ -43,9 +43,9 @@ pub(crate) enum FaultKind {
     Signal,
     /// The HTTP method is not POST.
     Method,
-    /// The request passed through this process before.
+    /// The request passed through this process before, so forwarding loops.
     Loop,
-    /// There is no room now, or profbridge is shutting down.
+    /// Memory or a queue is full, or profbridge is shutting down.
     Busy,
     /// The configuration prevents the request from being accepted, or profbridge has a defect.
     Internal,
@@ -76,9 +76,9 @@ impl FaultKind {
 /// A signal of OpenTelemetry that is not accepted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signal {
-    /// Its name in the plural.
+    /// The signal's name in the plural.
     pub(crate) name: &'static str,
-    /// The environment variable with an SDK's endpoint for it (opentelemetry-specification
+    /// The environment variable with an SDK's endpoint for the signal (opentelemetry-specification
     /// `specification/protocol/exporter.md`).
     pub(crate) variable: &'static str,
 }
@@ -100,15 +100,15 @@ impl Signal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallFault {
     pub(crate) kind: FaultKind,
-    /// What happened, for a person.
+    /// An explanation for a person.
     pub(crate) message: String,
-    /// The place in the request, and the rule that it breaks.
+    /// The place in the request, and the rule that is broken there.
     pub(crate) violation: Option<Invalid>,
-    /// When the sender may retry; set exactly for [`FaultKind::Busy`].
+    /// The delay before a retry; set exactly for [`FaultKind::Busy`].
     pub(crate) retry_after: Option<Duration>,
-    /// Why a part behind the receiver refused it: the memory budget, a pipeline, a full queue.
+    /// The reason if something behind the receiver refused the request: the memory budget, a pipeline or a full queue.
     pub(crate) refused: Option<Reason>,
-    /// The items lost with it, if they could be counted.
+    /// The number of items that are lost, if they could be counted.
     pub(crate) items: ItemCounts,
 }
 
@@ -125,7 +125,7 @@ impl CallFault {
         Self { violation: Some(Invalid { place, rule }), ..Self::new(FaultKind::Invalid, message) }
     }
 
-    /// There is no room now; the sender may retry.
+    /// A fault that allows a retry, because memory or a queue is full.
     pub(crate) fn later(message: String) -> Self {
         Self { retry_after: Some(RETRY_DELAY), ..Self::new(FaultKind::Busy, message) }
     }
@@ -134,8 +134,8 @@ impl CallFault {
         Self::new(FaultKind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
-    /// The signal is not accepted here. A sender that set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends all
-    /// signals here, and would lose the others, so the message names the variable to set.
+    /// The signal is not accepted here. If `OTEL_EXPORTER_OTLP_ENDPOINT` names this receiver, an SDK sends all signals
+    /// here and would lose the others, so the message names the variable to set.
     pub(crate) fn another_signal(signal: Signal, what: &str, takes_traces: bool) -> Self {
         let Signal { name, variable } = signal;
         let takes = if takes_traces { "profiles and traces" } else { "profiles" };
@@ -244,7 +244,7 @@ impl From<DecodeError> for CallFault {
     }
 }
 
-/// The text, cut to the maximum length.
+/// The text, truncated to the maximum length.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_TEXT {
         let end = (0..=LONGEST_TEXT).rev().find(|&end| text.is_char_boundary(end));

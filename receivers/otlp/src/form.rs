@@ -14,12 +14,12 @@ use crate::fault::CallFault;
 pub(crate) enum RequestEncoding {
     /// Protobuf.
     Protobuf,
-    /// JSON, which contains field names and therefore has only one layout.
+    /// JSON. It contains field names and therefore has only one layout.
     Json,
 }
 
-/// Converts a JSON request into the equivalent protobuf message. Memory is requested before it is allocated; the permit
-/// then covers the message instead of the text.
+/// Converts a JSON request to the equivalent protobuf message. Its memory is requested before it is allocated;
+/// afterwards, the permit covers the message instead of the JSON text.
 pub(crate) fn read_json(
     message: Message,
     text: Bytes,
@@ -37,7 +37,7 @@ pub(crate) fn read_json(
     match (read, rejected) {
         (Ok(request), _) => {
             drop(text);
-            // Drops unused capacity, because the request may be kept for long.
+            // Frees unused capacity, because the request may be kept for long.
             let request = request.into_boxed_slice();
             permit.set(request.len() as u64);
             Ok(request.into())

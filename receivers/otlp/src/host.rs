@@ -1,4 +1,4 @@
-//! The host of profbridge, in OpenTelemetry's attributes.
+//! The host that runs profbridge, as OpenTelemetry's attributes.
 //!
 //! opentelemetry semantic conventions, `docs/resource/host.md`: `host.id` of a machine that is not a container is the
 //! content of `/etc/machine-id` or `/var/lib/dbus/machine-id`; `host.name` is the output of `hostname`.
@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The id and name of this host. Inside a container they are the container's, see [`ThisHost::read`].
+/// The id and name of this host. In a container they are the container's, see [`ThisHost::read`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThisHost {
     /// `host.id`; `None` if no valid id can be read.
@@ -15,7 +15,7 @@ pub struct ThisHost {
     pub name: Option<String>,
 }
 
-/// The files with the id, best first.
+/// The files that may contain the id, the preferred one first.
 const MACHINE_ID: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
 
 /// Files that container runtimes create in a container (Docker, podman, systemd-nspawn).
@@ -24,8 +24,8 @@ const CONTAINER_MARKS: [&str; 3] = [".dockerenv", "run/.containerenv", "run/syst
 impl ThisHost {
     /// Reads id and name from the files below `root`, which is `/` outside of tests.
     ///
-    /// A container has no machine id. If its image contains `/etc/machine-id`, all containers of that image share it,
-    /// so the id is only used if the file is a mount, through which the machine's own id was passed in.
+    /// A container has no machine id. If its image contains `/etc/machine-id`, all containers of that image share the
+    /// id, so the id is only used if the file is a mount, through which the machine's own id was passed in.
     pub fn read(root: &Path) -> Self {
         let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
         let mounted = |path: &str| mount_of(&mounts, &format!("/{path}")).is_some();
@@ -62,7 +62,7 @@ mod tests {
     const OVERLAY: &str = "633 545 0:56 / / rw,relatime master:273 - overlay overlay rw,lowerdir=/a\n";
     const HANDED_IN: &str = "650 633 8:1 /etc/machine-id /etc/machine-id ro,relatime - ext4 /dev/sda1 rw\n";
 
-    /// The host that is read from these files.
+    /// The host as read from files with these contents.
     fn read(files: &[(&str, &str)]) -> ThisHost {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -73,8 +73,8 @@ mod tests {
         ThisHost::read(root.path())
     }
 
-    /// Guarantees: the id is the machine's, from the first file that has one; the name is the kernel's. An invalid id
-    /// is ignored, and nothing is an error.
+    /// Guarantees: the id is the machine's, from the first file that has a valid one; the name is the kernel's. An
+    /// invalid id is ignored, and no input is an error.
     #[test]
     fn names_of_a_machine() {
         let name = ("proc/sys/kernel/hostname", "web-1\n");

@@ -1,12 +1,13 @@
 //! Detects peers that forward the profiles of several machines.
 //!
 //! A Collector in front of many machines is a single peer. If its profiles name no host, processes of different
-//! machines with equal ids cannot be distinguished. Such a peer can be detected: it names several hosts, or one process
-//! id runs two programs, or belongs to two services, at the same time. A program that executes another one does not
-//! count, nor does a service that is named late or renamed: there the second begins when the first ends.
+//! machines with equal ids cannot be distinguished. Such a peer is detected if it names several hosts, or if one
+//! process id runs two programs, or belongs to two services, at the same time. A program that executes another program
+//! is no evidence, nor is a service that is named late or renamed: there the second value begins when the first one
+//! ends.
 //!
-//! Two pods that share a process id do not count either: containers of one machine number their processes separately.
-//! So process ids are compared within their pod and container, if those are known.
+//! Two pods with the same process id are no evidence either: containers of one machine number their processes
+//! separately. So process ids are compared within their pod and container, if those are known.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,17 +15,17 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// For this long a peer counts as a relay after it was detected.
+/// The time for which a peer counts as a relay after it was detected.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// After this time without a sighting, a process id may belong to another process; in nanoseconds.
+/// If a process id was not observed for this many nanoseconds, it may belong to another process.
 const SAME_PROCESS: u64 = 600_000_000_000;
 
-/// Maximum number of peers, and of process traits, that are remembered, about 6 MiB in all. Beyond it some are dropped.
+/// The maximum number of stored peers, and of stored process traits; about 6 MiB in all. Above it, some are dropped.
 const MAX_PEERS: usize = 4096;
 const MAX_TRAITS: usize = 32_768;
 
-/// Longer names cannot be host names, in bytes (RFC 1035: 255).
+/// The maximum length of a host name in bytes (RFC 1035: 255); longer names are ignored.
 const MAX_NAME: usize = 256;
 
 /// The known names of a host.
@@ -43,7 +44,7 @@ impl<'a> HostNames<'a> {
         self.id.is_some() || self.name.is_some() || self.node.is_some()
     }
 
-    /// The name to show to a person.
+    /// The name for messages.
     fn label(&self) -> &'a str {
         self.name.or(self.node).or(self.id).unwrap_or_default()
     }
@@ -57,8 +58,8 @@ impl<'a> HostNames<'a> {
         names.or(nodes).or(ids)
     }
 
-    /// Whether the host is another machine than `this`. This machine may also be known by a cloud's id, and containers
-    /// by their own name. Its node name in a cluster is unknown.
+    /// Whether the host is another machine than `this`. This machine may also have an id given by a cloud, and
+    /// containers have names of their own. This machine's node name in a cluster is unknown.
     fn is_foreign(&self, this: &HostNames<'_>) -> bool {
         let id = self.id.zip(this.id).map(|(one, other)| one == other);
         let name = self.name.zip(this.name).map(|(one, other)| same_name(one, other));
@@ -67,7 +68,7 @@ impl<'a> HostNames<'a> {
     }
 }
 
-/// Whether two names may belong to one host, such as `web-1` and `web-1.example.com`.
+/// Whether two names may denote the same host, such as `web-1` and `web-1.example.com`.
 fn same_name(one: &str, other: &str) -> bool {
     let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let short = !one.contains('.') || !other.contains('.');
@@ -77,26 +78,26 @@ fn same_name(one: &str, other: &str) -> bool {
 /// A property of which a process has only one value at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ProcessTrait {
-    /// The program that it runs.
+    /// The program that the process runs.
     Executable,
-    /// The name of its service.
+    /// The name of the process's service.
     Service,
 }
 
-/// A value of a trait in one request, for a process that is identified only by its id.
+/// A value of a trait in one request, for a process that is identified only by its process id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TraitSighting<'a> {
     pub(crate) pid: i64,
-    /// The pod and the container in which it runs, each of which may number its processes separately.
+    /// The pod and the container of the process, each of which may number its processes separately.
     pub(crate) pod_and_container: [Option<&'a str>; 2],
     pub(crate) of: ProcessTrait,
     pub(crate) value: &'a str,
-    /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` if unknown.
+    /// The first and the last observation of the value, in nanoseconds since the Unix epoch; `None` if unknown.
     pub(crate) times: Option<(u64, u64)>,
 }
 
 impl TraitSighting<'_> {
-    /// Explains why the processes cannot be the same one.
+    /// Explains why the two values belong to different processes.
     fn why(&self) -> String {
         let (pid, value) = (self.pid, shown(self.value));
         match self.of {
@@ -108,10 +109,10 @@ impl TraitSighting<'_> {
     }
 }
 
-/// The information about its peer in one request.
+/// The information in one request about its sender.
 #[derive(Debug, Default)]
 pub(crate) struct PeerReport<'a> {
-    /// The hosts that it names.
+    /// The hosts that the request names.
     pub(crate) hosts: Vec<HostNames<'a>>,
     pub(crate) sightings: Vec<TraitSighting<'a>>,
 }
@@ -119,10 +120,10 @@ pub(crate) struct PeerReport<'a> {
 /// A peer.
 #[derive(Debug)]
 struct PeerState {
-    /// The host that it named last: id, name and node, empty if unknown.
+    /// The host that the peer named last: id, name and node, empty if unknown.
     host: [String; 3],
     host_seen: Instant,
-    /// Until when the peer counts as a relay, and why.
+    /// The time until which the peer counts as a relay, and the reason.
     relays: Option<(Instant, String)>,
     seen: Instant,
 }
@@ -151,7 +152,7 @@ struct LastPeriods {
 }
 
 impl LastPeriods {
-    /// Records a new period. Returns whether it contradicts the assumption of a single process.
+    /// Records a new period. Returns whether it proves that the process id belongs to several processes.
     fn record_period(&mut self, seen: TraitPeriod) -> bool {
         if let Some(before) = self.before.filter(|before| before.value == seen.value) {
             self.before = Some(std::mem::replace(&mut self.latest, before));
@@ -188,7 +189,7 @@ pub(crate) struct KnownPeers {
 }
 
 impl KnownPeers {
-    /// Records the information in a request. Returns why its peer counts as a relay, if it does. `this` is the peer's
+    /// Records the information in a request. If its peer counts as a relay, returns the reason. `this` is the peer's
     /// machine, if known.
     pub(crate) fn record_report(
         &mut self,
@@ -223,7 +224,7 @@ impl KnownPeers {
         state.relays.as_ref().map(|(_, why)| why.clone())
     }
 
-    /// Records a trait of a process. Returns whether it contradicts the assumption of a single process.
+    /// Records a trait of a process. Returns whether it proves that the process id belongs to several processes.
     fn conflicts(&mut self, peer: IpAddr, sighting: &TraitSighting<'_>) -> bool {
         let key = (peer, sighting.pid, hashed(sighting.pod_and_container), sighting.of);
         if self.traits.len() >= MAX_TRAITS && !self.traits.contains_key(&key) {

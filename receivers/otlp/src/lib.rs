@@ -5,7 +5,7 @@
 //!                 grpc, http: each protocol's form of the same outcome
 //! ```
 //!
-//! Laws that hold here:
+//! Invariants:
 //!
 //! * A request's memory is taken from the budget before it is allocated: for the received, decompressed and decoded
 //!   data. A claimed length is compared with the limits, but memory is taken only as bytes arrive.

@@ -1,4 +1,4 @@
-//! The messages that the receiver sends.
+//! The messages that the receiver sends in answers.
 //!
 //! `ExportProfilesServiceResponse` is opentelemetry-proto
 //! `opentelemetry/proto/collector/profiles/v1development/profiles_service.proto`, and `ExportTraceServiceResponse` of

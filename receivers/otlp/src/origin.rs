@@ -1,8 +1,8 @@
 //! Adds missing attributes to resources, and detects peers whose profiles cannot be attributed to a host.
 //!
 //! A loopback peer is on this machine, so its resources get this host's name unless they name a host. `resource.insert`
-//! applies to all senders. If a peer forwards the profiles of several machines, neither helps to tell those machines
-//! apart: its batches are marked ([`Profiles::relayed`]), so that profiles without a host are not merged.
+//! applies to all senders. If a peer forwards the profiles of several machines, neither distinguishes those machines,
+//! so the peer's batches are marked ([`Profiles::relayed`]), and profiles without a host are not merged.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ use crate::config::ResourceSettings;
 use crate::host::ThisHost;
 use crate::known_peers::{HostNames, KnownPeers, PeerReport, ProcessTrait, TraitSighting};
 
-/// Memory in bytes that an added attribute takes, apart from its texts.
+/// The memory in bytes for an added attribute, apart from its texts.
 const ADDED_ATTRIBUTE_BYTES: usize = 64;
 
-/// How often the log may say that profiles are not merged.
+/// The minimum time between two warnings that profiles are not merged.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// What is known of a receiver's peers, and the attributes to add to their resources.
+/// Knowledge about a receiver's peers, and the attributes to add to their resources.
 #[derive(Debug)]
 pub(crate) struct HostAttribution {
     /// The receiver's id, for the log.
@@ -38,21 +38,21 @@ pub(crate) struct HostAttribution {
 struct State {
     known_peers: KnownPeers,
     warned: Option<Instant>,
-    /// Observations that were not merged since the last warning.
+    /// The number of observations that were not merged since the last warning.
     alone: u64,
 }
 
-/// What to do with a batch.
+/// How a batch has to be changed.
 #[derive(Debug, Default)]
 pub(crate) struct BatchFindings {
     insertions: Vec<Insertion>,
     relayed: bool,
-    /// A line for the log.
+    /// A line for the log, if any.
     pub(crate) warning: Option<String>,
 }
 
 impl BatchFindings {
-    /// The memory that applying the findings takes at most, in bytes: a resource's attributes are copied once for it.
+    /// The maximum memory for applying the findings, in bytes: a resource's attributes are copied once.
     pub(crate) fn memory(&self, profiles: &Profiles) -> usize {
         let touched = self.insertions.chunk_by(|one, other| one.resource == other.resource);
         let resource = |at: u32| profiles.resources().get(at as usize).map_or(0, |of| of.resource.attributes.len());
@@ -61,7 +61,7 @@ impl BatchFindings {
     }
 }
 
-/// The attributes that identify a process. If several have the same key, the first counts.
+/// The attributes that identify a process. If several have the same key, the first one is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ProcessAttributes<'a> {
     host: HostNames<'a>,
@@ -74,7 +74,7 @@ struct ProcessAttributes<'a> {
     pod_and_container: [Option<&'a str>; 2],
 }
 
-/// A process's environment variable for its service name, as the eBPF profiler reports it.
+/// An environment variable with the process's service name, as the eBPF profiler reports it.
 const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
 
 impl<'a> ProcessAttributes<'a> {
@@ -108,7 +108,7 @@ impl<'a> ProcessAttributes<'a> {
             }
         }
         identity.executable = path.or(name);
-        // The placeholder that SDKs use without a configured name (opentelemetry semantic conventions, `service.name`).
+        // SDKs without a configured name use this placeholder (opentelemetry semantic conventions, `service.name`).
         identity.service = identity.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
         identity
     }
@@ -142,22 +142,22 @@ impl HostAttribution {
         Self { receiver, insert: settings.insert, host, state: Mutex::default() }
     }
 
-    /// This host, if the peer is on it and its profiles get its name.
+    /// This host, if the peer is on it and the peer's profiles get the host's name.
     fn local(&self, peer: IpAddr) -> Option<&ThisHost> {
         self.host.as_ref().filter(|_| peer.is_loopback())
     }
 
-    /// Examines a batch of a peer, whose address must be canonical and without a port.
+    /// Examines a batch of a peer. The peer's address must be canonical.
     pub(crate) fn examine_batch(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> BatchFindings {
         let local = self.local(peer);
         let this = local.map(|host| HostNames { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let inserted: ProcessAttributes<'_> = self.inserted();
         let dictionary = profiles.dictionary();
-        // If no sample has such an attribute, the resource has them all.
+        // If no sample has such an attribute, all of them are at the resource.
         let on_samples =
             ProcessAttributes::of(dictionary, dictionary.tables().attributes.iter()) != ProcessAttributes::default();
         let (mut report, mut unidentified, mut insertions) = (PeerReport::default(), 0, Vec::new());
-        // Indexes of resources that name no host, neither themselves nor in their samples.
+        // The indexes of resources that name no host, neither in their own attributes nor in those of their samples.
         let mut nameless = Vec::new();
         for (at, resource) in profiles.resources().iter().enumerate() {
             let own = &resource.resource.attributes;
@@ -234,11 +234,10 @@ impl HostAttribution {
         Ok(profiles)
     }
 
-    /// Adds missing attributes to the resources of spans, as to those of profiles. Returns the memory that this took,
-    /// in bytes.
+    /// Adds missing attributes to the resources of spans, as to those of profiles. Returns the memory for it, in bytes.
     ///
-    /// Spans are not merged by their resources, so the only new information about the peer comes from the hosts that it
-    /// names.
+    /// Spans are not merged by their resources, so they provide only one kind of information about the peer: the hosts
+    /// that they name.
     pub(crate) fn complete_spans(&self, spans: &mut Spans, peer: IpAddr, now: Instant) -> usize {
         let local = self.local(peer);
         if self.insert.is_empty() && local.is_none() {
@@ -318,8 +317,8 @@ impl HostAttribution {
 /// of observations.
 type SampleGroup<'a> = (ProcessAttributes<'a>, Option<(u64, u64)>, u64);
 
-/// The groups of a resource: one, or one per list of attributes that its samples have. The time range is only
-/// determined if the process is not `known`.
+/// The groups of a resource: one, or one per list of attributes of its samples. The time range is only determined if
+/// the process is not `known`.
 fn sample_groups<'a>(
     profiles: &'a Profiles,
     resource: &ResourceProfiles,

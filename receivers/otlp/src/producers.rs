@@ -1,7 +1,7 @@
 //! Counts the sending programs and their layouts, and logs each once.
 //!
-//! A program is identified by the scope of its profiles: name and version. From the log an operator learns which
-//! producers use an earlier layout, which other receivers may not understand.
+//! A program is identified by the scope of its profiles: name and version. The log shows operators which producers use
+//! an earlier layout, which other receivers may not understand.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use profbridge_engine::telemetry::{Producer, TransportTelemetry};
 use profbridge_model::Profiles;
 use profbridge_wire::otlp::Layout;
 
-/// At most this many distinct scopes of one request are counted.
+/// The maximum number of distinct scopes that are counted per request.
 const MAX_SCOPES: usize = 16;
 
 /// Counts the scopes of a request in this layout, and logs those that are new.
@@ -38,7 +38,7 @@ pub(crate) fn note(telemetry: &TransportTelemetry, profiles: &Profiles, layout: 
     }
 }
 
-/// The name of the counter for a field of an earlier layout that the current one lacks.
+/// The name of the counter for a field of an earlier layout that does not exist in the current one.
 pub(crate) fn left_out(field: &str) -> &'static str {
     match field {
         "stacktrace_id_index" => "otlp_stacktrace_ids_left_out",

@@ -21,13 +21,13 @@ use crate::origin::HostAttribution;
 use crate::signal_forwarder::SignalForwarder;
 use crate::{grpc, http};
 
-/// Makes receivers of type `otlp`.
+/// Creates receivers of type `otlp`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP", EMITS),
     create: |section| Ok(Box::new(Otlp::new(Settings::read(section)?))),
 };
 
-/// The kinds of telemetry it emits.
+/// The kinds of telemetry that the receiver emits.
 const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
 
 /// The receiver `otlp`.
@@ -121,7 +121,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
 
 fn server_of(transport: &'static str, keys: &'static str, settings: ProtocolSettings) -> HttpServer {
     let ProtocolSettings { endpoint, tls, server: limits, .. } = settings;
-    // Web pages cannot use gRPC.
+    // Browsers cannot send gRPC from web pages, so only HTTP needs CORS.
     let cors_origins = (transport == "http").then(Vec::new);
     HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits, cors_origins }
 }

@@ -1,9 +1,9 @@
 //! Forwards requests of unsupported signals unchanged to another server.
 //!
-//! If `OTEL_EXPORTER_OTLP_ENDPOINT` names this receiver, a service sends every signal here. With a server configured
-//! for the others, its traces, metrics and logs arrive as before: method, path, headers and body are forwarded
-//! unchanged, and so is the server's answer, so its limits and refusals reach the sender. Nothing is retried here; in
-//! OTLP the sender retries.
+//! If `OTEL_EXPORTER_OTLP_ENDPOINT` names this receiver, a service sends every signal here. If a server for the others
+//! is configured, the service's traces, metrics and logs arrive there: method, path, headers and body are forwarded
+//! unchanged, and so is the server's answer, including its limits and refusals. Nothing is retried here; in OTLP the
+//! sender retries.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use profbridge_net::tls::TlsClientConfig;
 use crate::call::ExportHandler;
 use crate::fault::{CallFault, FaultKind};
 
-/// How long the head of an answer may take, including the time to send the request's body; SDKs give up after 10 s by
+/// The timeout for the head of an answer, including the time to send the request's body. SDKs give up after 10 s by
 /// default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -36,8 +36,8 @@ pub(crate) struct SignalForwarder {
 }
 
 impl SignalForwarder {
-    /// A forwarder to a server that speaks `grpc` or `http`; it does not connect yet. The signals' paths are appended
-    /// to the server's URL.
+    /// A forwarder to a server that uses `grpc` or `http`; it does not connect yet. The signals' paths are appended to
+    /// the server's URL.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl SignalForwarder {
         Ok(Self { forwarding: forwarding.map_err(failed)?, server })
     }
 
-    /// Forwards a request and returns the answer. If the request is too large, or no answer came, the result of
+    /// Forwards a request and returns the answer. If the request is too large, or there is no answer, the result of
     /// `failure` is returned instead.
     pub(crate) async fn answer<B>(
         &self,

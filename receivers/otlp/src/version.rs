@@ -1,4 +1,4 @@
-//! The layout that a request announces: by its path, or by a version number in its metadata.
+//! The layout that a request declares: by its path, or by a version number in its metadata.
 
 use http::HeaderMap;
 use profbridge_wire::otlp::Layout;
@@ -12,8 +12,8 @@ pub(crate) const HEADER: &str = "otlp-profiles-development-version";
 /// The known versions and their layouts.
 const VERSIONS: [(u32, Layout); 1] = [(1, Layout::V1_10)];
 
-/// The layout that the metadata of a `v1development` request announces. `None` if it announces none; the layout is then
-/// detected, because senders of earlier layouts do not know the header.
+/// The layout that the metadata of a `v1development` request declares. `None` if there is no version: the layout is
+/// then detected, because senders of earlier layouts do not know the header.
 pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, CallFault> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -35,8 +35,8 @@ pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, CallFault
 mod tests {
     use super::*;
 
-    /// Guarantees: a single known number selects the layout, a missing one leaves it open, and everything else is
-    /// refused.
+    /// Guarantees: a single known number selects the layout, without a number no layout is selected, and everything
+    /// else is refused.
     /// rule: otlp-profiles#development-version, otlp#development-version
     #[test]
     fn one_known_number() {

@@ -1,4 +1,4 @@
-//! Processes one profile, pushed or scraped: decompress, decode, hand over to the pipelines.
+//! Processes one profile, pushed or scraped: decompresses it, decodes it, and passes it to the pipelines.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::fault::{self, Fault};
 use crate::ingest::ProfileMetadata;
 use crate::multipart;
 
-/// How many bytes of memory one byte of a profile may decode to, for the successive attempts. Real profiles need one to
+/// The memory limits of the successive decoding attempts, in bytes per byte of the profile. Real profiles need one to
 /// two.
 const MEMORY_FACTORS: [usize; 2] = [3, 8];
 
 /// Counts strings in which invalid UTF-8 was replaced.
 const REPLACED: &str = "pprof_strings_replaced";
 
-/// Counts numbers of labels that have a text as well.
+/// Counts labels' numbers that were dropped because the label also has a text.
 const LABEL_NUMBERS_DROPPED: &str = "pprof_label_numbers_left_out";
 
 /// Counts references to missing mappings and functions.
@@ -39,9 +39,9 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 #[derive(Clone)]
 pub(crate) struct ProfileHandler {
     pub(crate) intake: Intake,
-    /// Limits how many profiles are decompressed and decoded at the same time.
+    /// Limits the number of profiles that are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
-    /// Attributes that every resource gets unless it has them.
+    /// The attributes that are added to every resource without them.
     pub(crate) insert: Arc<[(String, String)]>,
     /// The source of arrival times.
     pub(crate) clock: Clock,
@@ -51,17 +51,18 @@ pub(crate) struct ProfileHandler {
 pub(crate) struct ReceivedProfile {
     pub(crate) received: Received,
     pub(crate) coding: Coding,
-    /// The boundary of the multipart form that contains it, if any.
+    /// The boundary of the multipart form that contains the profile, if any.
     pub(crate) boundary: Option<String>,
     pub(crate) metadata: ProfileMetadata,
     /// The sender.
     pub(crate) peer: Arc<str>,
-    /// Maximum size in bytes.
+    /// The maximum size in bytes.
     pub(crate) max_bytes: usize,
 }
 
 impl ProfileHandler {
-    /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they accepted.
+    /// Passes a profile to the pipelines, and returns the number of samples (`Sample` messages of OTLP) that they
+    /// accepted.
     pub(crate) async fn accept_profile(&self, received: ReceivedProfile) -> Result<u64, Fault> {
         let job =
             DecodeJob { intake: self.intake.clone(), clock: self.clock.clone(), insert: Arc::clone(&self.insert) };
@@ -117,14 +118,15 @@ impl DecodeJob {
             self.intake.grow(permit, more)?;
             match decode(profile.clone(), &limits) {
                 Ok(decoded) => {
-                    // The received size is added once more, for encoding the data again while it is still held.
+                    // The size of the profile is added once more, for encoding the data again while the profile is in
+                    // memory.
                     let all = held + memory(&decoded.profiles) as u64 + profile.len() as u64;
                     let more = all.saturating_sub(permit.bytes());
                     self.intake.grow(permit, more)?;
                     permit.set(all);
                     return Ok(decoded);
                 }
-                // The limit was this attempt's memory, so the next attempt may succeed.
+                // The limit was the memory for this attempt, so the next attempt may succeed.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == most && factors.peek().is_some() => {}
                 Err(error) => return Err(fault::unreadable(&error, &profile)),
             }

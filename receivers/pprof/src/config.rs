@@ -132,16 +132,16 @@ pub struct PushSettings {
     pub tls: Option<TlsServerConfig>,
 }
 
-/// What to scrape, and how often.
+/// Which programs to scrape, and how often.
 #[derive(Debug, Clone)]
 pub struct ScrapeSettings {
     /// The time from the start of one profile to the start of the next.
     pub interval: Duration,
-    /// How long a program records one profile, in whole seconds.
+    /// The duration of one profile, in whole seconds.
     pub duration: Duration,
-    /// How much longer than that the answer may take.
+    /// The maximum time to wait for the answer after `duration`.
     pub timeout: Duration,
-    /// Maximum size of a profile in bytes, before and after decompression.
+    /// The maximum size of a profile in bytes, before and after decompression.
     pub max_bytes: usize,
     /// The programs to scrape.
     pub targets: Vec<TargetSettings>,
@@ -150,15 +150,15 @@ pub struct ScrapeSettings {
 /// A program that serves profiles.
 #[derive(Debug, Clone)]
 pub struct TargetSettings {
-    /// Its name in the configuration.
+    /// The program's name in the configuration.
     pub name: String,
-    /// The URL of its profile, including the number of seconds.
+    /// The URL of the program's profile, including the number of seconds.
     pub url: Uri,
-    /// Its host and port.
+    /// The program's host and port.
     pub host: String,
-    /// Attributes of its profiles.
+    /// The attributes of the program's profiles.
     pub attributes: Vec<(String, String)>,
-    /// Headers of each request to it.
+    /// The headers of each request to the program.
     pub headers: HeaderMap,
     /// TLS settings.
     pub tls: TlsClientConfig,
@@ -169,7 +169,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All broken rules, each at its key.
+    /// Every broken rule, with its position in `section`.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }
@@ -277,7 +277,7 @@ impl Target {
         Some(TargetSettings { name, url, host, attributes, headers, tls: self.tls })
     }
 
-    /// The URL to fetch, or the key that is wrong and why.
+    /// The URL to fetch, or the key with a wrong value and the reason.
     fn url(&self, seconds: u64) -> Result<Uri, (&'static str, &'static str)> {
         if self.endpoint.is_empty() {
             return Err(("endpoint", "the key `endpoint` is missing"));

@@ -1,4 +1,4 @@
-//! Why a profile was refused, with the status of the answer.
+//! The reasons for refusing a profile, with the status of the answer.
 
 use http::StatusCode;
 use profbridge_wire::foreign;
@@ -10,7 +10,8 @@ pub(crate) fn internal() -> Fault {
     Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the profile could not be read, see profbridge's log")
 }
 
-/// The profile cannot be decoded. If its actual format is recognised, the message names it.
+/// The fault of a profile that cannot be decoded. If the profile has another known format, the message names that
+/// format.
 pub(crate) fn unreadable(error: &DecodeError, profile: &[u8]) -> Fault {
     match error {
         DecodeError::LimitExceeded { .. } => Fault::too_large(error.to_string()),

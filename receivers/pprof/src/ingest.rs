@@ -9,18 +9,18 @@ use profbridge_model::skew::StatedTime;
 use crate::config::{INSTANCE, SERVICE};
 use crate::fault::Fault;
 
-/// Maximum number of attributes in a request, and maximum length of a key and a value in bytes; the same as for
-/// `resource.insert`.
+/// The maximum number of attributes in a request, and the maximum lengths of a key and a value in bytes; equal to the
+/// limits of `resource.insert`.
 const MOST_ATTRIBUTES: usize = 64;
 const LONGEST_KEY: usize = 256;
 const LONGEST_VALUE: usize = 4096;
 
-/// Metadata of a profile.
+/// The metadata of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ProfileMetadata {
-    /// Attributes of its resource, with distinct keys.
+    /// The attributes of the profile's resource, with distinct keys.
     pub(crate) attributes: Vec<(String, String)>,
-    /// When it was recorded.
+    /// The time of the recording.
     pub(crate) stated: StatedTime,
 }
 
@@ -47,7 +47,7 @@ impl ProfileMetadata {
                     let message = format!("format: only pprof is read, not {value:?}; let the client send pprof");
                     return Err(Fault::new(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "format", message));
                 }
-                // The unit and aggregation of values, which a pprof profile contains itself.
+                // The unit and the aggregation of values are ignored, because the pprof profile contains them itself.
                 _ => {}
             }
         }
@@ -55,7 +55,7 @@ impl ProfileMetadata {
         Ok(metadata)
     }
 
-    /// Parses the query of the plain endpoint: attributes by key.
+    /// Parses the query of the endpoint for plain profiles: attributes by key.
     pub(crate) fn from_attribute_query(query: &str) -> Result<Self, Fault> {
         let mut metadata = Self::default();
         for (key, value) in parameters(query) {
@@ -77,7 +77,7 @@ impl ProfileMetadata {
             let (key, value) = (key.trim(), value.trim().trim_matches('"'));
             match key {
                 "__name__" => {}
-                // pyroscope-go draws a random one per process.
+                // pyroscope-go generates a random session id per process.
                 "__session_id__" => self.add(INSTANCE.to_owned(), value.to_owned())?,
                 "service_name" => self.add(SERVICE.to_owned(), value.to_owned())?,
                 key => self.add(key.to_owned(), value.to_owned())?,
@@ -103,8 +103,8 @@ impl ProfileMetadata {
     }
 }
 
-/// Parses a time in seconds, milliseconds, microseconds or nanoseconds since the Unix epoch; its number of digits tells
-/// the unit.
+/// Parses a time in seconds, milliseconds, microseconds or nanoseconds since the Unix epoch. The number of digits
+/// determines the unit.
 fn time(name: &str, text: &str) -> Result<u64, Fault> {
     let number = text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let factor = match text.len() {
@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(attributes(&named), [("service.name", "b")]);
     }
 
-    /// Guarantees: parameters of the plain endpoint become attributes; the first value of a key counts, an empty one is
-    /// ignored.
+    /// Guarantees: parameters of the plain endpoint become attributes; of several values of a key, the first is used;
+    /// an empty one is ignored.
     #[test]
     fn plain() {
         let metadata =
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(attributes(&metadata), [("service.name", "shop"), ("host.id", "é 1")]);
     }
 
-    /// Guarantees: an invalid parameter is refused by its name, and so are too many or too long ones.
+    /// Guarantees: an invalid parameter is refused, and the message names it; so are too many or too long ones.
     #[test]
     fn refusals() {
         for (query, said) in [

@@ -1,10 +1,10 @@
 //! The receiver `pprof`: accepts pprof profiles that programs push, and scrapes programs that serve them.
 //!
-//! Programs push as to Pyroscope (`POST /ingest`), or the plain profile (`POST /api/pprof`). Programs that serve
-//! profiles, such as Go's with `net/http/pprof`, are scraped at an interval. A pprof profile does not name its process,
-//! so the request or the configuration does.
+//! Programs push either as to Pyroscope (`POST /ingest`), or the profile alone (`POST /api/pprof`). Programs that serve
+//! profiles, such as Go's with `net/http/pprof`, are scraped at an interval. A pprof profile does not identify its
+//! process, so the request or the configuration has to.
 //!
-//! This crate knows HTTP and the engine; the formats are in the crate `wire`.
+//! This crate handles HTTP and the engine's interface; the formats are in the crate `wire`.
 
 mod call;
 mod config;

@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 use crate::fault::Fault;
 
-/// Maximum number of parts. Pyroscope's clients send three.
+/// The maximum number of parts. Pyroscope's clients send three.
 const MOST_PARTS: usize = 16;
 
-/// Maximum length of a boundary (RFC 2046, section 5.1.1).
+/// The maximum length of a boundary (RFC 2046, section 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
 
 /// The boundary in a `Content-Type`; `None` if the body is no form.
@@ -26,7 +26,8 @@ pub(crate) fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
     })
 }
 
-/// The contents of the parts with these names, in the order of the names; the first part of each name counts.
+/// The contents of the parts with these names, in the order of the names. If several parts have the same name, the
+/// first one is used.
 pub(crate) fn parts<const N: usize>(
     body: &Bytes,
     boundary: &str,
@@ -46,7 +47,7 @@ pub(crate) fn parts<const N: usize>(
         if rest.starts_with(b"--") {
             return Ok(found);
         }
-        // Spaces may follow a boundary.
+        // Spaces may follow the boundary.
         let line = position(&rest, b"\r\n").ok_or_else(broken)?;
         let part = rest.slice(line..);
         let head = position(&part, b"\r\n\r\n").ok_or_else(broken)?;
@@ -113,7 +114,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no input causes a panic, and a form that is cut off before its last boundary is refused.
+        /// Guarantees: no input causes a panic, and a form that ends before its last boundary is refused.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut in 0..FORM.len() - 4) {
             drop(read(&bytes));
@@ -122,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Amplification: each part is looked for in what is left. Ceiling: 16 parts. Outcome: refused.
+    /// Amplification: each part is searched for in the rest of the body. Ceiling: 16 parts. Outcome: refused.
     #[test]
     fn many_parts() {
         let part = b"\r\n\r\n\r\n\r\n--xyz".repeat(100);

@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::scrape::Scraper;
 use crate::service::Service;
 
-/// Makes receivers of type `pprof`.
+/// Creates receivers of type `pprof`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("pprof", "takes pprof profiles over HTTP, and fetches them", PROFILES),
     create: |section| Ok(Box::new(Pprof::new(Settings::read(section)?))),
@@ -32,7 +32,7 @@ impl Pprof {
         Self { settings, clock: Clock::system() }
     }
 
-    /// The same with another clock for arrival times.
+    /// Replaces the clock for arrival times.
     #[cfg(test)]
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }

@@ -12,14 +12,14 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// The first time lies within the first interval, at an offset derived from a hash of the name: programs are not
-    /// all scraped at once, and each keeps its offset after a restart.
+    /// The first time lies within the first interval, at an offset derived from a hash of the name. So programs are not
+    /// all scraped at once, and each has the same offset after a restart.
     pub(crate) fn new(name: &str, interval: Duration) -> Self {
         let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self { interval: Duration::from_nanos(nanos), next: Duration::from_nanos(xxh3_64(name.as_bytes()) % nanos) }
     }
 
-    /// How long to wait from now. If the previous profile took longer than the interval, the next one starts at once;
+    /// The time to wait from now. If the previous profile took longer than the interval, the next one starts at once;
     /// further missed ones are skipped.
     pub(crate) fn wait(&mut self, now: Duration) -> Duration {
         let missed = now.saturating_sub(self.next).as_nanos() / self.interval.as_nanos().max(1);
@@ -36,7 +36,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Guarantees: the first time lies within the interval, is the same for the same name, and differs between names.
+    /// Guarantees: the first time lies within the interval, is equal for equal names, and differs between names.
     #[test]
     fn first() {
         let interval = 60 * SECOND;
@@ -50,8 +50,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: profiles follow each other at the interval; after one that took longer the next starts at once, and
-    /// earlier missed ones are skipped.
+    /// Guarantees: profiles follow each other at the interval; after a profile that took longer, the next one starts at
+    /// once, and further missed ones are skipped.
     #[test]
     fn following() {
         let mut schedule = Schedule { interval: 10 * SECOND, next: 3 * SECOND };

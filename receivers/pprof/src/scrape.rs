@@ -20,7 +20,8 @@ use crate::ingest::ProfileMetadata;
 use crate::schedule::Schedule;
 use crate::scrape_status::{ScrapeStatus, StatusChange};
 
-/// How many characters of an answer without a profile are shown. Go explains the error there.
+/// The maximum number of characters that the log shows of an answer without a profile. Go's servers explain the error
+/// there.
 const SHOWN: usize = 200;
 
 /// A scraper for one program.
@@ -87,7 +88,7 @@ impl Scraper {
                     tracing::warn!("{id}: no profile of {name} ({}): {why}", self.target.host);
                 }
                 Some(StatusChange::Works(failed)) => {
-                    tracing::info!("{id}: profiles of {name} can be had again, {failed} could not");
+                    tracing::info!("{id}: {name} can be scraped again, after {failed} failures");
                 }
             }
         }

@@ -4,16 +4,16 @@
 #[derive(Debug, Default)]
 pub(crate) struct ScrapeStatus {
     error: Option<String>,
-    /// Failed attempts since the last success.
+    /// The number of failed attempts since the last success.
     failed: u64,
 }
 
 /// A change to log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StatusChange {
-    /// It failed for a new reason.
+    /// Scraping failed for a new reason.
     Failed(String),
-    /// It works again, after this many failures.
+    /// Scraping works again, after this many failures.
     Works(u64),
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Service {
     pub(crate) handler: ProfileHandler,
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) body: BodyLimits,
-    /// How long the rest of a refused body is read.
+    /// The time for which the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 

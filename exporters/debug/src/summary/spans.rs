@@ -8,7 +8,7 @@ use profbridge_model::{SpanForm, Spans};
 use super::{Count, more};
 use crate::config::Verbosity;
 
-/// How many spans of a batch are described individually.
+/// The maximum number of spans of a batch that are described individually.
 const MOST_SPANS: usize = 20;
 
 /// Appends the summary of a batch of spans to `text`.

@@ -6,7 +6,7 @@ use profbridge_net::compression::Compression;
 use crate::FACTORY;
 use crate::config::{Config, FileRotation, StorageLimits};
 
-/// Guarantees: the defaults are those of the README, and everything has a limit.
+/// Guarantees: the defaults are those of the README, and every resource has a limit.
 #[test]
 fn defaults() {
     let settings = |yaml: &str| {
@@ -30,7 +30,8 @@ fn defaults() {
     assert_eq!(chunks.chunk.platform.as_deref(), Some("python"));
 }
 
-/// Guarantees: only envelopes need batches split by process and window, and grouped spans. All formats accept spans.
+/// Guarantees: only envelopes need batches that are split by process and window, and grouped spans. All formats accept
+/// spans.
 #[test]
 fn needs_chunks_and_transactions() {
     let wanted = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];

@@ -11,7 +11,7 @@ use crate::config::FileRotation;
 use crate::frames::MessageFile;
 use profbridge_codec::otlp::Framing;
 
-/// Guarantees: a full disk is reported under its own reason, and the write is retried.
+/// Guarantees: a full disk is counted under a reason of its own, and the write is retried.
 #[tokio::test]
 async fn full_device() {
     let exporter = exporter(Path::new("/dev/full"), "format: otlp");
@@ -39,7 +39,7 @@ async fn bad_paths_fail_the_start() {
 }
 
 /// Guarantees: with either format, a folder that was removed while profbridge runs is created again, and writing
-/// continues. Its old files no longer count.
+/// continues. The removed files no longer count.
 #[tokio::test]
 async fn a_folder_that_was_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,8 +59,8 @@ async fn a_folder_that_was_removed() {
     }
 }
 
-/// Guarantees: new files and folders are writable for the owner, readable for the group, and closed to others, unless
-/// the umask removes more. Existing ones keep their permissions.
+/// Guarantees: new files and folders are writable for the owner, readable for the group, and inaccessible to others,
+/// unless the umask removes more. Existing ones keep their permissions.
 #[tokio::test]
 async fn rights() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -104,7 +104,7 @@ fn reader(path: &Path) -> File {
 }
 
 /// Guarantees: a named pipe does not block the start. Without a reader, an attempt fails with a clear message, and the
-/// data arrives once a reader opens the pipe. Nothing is stored for a reader that never comes.
+/// data arrives once a reader opens the pipe. Nothing is stored for a later reader.
 #[tokio::test]
 async fn a_pipe_that_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,8 +132,8 @@ async fn a_pipe_that_nobody_reads() {
     assert_eq!(names(folder.path()), ["pipe"]);
 }
 
-/// Guarantees: a blocked write ends the attempt at its timeout, with a message. It delays neither later attempts nor
-/// the end of the runtime. Once the pipe is read, the frame is there once, complete.
+/// Guarantees: an attempt with a blocked write ends at its timeout, with a message. It delays neither later attempts
+/// nor the end of the runtime. Once the pipe is read, the frame arrives exactly once, complete.
 #[test]
 fn a_pipe_that_is_full() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn a_pipe_that_is_full() {
     let mut reader = reader(&path);
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let exporter = exporter(&path, "format: otlp, timeout: 50ms, compression: none");
-    // More than any pipe holds unless it was made larger on purpose (pipe(7)).
+    // The frame exceeds the capacity of any pipe that was not enlarged on purpose (pipe(7)).
     let mut builder = Builder::new();
     builder.resource(&[("padding", "x".repeat(1 << 20).as_str().into())]);
     builder.scope("test", "1");
@@ -160,7 +160,7 @@ fn a_pipe_that_is_full() {
             assert!(error.message.contains("taken longer than 50ms"), "{error}");
         }
     });
-    // Dropping the runtime would wait for ever if the blocked thread belonged to it.
+    // Dropping the runtime would never end if the blocked thread belonged to it.
     drop(first);
     let mut read = vec![0; requests[0].body.len()];
     reader.read_exact(&mut read).unwrap();
@@ -176,15 +176,15 @@ fn a_pipe_that_is_full() {
     assert_eq!(rest.len(), 0, "it was written once");
 }
 
-/// Guarantees: pipes and devices are written to and never renamed, however much is written. A rotation configured for
-/// one fails the start with an explanation. Needs the right to create a device; without it, the test prints a message
-/// and uses only the pipe.
+/// Guarantees: pipes and devices are written to and never renamed, however much is written. If rotation is configured
+/// for one, the start fails with an explanation. Needs the right to create a device; without it, the test prints a
+/// message and uses only the pipe.
 #[tokio::test]
 async fn devices_are_never_renamed() {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     let folder = tempfile::tempdir().unwrap();
     let device = folder.path().join("null");
-    // The device that `/dev/null` is (`Documentation/admin-guide/devices.txt` of Linux), under another name.
+    // The device number of `/dev/null` (`Documentation/admin-guide/devices.txt` of Linux), under another name.
     let made = mknod(&device, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, makedev(1, 3));
     let usable = made.is_ok() && File::options().append(true).open(&device).is_ok();
     let path = pipe(folder.path());
@@ -270,7 +270,7 @@ async fn full_within_a_write() {
     assert!(written.unwrap_err().contains("No space left on device"));
     assert_eq!(names(&folder.path().join("envelopes")), [""; 0]);
 
-    // After space was freed, the same exporters continue.
+    // After space was freed, the same exporters can write again.
     std::fs::remove_file(&path).unwrap();
     write(&frames, chunk(1, 0)).await.unwrap();
     assert!(path.exists());

@@ -9,7 +9,7 @@ use super::*;
 use crate::envelopes::EnvelopeFolder;
 use crate::name;
 
-/// Guarantees: each chunk is a file of its own with a descriptive name, which a parser of envelopes accepts.
+/// Guarantees: each chunk is a separate file with a descriptive name, which a parser of envelopes accepts.
 #[tokio::test]
 async fn one_file_per_chunk() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ fn uncut() {
     assert_eq!(prepared.losses.get(Reason::ChunkRule).total(), 20);
 }
 
-/// Guarantees: a retry, and the same chunk prepared again, replace the file instead of adding one.
+/// Guarantees: a retry, or preparing the same chunk again, replaces the file instead of adding one.
 #[tokio::test]
 async fn the_same_chunk_is_one_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn rotation() {
     std::fs::create_dir(path.join(name(99))).unwrap();
     let mut by_number = EnvelopeFolder::open(path.to_owned(), 3, 1 << 20, at(0)).unwrap();
     for n in 1..=5 {
-        // The order of names is the opposite of the order of ages.
+        // The names are sorted in the opposite order of the files' ages.
         by_number.write(&name(10 - n), b"0123456789", at(n)).unwrap();
     }
     let expected = |kept: &[u64]| {
@@ -144,7 +144,7 @@ fn rotation() {
     };
     assert_eq!(names(path), expected(&[7, 6, 5]));
 
-    // The same folder with other limits: ages are taken from the files.
+    // For the same folder opened with other limits, ages are read from the files.
     for (n, second) in [(7, 3), (6, 1), (5, 2)] {
         let file = std::fs::File::options().write(true).open(path.join(name(n))).unwrap();
         file.set_modified(at(second)).unwrap();
@@ -153,13 +153,13 @@ fn rotation() {
     assert_eq!(names(path), expected(&[7, 5]));
     by_size.write(&name(20), b"01234", at(11)).unwrap();
     assert_eq!(names(path), expected(&[7, 5, 20]));
-    // A file above the limit is kept if it is the only one, and a missing file is no error.
+    // A file above the limit is kept if it is the only one, and a missing file causes no error.
     std::fs::remove_file(path.join(name(5))).unwrap();
     by_size.write(&name(21), &[b'x'; 100], at(12)).unwrap();
     assert_eq!(names(path), expected(&[21]));
 }
 
-/// Guarantees: replacing a file does not count it twice.
+/// Guarantees: a replaced file is not counted twice.
 #[test]
 fn replacing_is_not_adding() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ async fn readers_see_whole_envelopes() {
             // The last iteration checks the final state.
             let last = stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Empty);
             for name in names(&path).into_iter().filter(|name| name.ends_with(".envelope")) {
-                // It may have been removed by the rotation meanwhile.
+                // The rotation may have removed the file meanwhile.
                 let Ok(bytes) = std::fs::read(path.join(name)) else { continue };
                 assert!(bytes.ends_with(b"}\n"), "{}", String::from_utf8_lossy(&bytes));
                 read += 1;

@@ -22,7 +22,7 @@ fn messages(path: &Path) -> Vec<bytes::Bytes> {
     delimited::frames(std::fs::read(path).unwrap().into()).map(Result::unwrap).collect()
 }
 
-/// The messages in a file, checked against the rules of OTLP.
+/// The messages in a file, after a check against the rules of OTLP.
 fn valid_messages(path: &Path) -> Vec<bytes::Bytes> {
     let messages = messages(path);
     messages.iter().for_each(|message| assert_valid(message));
@@ -36,12 +36,12 @@ fn frame(message: &[u8]) -> Vec<u8> {
 }
 
 /// Guarantees: requests are appended as frames, also after restarts: unchanged data as it was received, other data
-/// encoded, and envelopes as their profiles.
+/// encoded again, and envelopes as the profiles in them.
 #[tokio::test]
 async fn appends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made/profiles.otlp");
-    // Has an unknown field, which is lost if the message is encoded again.
+    // The message has an unknown field, which is lost if the message is encoded again.
     let mut message = otlp::encode(&chunk(1, 0), &EncodeOptions::default());
     message.extend([0x7a, 1, 1]);
     let received = otlp::decode(message.into(), &Limits::default()).unwrap().profiles;
@@ -72,7 +72,7 @@ fn unread_items_are_counted() {
     assert_eq!(prepared.losses.total(), Quantities::items(2));
 }
 
-/// Guarantees: each message is compressed on its own.
+/// Guarantees: each message is compressed separately.
 /// rule: otep-0239#gzip-on-disk
 #[tokio::test]
 async fn compressed() {
@@ -89,7 +89,8 @@ async fn compressed() {
     }
 }
 
-/// Guarantees: with `format: json` each request is a JSON line, also after restarts. With compression it is a frame.
+/// Guarantees: with `format: json` each request is a JSON line, also after restarts. With compression, each request is
+/// a frame.
 #[tokio::test]
 async fn json_lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,8 +142,8 @@ fn torn_lines_are_set_aside() {
     }
 }
 
-/// Guarantees: a file that would become too large is moved to a backup named by time, which has only complete frames.
-/// The oldest backups are removed, and no foreign files.
+/// Guarantees: a file that would become too large is moved to a backup whose name contains the time, and which has only
+/// complete frames. The oldest backups are removed, but no foreign files.
 #[test]
 fn rotation() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,8 +217,8 @@ async fn dropped_attempts_do_not_write_twice() {
     assert_eq!(messages(&path).len(), 1);
 }
 
-/// Guarantees: if the file is moved or removed by somebody, a new one is created, so that data does not go to an
-/// invisible file.
+/// Guarantees: if the file was moved or removed, a new one is created, so that data is not written to a file that has
+/// no name any more.
 #[test]
 fn a_file_that_was_moved_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -233,8 +234,8 @@ fn a_file_that_was_moved_away() {
     assert_eq!(messages(&path), [&b"three"[..]]);
 }
 
-/// Guarantees: through a symbolic link, the target is written and rotated, backups are next to the target, and the link
-/// stays.
+/// Guarantees: if the path is a symbolic link, its target is written and rotated, backups are next to the target, and
+/// the link stays.
 #[test]
 fn links() {
     let (links, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

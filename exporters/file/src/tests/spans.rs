@@ -8,7 +8,7 @@ use profbridge_wire::sentry::envelope::{self, ItemHeader};
 use super::*;
 use crate::name;
 
-/// A batch of transactions with so many spans each, `second` seconds after a fixed time, as OTLP JSON.
+/// A batch of transactions with these numbers of spans, `second` seconds after a fixed time, as OTLP JSON.
 fn text(transactions: &[u64], second: u64) -> String {
     let start = START_UNIX_NANO + second * 1_000_000_000;
     let spans = transactions.iter().zip(1_u64..).flat_map(|(&count, trace)| {
@@ -23,7 +23,7 @@ fn text(transactions: &[u64], second: u64) -> String {
     format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.collect::<Vec<_>>().join(","))
 }
 
-/// The same batch as a receiver parses it.
+/// The same batch, parsed as a receiver would.
 fn received(transactions: &[u64], second: u64) -> Spans {
     let (message, limits) = (json::Message::TracesRequest, Limits::default());
     let request = json::read(message, text(transactions, second).as_bytes(), &limits, &mut |_| true).unwrap();
@@ -44,8 +44,8 @@ fn grouped(transactions: &[u64], second: u64) -> Spans {
     Spans::new(came.form(), came.bytes().clone(), resources, scopes, spans.collect(), true).unwrap()
 }
 
-/// Guarantees: each transaction is an envelope in a file of its own with a descriptive name, with any compression.
-/// Writing the same one again leaves one file. Ungrouped spans are counted.
+/// Guarantees: each transaction is an envelope in a separate file with a descriptive name, with any compression.
+/// Writing the same transaction again leaves one file. Ungrouped spans are counted.
 /// rule: tracing-sdk#envelope
 #[tokio::test]
 async fn one_file_per_transaction() {

@@ -38,7 +38,7 @@ const CONSUMERS: usize = 4;
 /// The largest request in bytes: 64 MiB, like profbridge's default.
 const LARGEST: usize = 64 << 20;
 
-/// How the control runs.
+/// The options of the command `control-server`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// The sink's address
@@ -66,7 +66,7 @@ impl ProfilesService for Service {
     }
 }
 
-/// Serves until the process ends. Prints `listening on ADDRESS` once it does.
+/// Serves until the process is killed. Prints `listening on ADDRESS` once the control accepts connections.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(options: Options) -> Result<(), Error> {
     let (queue, waiting) = mpsc::channel(QUEUE);
@@ -86,7 +86,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Error> {
         let service = TowerToHyperService::new(service.clone());
         tokio::spawn(async move {
             let builder = auto::Builder::new(TokioExecutor::new()).http2_only();
-            // A closed connection does not concern the control.
+            // The control does not care when a sender closes its connection.
             builder.serve_connection(TokioIo::new(stream), service).await.ok();
         });
     }

@@ -7,15 +7,15 @@ use std::io::{self, Read};
 use memchr::{memchr_iter, memmem};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// Counts samples with a stack in the JSON of chunks. Keys are searched in their JSON form; inside a name their quotes
-/// would be escaped.
+/// Counts samples with a stack in the JSON of chunks. Searches for keys with their quotes, which would be escaped
+/// inside a name.
 pub(crate) fn active_samples(json: &[u8]) -> u64 {
     let mut uses: Vec<u64> = Vec::new();
     for at in memmem::find_iter(json, b"\"stack_id\":") {
         let digits = json[at + 11..].iter().take_while(|byte| byte.is_ascii_digit());
         let stack =
             digits.fold(0_usize, |number, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
-        // No chunk has that many stacks.
+        // A sanity bound: no chunk has that many stacks.
         let stack = stack.min(1 << 26);
         if stack >= uses.len() {
             uses.resize(stack + 1, 0);
@@ -26,7 +26,7 @@ pub(crate) fn active_samples(json: &[u8]) -> u64 {
     all - idle_stacks(json).map(|stack| uses.get(stack).copied().unwrap_or(0)).sum::<u64>()
 }
 
-/// The positions of the empty stacks.
+/// The indices of stacks without frames.
 fn idle_stacks(json: &[u8]) -> impl Iterator<Item = usize> {
     const KEY: &[u8] = b"\"stacks\":[";
     let stacks = memmem::find(json, KEY).map_or(&[][..], |at| &json[at + KEY.len()..]);
@@ -38,7 +38,8 @@ fn idle_stacks(json: &[u8]) -> impl Iterator<Item = usize> {
 /// `trace/v1/trace.proto`): `resource_spans`, `scope_spans`, `spans`.
 const SPANS: [u32; 3] = [1, 2, 2];
 
-/// The spans in a gRPC call with this `grpc-encoding`; `None` if it is not a call with one request.
+/// The number of spans in a gRPC call with this `grpc-encoding`; `None` if the call does not contain exactly one
+/// request.
 pub(super) fn spans_of_call(encoding: Option<&str>, call: &[u8]) -> Option<u64> {
     let (prefix, message) = call.split_first_chunk::<5>()?;
     let [flag, length @ ..] = *prefix;
@@ -103,7 +104,7 @@ mod tests {
     use profbridge_testkit::naive;
     use profbridge_testkit::workload::{self, traces};
 
-    /// Guarantees: the fast count equals that of a parser, even if the empty stack is not the first, and if names look
+    /// Guarantees: the fast count equals a JSON parser's, even if the empty stack is not the first one or names look
     /// like keys.
     #[test]
     fn agrees_with_a_parser() {

@@ -29,14 +29,14 @@ pub(crate) enum Protocol {
 /// How a request is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     None,
     /// gzip.
     Gzip,
 }
 
 impl Compression {
-    /// Its name on command lines, in headers and in configurations.
+    /// The name of the compression on command lines, in headers and in configurations.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -101,7 +101,7 @@ impl Load {
         self.bodies.len() as u64
     }
 
-    /// Sends as fast as the target accepts, until the time is over or `most` requests were sent.
+    /// Sends as fast as the target accepts, until `until` has passed or `most` requests were sent.
     pub(super) async fn send(self: Arc<Self>, target: SocketAddr, until: Instant, most: u64) -> Result<(), Error> {
         let first = self.next.load(Ordering::Relaxed);
         let mut tasks = tokio::task::JoinSet::new();
@@ -137,7 +137,7 @@ impl Load {
         }
     }
 
-    /// The body for a message, compressed or not: gRPC adds a flag and the length before it.
+    /// Returns the HTTP body for a message. gRPC puts a flag (compressed or not) and the length before it.
     fn framed(&self, message: &[u8]) -> Bytes {
         let mut body = Vec::with_capacity(message.len() + 5);
         if self.protocol == Protocol::Grpc {
@@ -212,7 +212,7 @@ impl Connection {
         };
         let (head, body) = response.into_parts();
         let body = body.collect().await?;
-        // A refusal over gRPC is in the head if there is no message.
+        // A gRPC server that refuses a call may send the status in the response headers instead of the trailers.
         let status = |headers: &HeaderMap| headers.get("grpc-status").map(|status| status == "0");
         let is_taken = head.status == StatusCode::OK
             && status(&head.headers).or_else(|| status(body.trailers()?)).unwrap_or(matches!(self, Self::Http(_)));
@@ -224,7 +224,7 @@ impl Connection {
 /// bytes repeatedly would only measure how fast resends are dropped.
 struct Template {
     bytes: Vec<u8>,
-    /// The offsets of its times.
+    /// The byte offsets of the times in `bytes`.
     times: Vec<usize>,
 }
 
@@ -245,7 +245,7 @@ impl Template {
         Ok(Self { bytes, times })
     }
 
-    /// The request with all times shifted by `nanos`.
+    /// Returns the request with all times shifted by `nanos`.
     fn later(&self, nanos: u64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         for time in &self.times {

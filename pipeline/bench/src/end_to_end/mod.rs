@@ -35,7 +35,7 @@ pub(crate) struct Blocks {
     warm_up: f64,
 }
 
-/// A target with the sink behind it.
+/// A measured program and the sink that it sends to.
 pub(crate) struct Side {
     pub(crate) target: Target,
     pub(crate) sink: Sink,

@@ -1,7 +1,7 @@
 //! The sink: an HTTP server that counts what arrives.
 //!
-//! Every gRPC call, whatever its service, counts as spans, and everything else as an envelope. A chunk's observations,
-//! and a call's spans, are counted before it is acknowledged.
+//! Every gRPC call of any service is counted as spans, everything else as an envelope. The observations of a chunk and
+//! the spans of a call are counted before the sink acknowledges them.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use crate::Error;
 pub(crate) struct Stats {
     /// Envelopes, or gRPC calls.
     pub(crate) requests: u64,
-    /// Bytes of their bodies, as received.
+    /// The size of the received bodies in bytes, as sent.
     pub(crate) bytes: u64,
     /// Samples with a stack.
     pub(crate) observations: u64,
@@ -56,20 +56,20 @@ impl Stats {
 /// A sink that listens on its own thread until it is dropped.
 pub(crate) struct Sink {
     pub(crate) runtime: Runtime,
-    /// Its address.
+    /// The sink's address.
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether to count bytes only.
+    /// Whether to count only bytes.
     blind: bool,
     stats: Mutex<Stats>,
 }
 
 impl Sink {
-    /// Starts it. A blind one only counts bytes.
+    /// Starts the sink. If `blind`, it only counts bytes.
     pub(crate) fn start(blind: bool) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
@@ -109,7 +109,8 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             let shared = Arc::clone(&shared);
             async move { Ok::<_, Infallible>(shared.answer(request).await) }
         });
-        // Senders may idle while the other side is measured; a closed connection does not concern the sink.
+        // Senders may be idle while the other program is measured, and may close their connections: neither is an
+        // error.
         tokio::spawn(async move {
             stream.set_nodelay(true).ok();
             let builder = auto::Builder::new(TokioExecutor::new());

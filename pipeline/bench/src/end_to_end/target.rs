@@ -1,4 +1,4 @@
-//! The measured process, which ends with the harness: profbridge's binary, the control, or a Collector.
+//! The measured process: profbridge's binary, the control, or a Collector. It is killed when the harness ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use super::{Compression, Sink};
 use crate::Error;
 use crate::machine::{self, TARGET_CORE};
 
-/// How long a process may take until it listens.
+/// How long a process may take until it accepts connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that runs until this is dropped.
@@ -47,12 +47,12 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    /// Its process id.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for a line with this text, and returns the listening addresses printed so far, each with the text before
+    /// Waits for a line that contains `text`. Returns the listening addresses printed so far, each with the text before
     /// it.
     fn wait_for(&self, text: &str) -> Result<Vec<(String, SocketAddr)>, Error> {
         let until = Instant::now() + PATIENCE;
@@ -74,12 +74,12 @@ impl Running {
         }
     }
 
-    /// The lines it has printed since it listens.
+    /// Returns the lines that the process has printed since it started to listen.
     pub(crate) fn said(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Whether it is still running.
+    /// Whether the process is still running.
     pub(crate) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -97,9 +97,9 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) process: Running,
-    /// Its address for OTLP over gRPC.
+    /// The target's address for OTLP over gRPC.
     pub(crate) grpc: SocketAddr,
-    /// Its address for OTLP over HTTP, which the control does not support.
+    /// The target's address for OTLP over HTTP, which the control does not support.
     pub(crate) http: Option<SocketAddr>,
 }
 
@@ -135,7 +135,7 @@ impl Target {
         compression: Compression,
         sink: &Sink,
     ) -> Result<Self, Error> {
-        // It does not print its ports, so it gets free ones.
+        // The Collector does not print its ports, so the harness picks free ones.
         let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
         let (grpc, http) = (free()?, free()?);
         let config = folder.join("collector.yaml");

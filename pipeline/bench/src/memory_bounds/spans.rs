@@ -8,10 +8,10 @@ use super::{Error, Load, gzip};
 /// The number of concurrent requests with many traces.
 const TOGETHER: usize = 8;
 
-/// The loads: one trace with `spans` spans, twice as many of the smallest spans, which are half as long, and `traces`
-/// traces of one span each.
+/// The loads: one trace with `spans` spans; twice as many spans of the smallest possible size, which are half as large;
+/// `traces` traces of one span each.
 pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
-    // A million of them are just below the limit of 64 MiB per request.
+    // A million of these spans are slightly smaller than the limit of 64 MiB per request.
     let one_trace = request((0..spans).map(|number| Span {
         name: "GET /".to_owned(),
         parent_span_id: if number == 0 { Vec::new() } else { 1_u64.to_be_bytes().to_vec() },
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the requests match their names: the spans of the first have one trace, those of the third one each,
-    /// and a concurrent one has different traces.
+    /// Guarantees: the requests match their names: all spans of the first request have one trace, each span of the
+    /// third has its own, and concurrent requests have different traces.
     #[test]
     fn what_they_hold() {
         let spans = |body: &[u8]| -> Vec<Span> {

@@ -11,7 +11,8 @@ use profbridge_wire::otlp::{self, Limits};
 
 use crate::Error;
 
-/// The decoder, `chunk` without windows, and the exporter's preparation.
+/// The measured components: the decoder, the processor `chunk` with windows of length 0, and the Sentry exporter's
+/// `prepare`.
 pub(crate) struct Ours {
     limits: Limits,
     chunk: Box<dyn Processor>,
@@ -21,7 +22,7 @@ pub(crate) struct Ours {
 /// The result for a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared {
-    /// The envelopes as they would be sent.
+    /// The bodies that would be sent.
     pub(crate) bodies: Vec<Bytes>,
     /// Observations that are in no envelope.
     pub(crate) lost: u64,
@@ -64,7 +65,7 @@ impl Ours {
         Ok(otlp::decode(request, &self.limits)?.profiles)
     }
 
-    /// Cuts a batch into windows of one process each.
+    /// Splits a batch into windows of one process each.
     pub(crate) fn cut(&mut self, profiles: Profiles, now: Now) -> Outbox {
         let mut out = Outbox::default();
         process_all(&mut *self.chunk, profiles.into(), now, &mut out);
@@ -79,7 +80,7 @@ impl Ours {
     }
 }
 
-/// The time of a report that starts at [`profbridge_testkit::T0`].
+/// The time at which a report that starts at [`profbridge_testkit::T0`] would arrive.
 pub(crate) fn now() -> Now {
     Now { monotonic_nano: 1, unix_nano: profbridge_testkit::T0 }
 }
@@ -92,7 +93,7 @@ mod tests {
     use crate::end_to_end::{active_samples, decompress};
     use profbridge_testkit::{naive, workload};
 
-    /// Guarantees: the measured work is the same: both paths deliver the same observations for the same request.
+    /// Guarantees: both programs do the same work: they deliver the same observations for the same request.
     #[test]
     fn as_much_as_the_control() {
         for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {

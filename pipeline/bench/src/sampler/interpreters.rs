@@ -1,4 +1,4 @@
-//! Functions of interpreted programs: how many have names, whether these are right, and the cost of naming them.
+//! Measures how many functions of interpreted programs have names, whether the names are right, and the cost of naming.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::turns::{self, Condition};
 use crate::Error;
 use crate::report::{Goal, Report};
 
-/// How many times longer measurements last that count observations.
+/// Measurements that count observations last this many times longer.
 const LONG: f64 = 3.0;
 
 /// The number of bytes that the native functions of `functions.py` process, and the resulting duration of a call of a
 /// Python function.
 const LENGTHS: [(&str, &str); 3] = [("24000", "15 to 40 us"), ("120000", "75 to 200 us"), ("1200000", "0.7 to 2 ms")];
 
-/// Functions with 70, 20 and 10 % of the time.
+/// The functions that take 70, 20 and 10 % of the time.
 const FUNCTIONS: [&str; 3] = ["seventy", "twenty", "ten"];
 
-/// A fast rate, for many observations. Ten times as many take ten times as much of the sampled thread's CPU time as at
-/// the default rate, so the limits on this are raised.
+/// A fast rate, for many observations. At ten times the default rate, sampling takes ten times as much CPU time of the
+/// sampled thread, so the limits on this are raised.
 fn fast() -> Settings {
     Settings { rate_hertz: 997.0, max_stopped: 0.5, max_cpu: 1.0, ..Settings::default() }
 }
@@ -50,7 +50,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         results.push((program.clone(), parts.shares(&program, script, &[], report)));
     }
     for (program, result) in results {
-        // Listed among the measured figures.
+        // A failed case is listed among the measured figures.
         if let Err(error) = result {
             let row = format!("{}: NOT MEASURED: {error}", program.display());
             report.figure(row, f64::NAN, "", Some(Goal::AtLeast(0.0)));
@@ -64,8 +64,8 @@ struct Parts<'a> {
     programs: &'a Programs,
 }
 
-/// How many stacks of a program that always runs interpreted code have no frame of the evaluation function left: a
-/// lower bound, since a stack may have several.
+/// Reports the share of stacks in which every frame of the evaluation function is named, for a program that always runs
+/// interpreted code. The share is a lower bound, since a stack may have several unnamed frames.
 fn named(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Error> {
     let target = parts.programs.interpret(python, "functions.py", &["mixed"])?;
     let settings = Settings { rate_hertz: 499.0, ..Settings::default() };
@@ -79,7 +79,7 @@ fn named(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Er
     Ok(())
 }
 
-/// Functions and callers that contradict the native function below them.
+/// Counts functions and callers that contradict the native function below them in the stack.
 fn callers(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Error> {
     for (size, length) in LENGTHS {
         let target = parts.programs.interpret(python, "functions.py", &["pairs", size])?;
@@ -114,7 +114,7 @@ fn callers(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), 
     Ok(())
 }
 
-/// The one of the two native functions of `functions.py pairs` in each stack.
+/// Returns which of the two native functions of `functions.py pairs` each stack contains.
 fn native_functions(session: &Session) -> Result<HashMap<&[Location], &'static str>, Error> {
     let symbolizer = Symbolizer::start(Default::default())?;
     let mut objects: HashMap<u32, ObjectId> = HashMap::new();
@@ -147,8 +147,8 @@ fn native_functions(session: &Session) -> Result<HashMap<&[Location], &'static s
     Ok(found)
 }
 
-/// The sampler's processor time with names, relative to that without, ten functions deep, with one busy and three
-/// waiting threads.
+/// Compares the sampler's processor time with and without naming, for stacks of ten functions, one busy thread and
+/// three waiting ones.
 fn over_native(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Error> {
     let target = parts.programs.interpret(python, "deep.py", &[])?;
     let start = |interpreters| Session::start(target.pid(), Settings { interpreters, ..Settings::default() }, false);
@@ -178,8 +178,8 @@ impl Parts<'_> {
         Duration::from_secs_f64(LONG * self.options.seconds)
     }
 
-    /// The greatest difference between the sampled shares of three functions and those measured by the program's own
-    /// clock.
+    /// Measures the greatest difference between the sampled shares of three functions and the shares that the program
+    /// measures with its own clock.
     fn shares(&self, program: &Path, script: &str, arguments: &[&str], report: &mut Report) -> Result<(), Error> {
         let mut target = self.programs.interpret(program, script, arguments)?;
         let mut session = Session::start(target.pid(), fast(), true)?;

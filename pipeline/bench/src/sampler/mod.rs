@@ -1,8 +1,8 @@
-//! Measures the sampler: its cost compared with other profilers, and whether interpreted functions are right.
+//! Measures the sampler: its cost compared with other profilers, and whether interpreted functions are named correctly.
 //!
-//! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`). The sampler is the
-//! real one: a separate process whose owner is this program. Every figure that depends on the machine is compared with
-//! one measured in alternation with it: of an attached sampler that does not sample, or of another profiler.
+//! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`). The sampler runs as
+//! in production: a separate process, whose owner is this program. Every figure that depends on the machine is compared
+//! with one measured in alternation with it: that of an attached sampler that does not sample, or of another profiler.
 
 mod interpreters;
 mod peers;
@@ -22,7 +22,7 @@ use crate::report::Report;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Which figures; all without any
+    /// Which figures to measure; by default all
     figures: Vec<Which>,
     /// How long one measurement takes, in seconds
     #[arg(long, default_value_t = 5.0)]
@@ -33,10 +33,10 @@ pub(crate) struct Options {
     /// How many turns a comparison has
     #[arg(long, default_value_t = 12)]
     turns: usize,
-    /// py-spy, for the comparison; left out where it is not there
+    /// The executable of py-spy, for the comparison; left out if it does not exist
     #[arg(long, default_value = "py-spy")]
     py_spy: PathBuf,
-    /// A Python for `interpreters`, may be given several times; without any the one on the path
+    /// A Python for `interpreters`, may be given several times; by default the one in `PATH`
     #[arg(long)]
     python: Vec<PathBuf>,
     /// Write the figures as JSON
@@ -53,9 +53,9 @@ impl Options {
 /// A group of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// Processor time of the sampler, and ticks that it missed, beside perf
+    /// Processor time of the sampler, and ticks that it missed, compared with perf
     Reader,
-    /// Processor time and slowdown of a Python program, beside py-spy and perf
+    /// Processor time and slowdown of a Python program, compared with py-spy and perf
     Peers,
     /// Functions of interpreted programs: how many are named, how many are wrong
     Interpreters,

@@ -24,7 +24,8 @@ const END: Duration = Duration::from_secs(20);
 /// The state shared by the turns: the target, and profbridge's sampler, which stays attached.
 type State = (Target, Session);
 
-/// Its name, the command that starts it on a process, and the processor times of the turns, in percent of a core.
+/// Another profiler: its name, the command that starts it on a process, and its processor times in the turns, in
+/// percent of a core.
 struct Peer<'a> {
     name: &'a str,
     command: RefCell<Command>,
@@ -91,7 +92,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     Ok(())
 }
 
-/// A `perf record` of a process at 101 Hz, without the name of its file.
+/// Returns a `perf record` command for a process at 101 Hz, without the output file.
 fn perf(pid: &str) -> Command {
     let mut command = Command::new("perf");
     command.args(["record", "-q", "-e", "cpu-clock", "-F", "101", "--call-graph", "dwarf,16384", "-p", pid, "-o"]);
@@ -119,7 +120,7 @@ pub(super) fn works(program: &Path) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The seconds that a round of the target's work takes during `work`.
+/// Returns the seconds that a round of the target's work takes while `work` runs.
 fn cost(target: &mut Target, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
     let ([before], started) = (target.numbers(["work"])?, Instant::now());
     work()?;
@@ -128,7 +129,7 @@ fn cost(target: &mut Target, work: impl FnOnce() -> Result<(), Error>) -> Result
 }
 
 impl Peer<'_> {
-    /// A turn with this profiler.
+    /// Measures one turn with this profiler.
     fn turn(&self, (target, session): &mut State, time: Duration) -> Result<f64, Error> {
         let running = Running::start(&mut self.command.borrow_mut())?;
         let pid = running.0.id();
@@ -145,7 +146,7 @@ impl Peer<'_> {
 struct Running(Child);
 
 impl Running {
-    /// Starts it, and waits until it should be recording.
+    /// Starts the profiler, and waits until it should be recording.
     fn start(command: &mut Command) -> Result<Self, Error> {
         let mut running = Self(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
         thread::sleep(WARM_UP);
@@ -155,7 +156,7 @@ impl Running {
         }
     }
 
-    /// Lets it write its data.
+    /// Stops the profiler, and waits until it has written its data.
     fn finish(mut self) -> Result<(), Error> {
         kill(Pid::from_raw(i32::try_from(self.0.id())?), Signal::SIGINT)?;
         let end = Instant::now() + END;

@@ -12,8 +12,8 @@ use crate::Error;
 use crate::report::{Goal, Report};
 use crate::statistics::median;
 
-/// The cases: the name, the arguments of `busy` (running and waiting threads), and the share of a core that the sampler
-/// may take beyond its polling of waiting threads, in percent.
+/// The cases: the name, the arguments of `busy` (numbers of running and waiting threads), and the share of a core, in
+/// percent, that the sampler may take in addition to polling waiting threads.
 const CASES: [(&str, [u32; 2], f64); 4] = [
     ("1 busy", [1, 0], 0.5),
     ("8 busy on 2 CPUs", [8, 0], 0.6),
@@ -21,7 +21,7 @@ const CASES: [(&str, [u32; 2], f64); 4] = [
     ("8 busy of 2000 threads", [8, 1992], 1.0),
 ];
 
-/// Sampling, resting and the other profilers alternate, since the load of a shared machine changes within seconds.
+/// Sampling, not sampling and the other profilers alternate, since the load of a shared machine changes within seconds.
 const TURNS: u32 = 5;
 
 pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
@@ -60,7 +60,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     Ok(())
 }
 
-/// The sampler's processor time for this many waiting threads: it polls each of them at each tick.
+/// Measures the sampler's processor time for this many waiting threads, each of which it polls at every tick.
 fn looks(programs: &Programs, threads: u32, turn: Duration) -> Result<f64, Error> {
     let target = programs.start("busy", &["0", &threads.to_string()])?;
     let mut session = Session::start(target.pid(), Settings::default(), true)?;

@@ -23,18 +23,18 @@ pub(super) struct Session {
     process: SamplerProcess,
     events: Events,
     id: ProcessId,
-    /// Its last counters.
+    /// The last counters that the sampler reported.
     pub(super) status: Status,
-    /// The files of the process.
+    /// The mapped files of the process.
     pub(super) mappings: Vec<Mapping>,
-    /// Observations by stack, and the processor time in nanoseconds, since the start.
+    /// The number of observations and the processor time in nanoseconds, by stack, since the start.
     pub(super) stacks: HashMap<Vec<Location>, (u64, u64)>,
     functions: Vec<Function>,
     problems: Vec<String>,
 }
 
 impl Session {
-    /// Starts a sampler process and attaches it. It samples if `at_once`.
+    /// Starts a sampler process and attaches it. If `at_once`, it starts to sample immediately.
     pub(super) fn start(pid: u32, settings: Settings, at_once: bool) -> Result<Self, Error> {
         let (process, events) = SamplerProcess::start(StartOptions::default())?;
         let target = Target {
@@ -66,7 +66,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Samples a process for this time, after a warm-up. Also returns the counters at the beginning.
+    /// Samples a process for `time`, after a warm-up. Also returns the counters at the beginning.
     pub(super) fn sampled(pid: u32, settings: Settings, time: Duration) -> Result<(Self, Status), Error> {
         let mut session = Self::start(pid, settings, true)?;
         session.listen(WARM_UP)?;
@@ -82,7 +82,7 @@ impl Session {
         Ok(())
     }
 
-    /// Handles the sampler's events for this time, sleeping in between.
+    /// Handles the sampler's events for `time`, and sleeps in between.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Error> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -100,7 +100,7 @@ impl Session {
         cpu(self.process.pid(), || self.listen(time))
     }
 
-    /// The interpreted functions of a stack, the innermost first.
+    /// The interpreted functions of a stack, innermost first.
     pub(super) fn functions<'a>(&'a self, stack: &'a [Location]) -> impl Iterator<Item = &'a str> {
         stack.iter().filter_map(|location| {
             let Location::Interpreted { function, .. } = location else { return None };

@@ -1,4 +1,4 @@
-//! Starts the sampler's targets; those in C are compiled on first use.
+//! Starts the target programs of the sampler's tests; those in C are compiled on first use.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::Error;
 /// The folder of the programs.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../receivers/ptrace/sampler/tests/targets");
 
-/// The programs, with a folder that is removed on drop.
+/// The compiled programs, in a folder that is removed on drop.
 #[derive(Debug)]
 pub(super) struct Programs {
     folder: tempfile::TempDir,
@@ -40,13 +40,13 @@ impl Programs {
         Target::start(Command::new(interpreter).arg(format!("{SOURCES}/{name}")).args(arguments))
     }
 
-    /// A file for the output of a tool.
+    /// The path of an output file for a tool.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 }
 
-/// A target that runs until this is dropped.
+/// A target program that runs until this is dropped.
 #[derive(Debug)]
 pub(super) struct Target {
     child: Child,
@@ -67,7 +67,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Its process id.
+    /// The process id.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -80,7 +80,7 @@ impl Target {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Requests its counters: the numbers after these words in its answer.
+    /// Asks the target for its counters: returns the numbers after the words `names` in its answer.
     pub(super) fn numbers<const N: usize>(&mut self, names: [&str; N]) -> Result<[f64; N], Error> {
         writeln!(self.input)?;
         let answer = self.line()?;

@@ -10,11 +10,11 @@ pub(crate) type Condition<'a, State> = (&'a str, &'a dyn Fn(&mut State) -> Resul
 /// The results for the conditions after the first.
 #[derive(Debug, Serialize)]
 pub(crate) struct Turns {
-    /// By condition: its cost relative to the first one's.
+    /// For each condition after the first: its name, and its cost relative to the first.
     pub(crate) outcomes: Vec<(String, Outcome)>,
 }
 
-/// Measures each condition `turns` times. Returns the costs of each.
+/// Measures each condition `turns` times. Returns the costs of each condition.
 pub(crate) fn costs<State>(
     turns: usize,
     state: &mut State,
@@ -26,7 +26,7 @@ pub(crate) fn costs<State>(
         if turn % 2 == 1 {
             order.reverse();
         }
-        // Each condition takes each position, because a heavy condition affects the one after it.
+        // Each condition is measured in each position, because a heavy condition affects the one after it.
         order.rotate_left(turn / 2 % conditions.len());
         for place in order {
             costs[place].push((conditions[place].1)(state)?);

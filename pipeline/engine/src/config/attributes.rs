@@ -7,13 +7,13 @@ use serde::Deserialize;
 use super::problem::Problem;
 use super::section::Section;
 
-/// Bounds on the number of attributes and the length of a key and a value in bytes, because every resource may get all
-/// of them.
+/// Bounds on the number of attributes, and on the length of a key and of a value in bytes, because all attributes may
+/// be added to every resource.
 const MAX_ATTRIBUTES: usize = 64;
 const MAX_KEY: usize = 256;
 const MAX_VALUE: usize = 4096;
 
-/// Attributes for resources that lack them. Values are kept as text, exactly as written.
+/// Attributes that are added to resources without them. Values are kept as text, exactly as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct InsertedAttributes(BTreeMap<String, String>);
@@ -64,8 +64,8 @@ mod tests {
         (attributes, problems)
     }
 
-    /// Guarantees: a key with dots stays one key, and a value stays the text that was written, whatever type YAML would
-    /// give it.
+    /// Guarantees: a key with dots remains one key, and a value remains the written text, whatever type YAML would give
+    /// it.
     #[test]
     fn values_are_texts() {
         let (attributes, problems) = check("{insert: {host.id: 0123, b: true, a: 1.10, c: 'x y'}}");
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(check("").0, []);
     }
 
-    /// Guarantees: each rule that is broken is named at its key.
+    /// Guarantees: each broken rule is reported at its key.
     #[test]
     fn broken_rules_are_named() {
         for (yaml, key, says) in [

@@ -23,13 +23,13 @@ const UNITS: &[(&str, u64)] = &[
 ];
 
 impl ByteSize {
-    /// This many bytes.
+    /// A size of `bytes` bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// This many MiB (1,048,576 bytes).
+    /// A size of `mib` MiB (1,048,576 bytes each).
     #[must_use]
     pub const fn from_mib(mib: u32) -> Self {
         Self((mib as u64) << 20)
@@ -48,18 +48,18 @@ impl ByteSize {
     }
 }
 
-/// Why a text is no size. The text after `; ` is the hint.
+/// Why a text is not a size. In the message, the text after `; ` is the hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadByteSize {
-    /// No number, or an unknown unit.
+    /// The text has no number, or an unknown unit.
     #[error("this is not a size; write a whole number of bytes, or one with a unit, such as `64MiB` or `10MB`")]
     Syntax,
-    /// Beyond 64 bits.
+    /// The size does not fit into 64 bits.
     #[error("the size is too large; at most 16777215GiB")]
     TooLarge,
 }
 
-/// Largest size; leaves room for sums.
+/// The largest size. It leaves room for sums of sizes.
 const MAX: u64 = (1 << 54) - 1;
 
 impl std::str::FromStr for ByteSize {

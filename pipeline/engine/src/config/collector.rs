@@ -21,13 +21,13 @@ const KEYS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Advice about an unknown key, given its full path.
+/// Returns advice about an unknown key with this full path.
 pub(super) fn hint(path: &[String]) -> Option<&'static str> {
     let [.., parent, key] = path else { return None };
     KEYS.iter().find(|(above, known, _)| above == parent && known == key).map(|(_, _, hint)| *hint)
 }
 
-/// Components of the Collector that are settings here: section, type, and advice.
+/// Components of the Collector that are settings in profbridge: section, type, and advice.
 const COMPONENTS: &[(&str, &str, &str)] = &[
     (
         "processors",

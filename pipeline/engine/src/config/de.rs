@@ -1,8 +1,8 @@
 //! Deserializes a node into the requested type.
 //!
-//! The requested type decides: as text, `0123`, `1.10` and `yes` stay as written; as a number they are refused with a
-//! hint. Null is an empty map, list or struct, so that `grpc:` alone means the defaults. Nodes in `pruned` are treated
-//! as absent; that is how all problems of a section are found one after the other.
+//! The requested type decides how a scalar is read: as text, `0123`, `1.10` and `yes` stay as written; as a number they
+//! are refused with a hint. Null is an empty map, list or struct, so that `grpc:` alone means the defaults. Nodes in
+//! `pruned` are treated as absent; that is how all problems of a section are found one after the other.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ impl<'a> De<'a> {
         DeError::new(kind).at(&self.path)
     }
 
-    /// The scalar at this node, which must be one.
+    /// Returns the scalar at this node; fails if the node is not a scalar.
     fn scalar(&self, expected: &dyn Expected) -> Result<&'a Scalar> {
         let NodeKind::Scalar(scalar) = &self.node.kind else { return Err(self.mismatch(expected, None)) };
         match &scalar.broken {
@@ -66,7 +66,7 @@ impl<'a> De<'a> {
         }
     }
 
-    /// The plain scalar at this node, where a number or boolean is expected.
+    /// Returns the text of the plain scalar at this node, where a number or boolean is expected.
     fn plain(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if !scalar.plain {
@@ -125,7 +125,7 @@ impl<'a> De<'a> {
     }
 }
 
-/// Forwards several methods to one.
+/// Implements several methods of `Deserializer` by calling one other method.
 macro_rules! forward {
     ($to:ident: $($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {

@@ -1,4 +1,4 @@
-//! The errors that deserializing a section can produce. They contain no values.
+//! The errors of deserializing a section. They contain no values of the configuration.
 
 use std::fmt::Display;
 
@@ -24,13 +24,13 @@ pub(super) enum DeKind {
     Missing {
         key: &'static str,
     },
-    /// Wrong type or out of range; `found` is the type that serde saw.
+    /// The value has the wrong type or is out of range; `found` is the type that serde saw.
     Mismatch {
         found: &'static str,
         expected: String,
         hint: Option<Hint>,
     },
-    /// Already reported while the source was read.
+    /// The value is invalid, and was reported while its source was read.
     Broken {
         message: String,
         hint: String,
@@ -41,7 +41,7 @@ pub(super) enum DeKind {
 /// Advice about a value of the wrong type.
 #[derive(Debug)]
 pub(super) enum Hint {
-    /// The same for every value.
+    /// A hint that does not quote the value.
     Fixed(&'static str),
     /// Quotes the value, which may be a secret.
     Quoting(String),
@@ -53,7 +53,7 @@ impl DeError {
         Self { path: None, kind }
     }
 
-    /// Adds the path to the error; an inner path that is set already stays.
+    /// Adds the path to the error, unless it has one already.
     pub(super) fn at(mut self, path: &[String]) -> Self {
         self.path.get_or_insert_with(|| path.to_vec());
         self

@@ -33,40 +33,40 @@ pub struct Config {
     pub telemetry: Section,
     pub(super) sources: Arc<Sources>,
     pub(super) root: Arc<Node>,
-    /// Problems that do not prevent further checks; `check_references` reports them.
+    /// Problems that do not prevent further checks; `check_references` reports them too.
     pub(super) found: Vec<Problem>,
 }
 
 /// One pipeline.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig {
-    /// Where its data comes from.
+    /// The receivers that the pipeline gets data from.
     pub receivers: Vec<Reference>,
-    /// What is done with it, in this order.
+    /// The processors of the pipeline, in order.
     pub processors: Vec<Reference>,
-    /// Where it goes; each exporter gets everything.
+    /// The exporters of the pipeline; each gets all data.
     pub exporters: Vec<Reference>,
     /// Where the pipeline's key is.
     pub position: SourcePosition,
 }
 
-/// A component as named in a pipeline.
+/// A reference to a component in a pipeline.
 #[derive(Clone, Debug)]
 pub struct Reference {
     /// The component.
     pub id: ComponentId,
-    /// Where it is named.
+    /// The position of the reference.
     pub position: SourcePosition,
 }
 
-/// The sections of the root. The foreign ones belong to the Collector and are refused with advice.
+/// The sections of the root. Other sections of the Collector are refused with advice.
 const ROOT_KEYS: &[&str] = &["receivers", "processors", "exporters", "service"];
 const FOREIGN_ROOT_KEYS: &[&str] = &["extensions", "connectors"];
 const SERVICE_KEYS: &[&str] = &["allowed_hosts", "identity", "limits", "pipelines", "shutdown_timeout", "telemetry"];
 const PIPELINE_KEYS: &[&str] = &["receivers", "processors", "exporters"];
 
 impl Config {
-    /// Interprets the merged tree.
+    /// Interprets the merged tree as a configuration.
     pub(super) fn new(merged: Merged) -> Result<Self, Problems> {
         let Merged { sources, root, problems } = merged;
         let sources = Arc::new(sources);
@@ -150,7 +150,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// The entries of the map `key`; if it is no map, reports a problem and returns none.
+    /// The entries of the map `key`; if it is not a map, reports a problem and returns none.
     fn map<'n>(&mut self, parent: &'n Node, path: &[String], hint: &str) -> (Pos, &'n [Entry]) {
         let Some(entry) = path.last().and_then(|key| parent.entry(key)) else { return (Pos::whole(0), &[]) };
         let entries = entry.value.entries();

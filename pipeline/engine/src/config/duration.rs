@@ -11,10 +11,10 @@ use super::from_text::from_text;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(time::Duration);
 
-/// Longest duration that can be written: 100 years. It cannot overflow when added to a clock.
+/// The longest accepted duration: 100 years. It cannot overflow when added to a clock.
 const MAX: time::Duration = time::Duration::from_secs(100 * 366 * 24 * 3600);
 
-/// Units in nanoseconds.
+/// The units and their lengths in nanoseconds.
 const UNITS: &[(&str, u64)] = &[
     ("ns", 1),
     ("us", 1_000),
@@ -47,13 +47,13 @@ impl Duration {
         self.0
     }
 
-    /// In nanoseconds, the unit of all timestamps; saturates after 584 years.
+    /// The duration in nanoseconds, the unit of all timestamps; saturates after 584 years.
     #[must_use]
     pub fn nanos(self) -> u64 {
         crate::clock::nanos(self.0)
     }
 
-    /// Whether it is zero.
+    /// Whether the duration is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0.is_zero()
@@ -72,19 +72,19 @@ impl From<Duration> for time::Duration {
     }
 }
 
-/// Why a text is no duration. The text after `; ` is the hint.
+/// Why a text is not a duration. In the message, the text after `; ` is the hint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDuration {
-    /// A number without a unit.
+    /// The text is a number without a unit.
     #[error("a duration needs a unit; write `{0}s` for seconds or `{0}ms` for milliseconds")]
     NoUnit(u64),
-    /// Anything else.
+    /// The text is not a duration for another reason.
     #[error("this is not a duration; write a number and a unit, such as `500ms`, `5s` or `1m30s`")]
     Syntax,
-    /// Less than nothing.
+    /// The duration is negative.
     #[error("a duration cannot be negative; write `0s` for none")]
     Negative,
-    /// More than 100 years.
+    /// The duration is longer than 100 years.
     #[error("the duration is too long; at most 100 years")]
     TooLong,
 }
@@ -98,7 +98,7 @@ impl std::str::FromStr for Duration {
             return Err(BadDuration::Negative);
         }
         if let Ok(number) = rest.parse::<u64>() {
-            // Zero needs no unit to be clear, but the error asks for one as with every other number.
+            // A zero would be unambiguous without a unit, but a unit is required as for every other number.
             return Err(BadDuration::NoUnit(number));
         }
         if rest.is_empty() {

@@ -7,18 +7,18 @@ use super::redact;
 /// The result of expanding a scalar.
 pub(super) struct Expanded {
     pub(super) text: String,
-    /// Whether parts came from the environment.
+    /// Whether parts of the text came from the environment.
     pub(super) from_env: bool,
-    /// Why it could not be expanded: message and hint.
+    /// Why the scalar could not be expanded: message and hint.
     pub(super) broken: Option<(String, String)>,
 }
 
-/// Looks a variable up.
+/// Looks up an environment variable.
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Defaults may contain references, nested at most this deep.
+/// The maximum nesting depth of references within defaults.
 const MAX_DEPTH: usize = 8;
-/// An expanded scalar has at most this many bytes.
+/// The maximum size of an expanded scalar in bytes.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// Replaces all references in `raw`.
@@ -102,7 +102,7 @@ fn reference(body: &str, env: Env<'_>, depth: usize, out: &mut Expanded) -> Resu
     Ok(())
 }
 
-/// The position of the brace that closes an already consumed `${`.
+/// Returns the position of the brace that closes a `${`; `body` is the text after it.
 fn closing_brace(body: &str) -> Option<usize> {
     let mut open = 0_usize;
     let mut previous = ' ';

@@ -8,36 +8,36 @@ use profbridge_model::{Telemetry, TelemetryKind};
 /// Identifies one component of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentId {
-    /// The type, which selects the code: a letter, then letters, digits and `_`, at most 63.
+    /// The type, which selects the implementation: a letter, then letters, digits and `_`, at most 63 characters.
     pub kind: String,
     /// Distinguishes several components of one type.
     pub name: Option<String>,
 }
 
-/// A type has at most this many characters.
+/// The maximum number of characters of a type.
 const MAX_KIND_CHARS: usize = 63;
-/// A name has at most this many characters.
+/// The maximum number of characters of a name.
 const MAX_NAME_CHARS: usize = 1024;
 
-/// Why a text is no component id.
+/// Why a text is not a component id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
-    /// Nothing before the slash.
+    /// The text has no type before the slash.
     #[error("the type is empty; write `type` or `type/name`")]
     EmptyKind,
-    /// A type with characters it must not have, or too long.
+    /// The type is too long or has forbidden characters.
     #[error("a type begins with a letter and has only letters, digits and `_`, at most {MAX_KIND_CHARS}")]
     NodeKind,
-    /// A slash with nothing behind it.
+    /// The text has no name after the slash.
     #[error("the name after the slash is empty; write `type` or `type/name`")]
     EmptyName,
-    /// A name with characters it must not have, or too long.
+    /// The name is too long or has forbidden characters.
     #[error("a name has no spaces, control characters and symbols, and at most {MAX_NAME_CHARS} characters")]
     Name,
 }
 
 impl ComponentId {
-    /// The unnamed component of this type.
+    /// The component of this type without a name.
     #[must_use]
     pub fn of(kind: impl Into<String>) -> Self {
         Self { kind: kind.into(), name: None }
@@ -70,8 +70,8 @@ impl FromStr for ComponentId {
     }
 }
 
-/// The Collector excludes the Unicode classes Z, C and S. Here only letters and digits are accepted beyond ASCII, which
-/// needs no tables.
+/// The Collector excludes the Unicode classes Z, C and S. Here the only accepted characters beyond ASCII are letters
+/// and digits, which needs no tables.
 fn is_name_char(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_graphic() && !matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~');
@@ -89,18 +89,18 @@ impl fmt::Display for ComponentId {
     }
 }
 
-/// What kinds of telemetry a pipeline carries.
+/// The kinds of telemetry that a pipeline carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Carries {
-    /// Everything: its name starts with no signal.
+    /// Every kind: the pipeline's name starts with no signal.
     Everything,
-    /// One kind: its name starts with that signal, such as `profiles` or `profiles/name`.
+    /// One kind: the pipeline's name starts with its signal, such as `profiles` or `profiles/name`.
     Only(TelemetryKind),
-    /// A signal of the Collector that profbridge does not handle: the pipeline is refused.
+    /// The pipeline's name starts with a signal of the Collector that profbridge does not support, so it is refused.
     Unsupported,
 }
 
-/// Signals of the Collector (`pipeline/signal.go`) that have no kind of telemetry here.
+/// Signals of the Collector (`pipeline/signal.go`) that profbridge does not support.
 const UNSUPPORTED: [&str; 2] = ["metrics", "logs"];
 
 impl Carries {
@@ -120,7 +120,7 @@ impl Carries {
         self.includes(telemetry.kind())
     }
 
-    /// The signal names to which a pipeline can be limited.
+    /// The signals to which a pipeline can be limited.
     pub(super) fn signals() -> Vec<&'static str> {
         TelemetryKind::ALL.iter().filter_map(|kind| kind.signal()).collect()
     }
@@ -136,7 +136,7 @@ pub struct PipelineId {
 }
 
 impl PipelineId {
-    /// What the pipeline carries, decided by the part before the slash.
+    /// The kinds of telemetry that the pipeline carries, decided by the part of its name before the slash.
     #[must_use]
     pub fn carries(&self) -> Carries {
         let signal = self.signal.as_str();

@@ -3,7 +3,7 @@
 
 use super::redact;
 
-/// Maximum number of keys in a path: half of the allowed nesting depth, the other half is for the value.
+/// Maximum number of keys in a path: half of the allowed nesting depth. The other half is for the value.
 const MAX_KEYS: usize = super::yaml::MAX_DEPTH / 2;
 
 /// Why a path cannot be parsed.
@@ -13,7 +13,7 @@ pub(super) struct BadPath {
     pub(super) message: &'static str,
 }
 
-/// Splits a path, which ends at `stop`. Returns the keys and the byte offset after the path.
+/// Splits a path. The path ends before the first `stop`. Returns the keys and the byte offset after the path.
 pub(super) fn parse(text: &str, stop: Option<char>) -> Result<(Vec<String>, usize), BadPath> {
     let mut keys = Vec::new();
     let mut at = 0;

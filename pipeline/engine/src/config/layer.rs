@@ -1,8 +1,8 @@
 //! Merges the sources, each as one figment provider.
 //!
-//! figment decides precedence (later sources win, maps are merged, everything else is replaced). It only sees maps
-//! whose leaves are node indexes instead of values, so it can neither change a type, nor split a key at its dots, nor
-//! print a value.
+//! figment decides precedence (later sources override earlier ones, maps are merged, everything else is replaced). It
+//! only sees maps whose leaves are node indexes instead of values, so it can neither change a type, nor split a key at
+//! its dots, nor print a value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Provider for Layer {
     }
 }
 
-/// Where a key was written, and the order in which keys first appeared.
+/// The positions at which a key was written, and the order in which keys first appeared.
 struct WrittenKey {
     order: usize,
     at: Vec<Pos>,

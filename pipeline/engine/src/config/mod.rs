@@ -4,13 +4,13 @@
 //! sources --yaml--> trees with positions --figment--> one tree --> Config --Section::extract--> settings
 //! ```
 //!
-//! Laws that hold here:
+//! Invariants:
 //!
 //! * Every problem is reported, not only the first one: [`load`] stops only if there is no tree to check;
 //!   [`check_references`] and [`Section::extract`] report the rest. A configuration is usable if none of them reports
 //!   an error.
 //! * Every problem has its file, line, column, the line itself, the rule, and what to do ([`Problem`]).
-//! * No secret is ever shown: values of keys that name secrets, credentials in URLs, what comes from the environment.
+//! * No secret is ever shown: no value of a key that names a secret, no credentials in URLs, no environment variable.
 //! * The component's type decides how a written value is read: where it expects text, `0123` and `1.10` stay unchanged.
 //! * The loader reads files and nothing else; the environment is passed in. Nothing here panics on any input.
 //!
@@ -77,8 +77,8 @@ pub use secret::Secret;
 pub use section::Section;
 pub use source::Source;
 
-/// Reads and merges `sources`. Later ones win: maps are merged, everything else is replaced. `env` looks up environment
-/// variables; a program passes `&|name| std::env::var(name).ok()`.
+/// Reads and merges `sources`. Later ones take precedence: maps are merged, everything else is replaced. `env` looks up
+/// environment variables; a program passes `&|name| std::env::var(name).ok()`.
 ///
 /// # Errors
 ///

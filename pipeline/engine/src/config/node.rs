@@ -13,7 +13,7 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
 }
 
-/// What a node is.
+/// The kinds of nodes.
 pub(super) enum NodeKind {
     Scalar(Scalar),
     Seq(Vec<Arc<Node>>),
@@ -24,12 +24,12 @@ pub(super) enum NodeKind {
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// Where the key was written: one position per source that contains it; the last one won.
+    /// The positions of the key: one for each source that contains it. The last source takes precedence.
     pub(super) at: Vec<Pos>,
     pub(super) value: Arc<Node>,
 }
 
-/// A scalar. The reader decides its type, so that `0123` stays `0123` where text is expected.
+/// A scalar. The code that reads it decides its type, so that `0123` stays `0123` where text is expected.
 pub(super) struct Scalar {
     /// The value, with environment references expanded.
     pub(super) text: String,
@@ -43,21 +43,21 @@ pub(super) struct Scalar {
     pub(super) broken: Option<(String, String)>,
 }
 
-/// A value that is not in the tree because its key is wrong, with its path. It may still be a secret.
+/// A value that is not in the tree because its key is wrong, with its path. The value may still be a secret.
 pub(super) struct Dropped {
     pub(super) path: Vec<String>,
     pub(super) node: Arc<Node>,
 }
 
 impl Scalar {
-    /// Whether YAML reads it as null.
+    /// Whether YAML reads the scalar as null.
     pub(super) fn is_null(&self) -> bool {
         self.plain && self.broken.is_none() && scalar::is_null(&self.text)
     }
 }
 
 impl Entry {
-    /// The key's position in the source that won.
+    /// The key's position in the source that takes precedence.
     pub(super) fn pos(&self) -> Pos {
         self.at.last().copied().unwrap_or_default()
     }
@@ -76,7 +76,7 @@ impl Node {
         Self { at, kind }
     }
 
-    /// Whether YAML reads it as null.
+    /// Whether YAML reads the node as null.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.kind, NodeKind::Scalar(scalar) if scalar.is_null())
     }
@@ -134,7 +134,7 @@ impl Node {
         below.saturating_add(1)
     }
 
-    /// The last byte of this node in the source `source`.
+    /// The end of this node in the source `source`, as a byte offset.
     pub(super) fn extent(&self, source: u32) -> u32 {
         let own = if self.at.source == source && !self.at.is_whole() { self.at.end } else { 0 };
         let below = match &self.kind {

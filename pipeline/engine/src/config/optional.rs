@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer};
 /// Needs `#[serde(default)]` on the field or its struct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Optional<T> {
-    /// Not written.
+    /// The key is not written.
     #[default]
     Absent,
-    /// Written, possibly without settings.
+    /// The key is written, possibly without settings.
     Present(T),
 }
 

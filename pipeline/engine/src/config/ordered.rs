@@ -1,6 +1,6 @@
 //! A map that keeps the written order, so that components start and print in that order.
 
-/// A small ordered map. Lookup is linear, which is fine for the dozens of entries in a configuration.
+/// A small map. Lookup is linear, which is fast enough for the dozens of entries in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ordered<K, V> {
     entries: Vec<(K, V)>,
@@ -34,23 +34,23 @@ impl<K: PartialEq, V> Ordered<K, V> {
         new
     }
 
-    /// The entries in their order.
+    /// The entries in the order of insertion.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    /// The keys in their order.
+    /// The keys in the order of insertion.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator {
         self.entries.iter().map(|(key, _)| key)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -1,4 +1,4 @@
-//! Where something was written: a byte range for the loader, file and line for a person.
+//! Positions in the configuration: a byte range for the loader, file and line for a person.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 pub(super) struct Pos {
     /// Index into the list of sources, in the order they were given.
     pub(super) source: u32,
-    /// First byte.
+    /// Offset of the first byte.
     pub(super) start: u32,
-    /// One past the last byte.
+    /// Offset after the last byte.
     pub(super) end: u32,
 }
 
@@ -28,18 +28,18 @@ impl Pos {
 
 /// The place of a problem: file, line, column and the line itself.
 ///
-/// Secrets are already masked in the line, so it may be logged.
+/// The line may be logged, because secrets in it are masked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourcePosition {
     /// Name of the source: a path, the name of a text, or `--set`.
     pub file: Arc<str>,
-    /// Line, counted from 1; 0 where the problem concerns the source as a whole.
+    /// Line, counted from 1; 0 if the problem concerns the source as a whole.
     pub line: u32,
-    /// Column in characters, counted from 1; 0 where the problem concerns the source as a whole.
+    /// Column in characters, counted from 1; 0 if the problem concerns the source as a whole.
     pub column: u32,
     /// The line, with the relevant part marked.
     pub excerpt: Option<Excerpt>,
-    /// The byte range, so that problems sort in the order of the sources.
+    /// The byte range, by which problems are sorted.
     pub(super) pos: Pos,
 }
 
@@ -55,7 +55,7 @@ pub struct Excerpt {
 }
 
 impl SourcePosition {
-    /// Key for sorting: source, then position within it.
+    /// The key to sort by: source, then position within it.
     pub(super) fn order(&self) -> (u32, u32, u32) {
         let start = if self.pos.is_whole() { 0 } else { self.pos.start.saturating_add(1) };
         (self.pos.source, start, self.pos.end)

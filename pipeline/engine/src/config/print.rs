@@ -5,7 +5,7 @@ use super::node::{Node, NodeKind, Scalar};
 use super::redact::{self, REDACTED};
 use super::text::Sources;
 
-/// The tree as YAML.
+/// Returns the tree as YAML.
 pub(super) fn redacted(sources: &Sources, root: &Node) -> String {
     let mut printer = Printer { sources, out: String::new(), path: Vec::new() };
     match root.entries() {
@@ -88,7 +88,7 @@ fn key(key: &str) -> String {
     if plain { key } else { quoted(&key) }
 }
 
-/// Quotes a text: JSON strings are valid YAML (YAML 1.2.2, 7.3.1).
+/// Quotes a text as JSON, since JSON strings are valid YAML (YAML 1.2.2, 7.3.1).
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| format!("\"{REDACTED}\""))
 }

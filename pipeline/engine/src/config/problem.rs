@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::position::SourcePosition;
 use super::redact::REDACTED;
 
-/// Whether a problem keeps the pipeline from starting.
+/// Whether a problem prevents the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The configuration is refused.
@@ -24,7 +24,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One problem: the broken rule, where, and what to do about it. It never holds a secret.
+/// One problem: the broken rule, its position, and what to do about it. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// File, line, column and the line itself.
@@ -35,7 +35,7 @@ pub struct Problem {
     pub message: String,
     /// What to write instead.
     pub hint: Option<String>,
-    /// Whether the configuration is refused for it.
+    /// Whether the problem is an error or a warning.
     pub severity: Severity,
 }
 
@@ -72,12 +72,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// At least one problem, sorted by position, each only once.
+/// At least one problem, sorted by position, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Sorts and deduplicates; `None` when there is nothing to report.
+    /// Sorts and deduplicates the problems; `None` if there are none.
     #[must_use]
     pub fn new(mut problems: Vec<Problem>) -> Option<Self> {
         problems.sort_by(|a, b| {
@@ -93,7 +93,7 @@ impl Problems {
         if problems.is_empty() { None } else { Some(Self(problems)) }
     }
 
-    /// Returns `Err` if one of `problems` is an error; warnings alone are returned to be shown.
+    /// Returns the problems, if all of them are warnings.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ impl Problems {
     }
 }
 
-/// Removes the excerpt of a warning that shows a line in clear while another problem masks it: only the problem about
-/// an unknown key knows that its value may be a secret.
+/// Removes the excerpt of a warning if another problem masks the same line: only the problem about an unknown key knows
+/// that its value may be a secret.
 fn hide_lines_masked_elsewhere(problems: &mut [Problem]) {
     let is_masked =
         |problem: &Problem| problem.position.excerpt.as_ref().is_some_and(|excerpt| excerpt.text.contains(REDACTED));

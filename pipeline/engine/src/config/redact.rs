@@ -1,7 +1,7 @@
-//! Decides what counts as a secret, and keeps it out of everything that is printed.
+//! Decides what is a secret, and removes secrets from everything that is printed.
 //!
-//! There are three filters, each for what the previous one misses: keys that name a secret (`dsn`, `token`, everything
-//! under `headers`), credentials inside URLs, and, for a source that is not even YAML, a guess per line.
+//! There are three filters. Each catches secrets that the previous one misses: keys that name a secret (`dsn`, `token`,
+//! everything under `headers`), credentials inside URLs, and, for a source that is not even YAML, a guess per line.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::suggest;
 /// The replacement for a secret.
 pub(super) const REDACTED: &str = "[redacted]";
 
-/// A key that contains one of these words names a secret.
+/// A key that contains one of these words has a secret as its value.
 const WORDS: &[&str] = &[
     "dsn",
     "token",
@@ -36,7 +36,7 @@ const WORDS: &[&str] = &[
     "sentry_key",
 ];
 
-/// Keys with these endings say something about a secret, such as its location, but do not contain it.
+/// The values of keys with these endings describe a secret, such as its location, but do not contain it.
 const HARMLESS_ENDINGS: &[&str] = &["_file", "_path", "_dir", "_attribute", "_timeout", "_size", "_interval"];
 
 /// Whether the values under this key are secrets.
@@ -58,22 +58,22 @@ pub(super) fn is_secret_path(path: &[String]) -> bool {
 }
 
 /// Whether keys below this path are secrets too, because YAML parsed the secret as a map. Below `headers` and other
-/// plurals keys are names.
+/// plurals, keys are names.
 pub(super) fn hides_keys(path: &[String]) -> bool {
     path.iter().any(|key| is_secret_key(key) && !key.to_lowercase().ends_with('s'))
 }
 
-/// The value of an unknown key, if it must be hidden: it may be a secret, unless the key resembles a valid one that is
-/// not secret.
+/// Returns the position of an unknown key's value if it must be hidden: the value may be a secret, unless the key
+/// resembles a valid key without a secret.
 pub(super) fn unknown_value(key: &str, valid: &[&str], value: &Node) -> Option<Pos> {
     let harmless = suggest::nearest(key, valid.iter().copied()).is_some_and(|near| !is_secret_key(near));
     (!harmless && matches!(value.kind, NodeKind::Scalar(_))).then_some(value.at)
 }
 
-/// The `user:password` parts of URLs in `text`, also of URLs whose scheme is missing. Without a scheme a user name alone
-/// is not hidden, because an e-mail address looks the same.
+/// Returns the `user:password` parts of URLs in `text`, also of URLs without a scheme. Without a scheme, a user name
+/// alone is not hidden, because an e-mail address looks the same.
 ///
-/// Includes everything up to the last `@` of the word, because a password may contain an unescaped `/`.
+/// Each part extends to the last `@` of the word, because a password may contain an unescaped `/`.
 pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -90,13 +90,13 @@ pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets within a value that is not itself secret: credentials of URLs, and assignments such as `token=...` in
-/// the query of a URL, or in a file that is no configuration at all.
+/// Returns the secrets within a value that is not itself secret: credentials of URLs, and assignments such as
+/// `token=...` in the query of a URL, or in a file that is not a configuration.
 pub(super) fn inline_secrets(text: &str) -> Vec<Range<usize>> {
     credentials_and_rest(text, after_secret_word(text, true))
 }
 
-/// The credentials of URLs in `text`, and everything from `secret` on: one value may contain both.
+/// Returns the credentials of URLs in `text`, and everything from `secret` on: a value may contain both.
 fn credentials_and_rest(text: &str, secret: Option<usize>) -> Vec<Range<usize>> {
     let mut found = userinfo(text);
     if let Some(secret) = secret.filter(|start| *start < text.len()) {
@@ -107,12 +107,12 @@ fn credentials_and_rest(text: &str, secret: Option<usize>) -> Vec<Range<usize>> 
     found
 }
 
-/// `text` without its [`inline_secrets`].
+/// Returns `text` without its [`inline_secrets`].
 pub(super) fn without_inline_secrets(text: &str) -> String {
     mask(text, inline_secrets(text))
 }
 
-/// `text` without the credentials in its URLs.
+/// Returns `text` without the credentials in its URLs.
 pub(super) fn without_userinfo(text: &str) -> String {
     mask(text, userinfo(text))
 }
@@ -129,12 +129,13 @@ fn mask(text: &str, ranges: Vec<Range<usize>>) -> String {
     out
 }
 
-/// Shorter texts are common words and digits; replacing them would garble messages and hide nothing.
+/// The shortest secret that is replaced. Shorter ones are common words and digits: replacing them would garble messages
+/// and hide nothing.
 const SHORTEST_SECRET: usize = 3;
-/// A part of a secret that has at least this length must not be shown either.
+/// A part of a secret with at least this length must not be shown either.
 const LONGEST_PART: usize = 8;
 
-/// Replaces `secret`. Returns whether a part of it is still there.
+/// Replaces `secret` in `message`. Returns whether the message still contains a part of it.
 pub(super) fn hide(message: &mut String, secret: &str) -> bool {
     if secret.len() < SHORTEST_SECRET {
         return false;
@@ -146,7 +147,7 @@ pub(super) fn hide(message: &mut String, secret: &str) -> bool {
     chars.windows(LONGEST_PART).any(|part| message.contains(&part.iter().collect::<String>()))
 }
 
-/// Removes from `message` everything that `masks` covers in `line`.
+/// Removes every text from `message` that `masks` covers in `line`.
 pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> String {
     let mut message = without_userinfo(message);
     for mask in masks {
@@ -159,9 +160,9 @@ pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> S
     message
 }
 
-/// The parts of a line that may be secrets, for a source that could not be parsed.
+/// Returns the parts of a line that may be secrets, for a source that could not be parsed.
 ///
-/// `inside` says that a less indented line above names a secret.
+/// `inside` means that a less indented line above names a secret.
 pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
     let content = line.len() - line.trim_start().len();
     let secret = match after_secret_word(line, false) {
@@ -171,15 +172,17 @@ pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
     credentials_and_rest(line, secret)
 }
 
-/// Whether `rest` assigns a value to the word before it. `:-` instead starts the default of an environment reference.
+/// Whether `rest` assigns a value to the word before it. `:-` is not an assignment, but starts the default of an
+/// environment reference.
 fn is_assignment(rest: &str) -> bool {
     let rest = rest.trim_start_matches(['"', '\'', ' ']);
     rest.starts_with(['=', ':']) && !rest.starts_with(":-")
 }
 
-/// Where the value after the first secret word of the line begins; if `assigned`, only after `=` or `:`.
+/// Returns where the value after the first secret word of the line begins; if `assigned`, only a value after `=` or
+/// `:`.
 fn after_secret_word(line: &str, assigned: bool) -> Option<usize> {
-    // Each word of the line is compared like a key.
+    // Each word of the line is checked as if it were a key.
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let mut start = None;
     for (at, c) in line.char_indices().chain([(line.len(), ' ')]) {

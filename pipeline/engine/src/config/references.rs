@@ -1,5 +1,5 @@
-//! Checks that need the whole configuration but no component: every named component exists, every existing component is
-//! named, and no section is one that only the Collector has.
+//! Checks that need the whole configuration but no component: every reference has its component, every component is
+//! referenced, and no section exists only in the Collector.
 
 use super::collector;
 use super::document::{Config, PipelineConfig, Reference, below};
@@ -24,11 +24,11 @@ pub struct KnownComponents<'a> {
     pub exporters: &'a [&'a str],
 }
 
-/// All problems of the configuration as a whole, in the order of the sources. The configuration is usable if none of
-/// them is an error. Unused components are warnings.
+/// Returns all problems of the configuration as a whole, in the order of the sources. The configuration is usable if
+/// none of them is an error. Unused components are warnings.
 ///
-/// Includes what [`super::load`] found without having to stop: unknown sections, unset environment variables, duplicate
-/// keys.
+/// The result includes problems that [`super::load`] found without having to stop: unknown sections, unset environment
+/// variables, duplicate keys.
 #[must_use]
 pub fn check_references(config: &Config, known: &KnownComponents<'_>) -> Vec<Problem> {
     let mut check = Check { config, known, problems: config.found.clone() };
@@ -77,7 +77,7 @@ impl Role {
         }
     }
 
-    /// Where a pipeline names a component, for the advice to delete it.
+    /// Describes where a pipeline names a component, for the advice to delete the name.
     fn mention(self, pipeline: &PipelineId, Reference { id, position }: &Reference) -> String {
         let (section, SourcePosition { file, line, .. }) = (self.section(), position);
         format!("and `{id}` from `service.pipelines.{pipeline}.{section}` ({file}:{line})")
@@ -117,7 +117,7 @@ impl<'a> Check<'a> {
         id.carries() != Carries::Unsupported
     }
 
-    /// All positions at which pipelines name a component.
+    /// All references to a component.
     fn named(&self, role: Role, id: &ComponentId) -> Vec<(&'a PipelineId, &'a Reference)> {
         let mut found = Vec::new();
         for (pipeline, config) in self.config.pipelines.iter() {
@@ -128,7 +128,7 @@ impl<'a> Check<'a> {
         found
     }
 
-    /// "lines 3-7" of an entry, for every source that contains it.
+    /// Returns "lines 3-7" of an entry, for every source that contains it.
     fn lines(&self, entry: &Entry) -> String {
         let position = |at: &Pos| {
             let lines = self.config.sources.lines(*at, entry.value.extent(at.source).max(at.end));
@@ -137,7 +137,7 @@ impl<'a> Check<'a> {
         entry.at.iter().map(position).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Advice on what to delete: an entry, and the places where pipelines name it. References in pipelines that must be
+    /// Returns advice on what to delete: an entry, and the references to it. References in pipelines that must be
     /// deleted entirely are not listed.
     fn deletion(&self, entry: &Entry, roles: &[Role], id: &ComponentId) -> String {
         let mut lines = vec![format!("delete {}", self.lines(entry))];
@@ -204,7 +204,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether all pipelines could be read. Otherwise unused components cannot be known.
+    /// Whether all pipelines could be read. Otherwise it is unknown which components are unused.
     fn pipelines_are_sound(&self) -> bool {
         !self.config.pipelines.is_empty()
             && !self.config.found.iter().any(|problem| problem.key_path.starts_with("service."))

@@ -1,5 +1,5 @@
 //! Types of plain YAML scalars: the core schema of YAML 1.2 (section 10.3.2), except for spellings that YAML readers
-//! interpret differently (`yes`, `0123`, `1_000`), which stay text.
+//! interpret differently (`yes`, `0123`, `1_000`). These stay text.
 
 /// The type of a plain scalar for a reader that accepts any type.
 #[derive(Clone, Copy, Debug, PartialEq)]

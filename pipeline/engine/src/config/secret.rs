@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::redact::REDACTED;
 
-/// A secret: `Debug`, `Display` and `Serialize` show `[redacted]`. An empty one prints as empty, because that is useful
+/// A secret: `Debug`, `Display` and `Serialize` show `[redacted]`. An empty secret is shown as empty, which is useful
 /// to know and reveals nothing.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(transparent)]

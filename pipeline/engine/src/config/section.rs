@@ -19,7 +19,7 @@ use super::source::{self, Source};
 use super::suggest;
 use super::text::Sources;
 
-/// One subtree of the configuration. Cheap to clone; `Debug` shows its place, not its content.
+/// One subtree of the configuration. Cheap to clone; `Debug` shows its path, not its content.
 #[derive(Clone)]
 pub struct Section {
     inner: Arc<Inner>,
@@ -30,7 +30,7 @@ struct Inner {
     node: Arc<Node>,
     /// Path from the root of the configuration.
     path: Vec<String>,
-    /// Where the section's key is.
+    /// The position of the section's key.
     at: Pos,
 }
 
@@ -50,7 +50,7 @@ impl Section {
         Self::new(&Arc::new(Sources::default()), &node, &[], Pos::whole(0))
     }
 
-    /// A section from YAML, for tests and built-in settings. Environment references have no values here.
+    /// A section from YAML, for tests and built-in settings. Environment variables count as unset.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Section {
         Self::load(&[Source::Text { name: "section".to_owned(), text: yaml.to_owned() }], &|_| None)
     }
 
-    /// The root of sources that are no whole configuration, such as some assignments; `env` looks up environment
-    /// variables. Without sources the section is empty.
+    /// Loads sources that are not a whole configuration, such as some assignments, as one section; `env` looks up
+    /// environment variables. Without sources the section is empty.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Section {
         Ok(Self::new(&Arc::new(merged.sources), &root, &[], at))
     }
 
-    /// The section of a key below this one; empty if the key is not written.
+    /// The section of a key below this one; empty if the configuration does not contain the key.
     #[must_use]
     pub fn below(&self, key_path: &str) -> Self {
         let (mut node, mut path, mut at) = (self.inner.node.clone(), self.inner.path.clone(), self.inner.at);
@@ -99,7 +99,7 @@ impl Section {
         key_path::join(&self.inner.path)
     }
 
-    /// Where the section's key is.
+    /// The position of the section's key.
     #[must_use]
     pub fn position(&self) -> SourcePosition {
         self.inner.sources.position(self.inner.at)
@@ -108,8 +108,8 @@ impl Section {
     /// Deserializes the section as `T`. An empty section is a map without entries.
     ///
     /// Types should have `deny_unknown_fields` on every struct, and [`super::Optional`] for parts that are switched on
-    /// by their key. They should not use `flatten` and `untagged`: serde then reads values before it knows the expected
-    /// type, so that `1.10` becomes a number, and problems are reported at the map instead of the value.
+    /// by their key. They should not use `flatten` and `untagged`: serde would read values before it knows the expected
+    /// type, so that `1.10` becomes a number, and problems would be reported at the map instead of the value.
     ///
     /// # Errors
     ///
@@ -119,9 +119,9 @@ impl Section {
         self.extract_without(&Pruned::new(), &[])
     }
 
-    /// Deserializes the section as two types that share it: `B` gets its own keys, `A` all others. It replaces
-    /// `flatten`; with `deny_unknown_fields` on both types an unknown key is reported once, with the keys of both as
-    /// valid ones.
+    /// Deserializes the section as two types that share it: `B` gets its own keys, `A` all others. This replaces
+    /// serde's `flatten`; with `deny_unknown_fields` on both types an unknown key is reported once, with the keys of
+    /// both as valid ones.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Section {
         }
     }
 
-    /// Deserializes the section as if the nodes in `hidden` were not written; `valid` are the keys of the other type.
+    /// Deserializes the section without the nodes in `hidden`; `valid` are the keys of the other type.
     fn extract_without<T: DeserializeOwned>(&self, hidden: &Pruned, valid: &[&'static str]) -> Result<T, Problems> {
         let mut pruned = hidden.clone();
         let mut problems: Vec<Problem> = Vec::new();
@@ -163,8 +163,8 @@ impl Section {
 
     /// A problem at a key of this section, for rules that types cannot express. `key_path` is relative to the section,
     /// with quotes around keys that contain a dot and indexes for lists (`routes.0.dsn`); the excerpt shows the nearest
-    /// key that exists. If `message` quotes a secret value of that key, the value is masked. An empty `hint` means
-    /// none.
+    /// key that exists. If `message` quotes a secret value of that key, the value is masked. An empty `hint` means that
+    /// there is none.
     #[must_use]
     pub fn problem(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
         let path = match key_path::parse(key_path, None) {
@@ -174,15 +174,15 @@ impl Section {
         self.report(&path, &message.into(), Some(hint.into()))
     }
 
-    /// The problems of broken rules. Each rule is given as whether it is broken, its key, message and hint, as for
-    /// [`Section::problem`].
+    /// Returns the problems of the broken rules. Each rule consists of: whether it is broken, its key, message and
+    /// hint, as for [`Section::problem`].
     #[must_use]
     pub fn broken_rules(&self, rules: &[(bool, &str, &str, &str)]) -> Vec<Problem> {
         let broken = rules.iter().filter(|(broken, ..)| *broken);
         broken.map(|&(_, key, message, hint)| self.problem(key, message, hint)).collect()
     }
 
-    /// Whether a key is written in this section.
+    /// Whether the section contains a key.
     #[must_use]
     pub fn has(&self, key_path: &str) -> bool {
         key_path::parse(key_path, None).is_ok_and(|(path, _)| self.inner.node.find(&path).is_some())
@@ -197,8 +197,8 @@ impl Section {
         self.trusted_problem(path, self.scrub(path, message), hint)
     }
 
-    /// A problem whose text is this module's own and quotes nothing secret. It is not scrubbed, because one of its
-    /// words may happen to equal a value, such as `false`.
+    /// A problem whose text this module wrote and that quotes nothing secret. Its text is not scrubbed, because one of
+    /// its words may equal a value, such as `false`.
     fn trusted_problem(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
             position: self.inner.sources.position(self.nearest(path)),
@@ -209,12 +209,12 @@ impl Section {
         }
     }
 
-    /// Removes the secrets at a path from a text about it that other code wrote.
+    /// Removes the secrets at `path` from a text that other code wrote.
     fn scrub(&self, path: &[String], text: &str) -> String {
         self.inner.sources.scrub(text, &self.full_path(path), self.inner.node.find(path))
     }
 
-    /// The position to show for a path: the scalar itself, else the key, else the nearest key above.
+    /// The position to show for a path: the scalar, otherwise the key, otherwise the nearest key above.
     fn nearest(&self, path: &[String]) -> Pos {
         if let Some(node) = self.inner.node.find(path)
             && matches!(node.kind, NodeKind::Scalar(_))
@@ -312,7 +312,7 @@ impl Section {
         shown.then(|| scalar.text.clone())
     }
 
-    /// Describes the value at a path. `seen` is what serde saw, which may be nested inside of it.
+    /// Describes the value at a path. `seen` is what serde saw, which may be nested inside the value.
     fn found(&self, path: &[String], node: Option<&Node>, seen: &str) -> String {
         let Some(node) = node else { return seen.to_owned() };
         let scalar = match &node.kind {
@@ -345,7 +345,7 @@ fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
     false
 }
 
-/// Whether an error merely results from a node that was pruned before; `gone` has the pruned paths.
+/// Whether an error is only a consequence of a pruned node; `gone` has the pruned paths.
 fn is_consequence<'a>(kind: &DeKind, path: &[String], mut gone: impl Iterator<Item = &'a Vec<String>>) -> bool {
     match kind {
         DeKind::UnknownKey { .. } | DeKind::Broken { .. } => false,

@@ -14,14 +14,14 @@ use super::redact;
 use super::text::{SourceText, Sources};
 use super::yaml::{self, YamlFault};
 
-/// One source of a configuration; later ones win.
+/// One source of a configuration; later sources take precedence.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Source {
     /// A YAML file.
     File(PathBuf),
     /// YAML in memory, such as built-in defaults.
     Text {
-        /// Its name in problems.
+        /// The source's name in problems.
         name: String,
         /// The YAML.
         text: String,
@@ -56,7 +56,7 @@ pub(super) const MINIMAL: &str = "a minimal configuration is\n\
     \x20     receivers: [otlp]\n\
     \x20     exporters: [debug]";
 
-/// The merged tree, and the problems found on the way.
+/// The merged tree, and the problems found while reading and merging.
 pub(super) struct Merged {
     pub(super) sources: Sources,
     /// The tree; `None` when a source could not be read to its end.
@@ -123,7 +123,7 @@ impl SourceReader<'_> {
         self.faults.extend(parsed.faults);
         self.complete &= parsed.complete;
         let root = parsed.root;
-        // A text that is no configuration at all has no known secrets, only guessed ones.
+        // A text that is not a configuration has no secrets that the tree could show, only guessed ones.
         if parsed.complete && matches!(root.kind, NodeKind::Map(_)) {
             source.find_secrets(index, &root, &parsed.dropped);
         }
@@ -182,7 +182,7 @@ impl SourceReader<'_> {
         self.sources.all.push(source);
     }
 
-    /// Reports a problem that leaves no tree to check.
+    /// Reports a problem that prevents further checks, because there is no tree.
     fn fault(&mut self, at: Pos, message: &str, hint: &str) {
         self.complete = false;
         self.faults.push(YamlFault { at, first: None, message: message.to_owned(), hint: hint.to_owned() });

@@ -1,4 +1,4 @@
-//! "Did you mean": the valid word most similar to the written one.
+//! Suggestions ("Did you mean"): the valid word most similar to the written one.
 
 /// The valid word most similar to `word`, if it is similar enough.
 pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -13,10 +13,10 @@ pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Of longer words only the beginning is compared, because the cost is the product of the lengths.
+/// Only the beginning of longer words is compared, because the cost is the product of the lengths.
 const COMPARED_CHARS: usize = 64;
 
-/// Edit distance that counts swapping two neighbours once.
+/// The edit distance, with a swap of two neighbours as one edit.
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let head = |word: &str| word.chars().take(COMPARED_CHARS).collect::<String>();
     strsim::osa_distance(&head(a), &head(b))

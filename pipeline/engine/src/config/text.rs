@@ -7,7 +7,7 @@ use super::node::{Dropped, Node, NodeKind, Scalar};
 use super::position::{Excerpt, Pos, SourcePosition};
 use super::redact::{self, REDACTED};
 
-/// Longest part of a line that is shown.
+/// The maximum number of characters of a line that are shown.
 const SHOWN_CHARS: usize = 120;
 
 /// All sources of a configuration, shared by everything that can report a problem.
@@ -20,11 +20,11 @@ pub(super) struct Sources {
 pub(super) struct SourceText {
     pub(super) name: Arc<str>,
     pub(super) text: String,
-    /// Byte at which each line begins.
+    /// The byte offset of each line.
     lines: Vec<usize>,
     /// Byte ranges that must not be shown, sorted and disjoint.
     masks: Vec<Range<usize>>,
-    /// End of the last node on each line; a comment may follow. Empty if the source could not be parsed.
+    /// The end of the last node on each line; a comment may follow. Empty if the source could not be parsed.
     code_ends: Vec<usize>,
 }
 
@@ -35,7 +35,7 @@ impl SourceText {
         Self { name: name.into(), text, lines, masks: Vec::new(), code_ends: Vec::new() }
     }
 
-    /// Finds secrets and comments by means of the parsed tree.
+    /// Finds secrets and comments with the parsed tree.
     pub(super) fn find_secrets(&mut self, source: u32, root: &Node, dropped: &[Dropped]) {
         let mut masks = Vec::new();
         let mut ends = self.lines.clone();
@@ -270,7 +270,7 @@ impl Sources {
         source.masks.iter().any(|mask| mask.start <= start && end <= mask.end && start < end)
     }
 
-    /// Whether the text of this scalar must not be printed. An alias of a secret is secret too, under whatever key.
+    /// Whether the text of this scalar must not be printed. An alias of a secret is a secret too, whatever its key.
     pub(super) fn is_sensitive(&self, path: &[String], node: &Node, scalar: &Scalar) -> bool {
         scalar.from_env
             || redact::is_secret_path(path)
@@ -295,7 +295,7 @@ impl Sources {
         if leaks { "the value is not valid".to_owned() } else { message }
     }
 
-    /// "line 3" or "lines 3-7" for the bytes from `from` up to `end`, counted from 1.
+    /// Returns "line 3" or "lines 3-7" for the bytes from `from` up to `end`, counted from 1.
     pub(super) fn lines(&self, from: Pos, end: u32) -> String {
         let Some(source) = self.all.get(from.source as usize).filter(|_| !from.is_whole()) else {
             return "all of it".to_owned();

@@ -1,7 +1,7 @@
 //! Parses YAML text into nodes.
 //!
-//! Uses the events of the parser beneath serde-saphyr instead of deserializing: only the events say how a scalar was
-//! quoted and where a key stands, and they allow all duplicate keys of a file to be reported at once.
+//! Uses the events of the parser beneath serde-saphyr instead of deserializing: only the events tell how a scalar was
+//! quoted and where a key is, and with them all duplicate keys of a file can be reported at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::position::Pos;
 
 /// Maximum nesting depth of maps and lists. Merging and reading recurse, so this bounds the stack.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Maximum number of nodes of a source after aliases are expanded: far above any configuration, far below an alias
-/// bomb.
+/// Maximum number of nodes of a source after aliases are expanded: far above any configuration, far below an alias bomb
+/// (nested aliases that expand exponentially).
 const MAX_NODES: usize = 20_000;
 
 /// Parsing stops after this many faults.
@@ -126,7 +126,7 @@ impl Builder<'_> {
     fn event(&mut self, event: Event<'_>, at: Pos) -> bool {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                // The parser reports a missing value as `~`.
+                // For a missing value the parser reports the text `~`.
                 let text = if at.start == at.end { "" } else { &*text };
                 let node = self.scalar(text, style, tag.as_deref(), at);
                 self.finish(Arc::new(node), anchor)
@@ -175,7 +175,7 @@ impl Builder<'_> {
 
     fn close(&mut self, open: OpenContainer, end: Pos) -> bool {
         let mut at = open.at;
-        // A flow collection ends with its bracket; a block collection ends with its last value.
+        // A flow collection ends at its bracket; a block collection ends at its last value.
         at.end = if self.text.as_bytes().get(at.start as usize).is_some_and(|b| matches!(b, b'[' | b'{')) {
             end.end.max(at.start)
         } else {
@@ -247,7 +247,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Expands the merge keys `<<` (YAML 1.1 type `merge`); keys in the map itself win.
+    /// Expands the merge keys `<<` (YAML 1.1 type `merge`); keys in the map itself take precedence.
     fn merge_keys(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let (merges, mut own): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| entry.key == "<<");
         for merge in merges {
@@ -354,7 +354,7 @@ impl Builder<'_> {
             marker.byte_offset().unwrap_or_default().saturating_add(self.base).min(self.text.len())
         };
         let (start, end) = (byte(&span.start), byte(&span.end));
-        // The span of a block scalar extends to the next token; the excerpt ends with the text.
+        // The parser's span of a block scalar extends to the next token; the excerpt ends with the text.
         let end = match self.text.get(start..end) {
             Some(text) => start + text.trim_end().len(),
             None => start,

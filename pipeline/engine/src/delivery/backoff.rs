@@ -22,8 +22,8 @@ impl Backoff {
         Self { config, interval: config.initial_interval.get(), random }
     }
 
-    /// The pause before the next attempt, when the first one began `elapsed` ago; `None` if there is no further
-    /// attempt. `at_least` is the pause that the destination asked for.
+    /// Returns the pause before the next attempt, `elapsed` after the first attempt began; `None` if there is no
+    /// further attempt. `at_least` is the pause that the destination asked for.
     pub(super) fn next(&mut self, elapsed: Duration, at_least: Duration) -> Option<Duration> {
         if !self.config.enabled {
             return None;
@@ -83,7 +83,8 @@ mod tests {
         assert!(*shortest < Duration::from_millis(3500) && *longest > Duration::from_millis(6500));
     }
 
-    /// Guarantees: the pause that the destination asked for is kept, and retries end if it is too long.
+    /// Guarantees: the pause that the destination asked for is kept, and retries end if that pause exceeds their time
+    /// limit.
     #[test]
     fn retry_after() {
         let mut backoff = seconds(1, 5, 20, 0.0);
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(seconds(1, 5, 0, 0.0).next(Duration::MAX, Duration::MAX), Some(LONGEST));
     }
 
-    /// Guarantees: with retries disabled there is no second attempt; without a time limit there always is one.
+    /// Guarantees: with retries disabled there is no second attempt; without a time limit there is always another one.
     #[test]
     fn disabled_and_endless() {
         let mut never = Backoff::new(RetryConfig::disabled(), fastrand::Rng::with_seed(1));

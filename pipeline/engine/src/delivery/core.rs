@@ -1,4 +1,4 @@
-//! The state of one exporter that its pipelines and consumers share, and the requests that wait or are being sent.
+//! The state of one exporter that its pipelines and consumers share, and its requests.
 //!
 //! A [`Ticket`] is settled exactly once: sent, or lost for a reason. Dropping an unsettled ticket settles it too, for
 //! example if the exporter panics.
@@ -28,7 +28,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The deadlines of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop {
-    /// Requests not sent by then are kept on disk if the exporter does that, or else lost under [`Reason::Shutdown`].
+    /// Requests not sent by then are written to disk if the exporter is configured to, or else lost under
+    /// [`Reason::Shutdown`].
     pub deadline: Instant,
     /// The exporter has to finish [`Observer::close`] by then.
     pub close_by: Instant,
@@ -41,9 +42,9 @@ pub(super) struct Core<E: Exporter> {
     pub(super) queue: Queue<Ticket<E>>,
     /// The deadlines of the shutdown, once it has begun.
     end: watch::Sender<Option<Stop>>,
-    /// Requests that a shutdown leaves unsent; `None` once they were collected.
+    /// The requests that a shutdown leaves unsent; `None` after they were collected.
     unsent: Mutex<Option<Vec<Ticket<E>>>>,
-    /// Held while the exporter prepares a batch, so that it prepares one at a time for all pipelines.
+    /// Locked while the exporter prepares a batch, so that it prepares one batch at a time for all pipelines.
     preparing: Mutex<()>,
     /// Batches that pipelines have handed over but that are not prepared, and so not counted, yet.
     pub(super) ledger: Ledger,
@@ -55,7 +56,7 @@ pub(super) struct Core<E: Exporter> {
 
 impl<E: Exporter> Core<E> {
     pub(super) fn new(exporter: E, settings: DeliverySettings, context: ExporterContext) -> Self {
-        // Without a queue one request is in flight, and its pipeline waits.
+        // Without a queue, one request is in flight, and its pipeline waits.
         let units = if settings.queue.enabled { settings.queue.queue_size } else { 1 };
         let bounds = Bounds { units, bytes: context.budget.limit() };
         let [failures, losses, warnings] = [LOG_INTERVAL; 3].map(LogGate::new);
@@ -114,15 +115,15 @@ impl<E: Exporter> Core<E> {
         self.wait_until(|stop| stop.deadline).await;
     }
 
-    /// Waits until running attempts are cancelled: shortly after the deadline, because an answer that arrived in time
-    /// may still have to be read.
+    /// Waits until running attempts must be cancelled: shortly after the deadline, because an answer that arrived in
+    /// time may still have to be read.
     pub(super) async fn wait_for_cut_off(&self) {
         self.wait_until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
     }
 
     async fn wait_until(&self, when: impl Fn(&Stop) -> Instant) {
         let mut end = self.end.subscribe();
-        // The sender lives as long as `self`.
+        // The wait cannot fail, since `self` owns the sender.
         let stop = match end.wait_for(Option::is_some).await {
             Ok(stop) => *stop,
             Err(_) => None,
@@ -133,7 +134,7 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Pauses between two attempts. Returns `false` at once if the next one would start after the shutdown's deadline.
+    /// Pauses between two attempts. Returns `false` at once if the pause would end after the shutdown's deadline.
     pub(super) async fn pause(&self, pause: Duration) -> bool {
         let resume = Instant::now() + pause;
         let mut end = self.end.subscribe();
@@ -148,7 +149,7 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Collects a request that a shutdown leaves unsent, to be kept on disk or counted as lost.
+    /// Collects a request that a shutdown leaves unsent, to be written to disk or counted as lost.
     pub(super) fn leave_unsent(&self, ticket: Ticket<E>) {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(unsent) = &mut *unsent else { return ticket.lost(Reason::Shutdown) };
@@ -160,7 +161,7 @@ impl<E: Exporter> Core<E> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
-    /// Logs that an attempt failed and will be repeated: the first time, and then at intervals.
+    /// Logs that an attempt failed and will be repeated: the first failure, and then at intervals.
     pub(super) fn note_failure(&self, error: &SendError, pause: Duration) {
         let message = &error.message;
         self.telemetry().failed(error.reason, message);
@@ -186,7 +187,7 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Logs that sending works again, and any remark of the destination.
+    /// Logs that sending works again, and the message of the destination if it sent one.
     pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
         self.telemetry().record_success();
         if self.failing.swap(false, Ordering::Relaxed) {
@@ -197,7 +198,7 @@ impl<E: Exporter> Core<E> {
         if (rejected > 0 || !message.is_empty())
             && let Some(more) = self.warnings.pass()
         {
-            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination remarks: {message}");
+            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination warns: {message}");
         }
     }
 
@@ -206,8 +207,8 @@ impl<E: Exporter> Core<E> {
         self.exporter.prepare(telemetry, now)
     }
 
-    /// Counts batches that are still being prepared as lost, because they come too late; later batches are lost as
-    /// well.
+    /// Counts batches that are still being prepared as lost, because there is no time left to send them; later batches
+    /// are lost as well.
     pub(super) fn give_up(&self) {
         self.ledger.close(|late| self.count_late(late));
     }
@@ -250,7 +251,7 @@ pub(super) struct Ticket<E: Exporter> {
     pub(super) core: Arc<Core<E>>,
     pub(super) request: Request<E::Meta>,
     weight: Weight,
-    /// Whether the queue counts it until it is settled.
+    /// Whether the queue counts the request until it is settled.
     queued: bool,
     settled: bool,
     _memory: Permit,
@@ -264,7 +265,7 @@ impl<E: Exporter> Ticket<E> {
         let units = match core.sizer() {
             Sizer::Bytes => bytes,
             Sizer::Requests => 1,
-            // Every request weighs at least 1, or a queue could hold an unlimited number of empty ones.
+            // Every request weighs at least 1, because a queue could otherwise hold an unlimited number of empty ones.
             Sizer::Items => request.quantities.total().max(1),
         };
         core.telemetry().edge().hold(Held { quantities: request.quantities, bytes });
@@ -273,7 +274,7 @@ impl<E: Exporter> Ticket<E> {
         Self { core: Arc::clone(core), request, weight, queued: false, settled: false, _memory: memory }
     }
 
-    /// Settles it as sent: the destination accepted it.
+    /// Settles the request as sent: the destination accepted it.
     pub(super) fn sent(mut self, accepted: &Accepted) {
         let telemetry = self.core.telemetry();
         let rejected = accepted.rejected.min(self.request.quantities);
@@ -283,13 +284,13 @@ impl<E: Exporter> Ticket<E> {
         self.settle();
     }
 
-    /// Settles it as the exporter said: lost for good, or written to disk.
+    /// Settles the request for the exporter's reason: lost for good, or written to disk.
     pub(super) fn failed(mut self, reason: Reason) {
         self.count(reason);
         self.settle();
     }
 
-    /// Settles it as lost by the engine, and tells the exporter.
+    /// Settles the request as lost by the engine, and informs the exporter.
     pub(super) fn lost(mut self, reason: Reason) {
         self.count(reason);
         self.settle();

@@ -12,7 +12,8 @@ use super::core::{Core, Stop, Ticket};
 use crate::component::{Accepted, Exporter, Retry, SendError};
 
 /// Sends queued requests until the queue is closed and empty, or the shutdown's deadline has passed. No attempt starts
-/// after the deadline; running ones have until [`Core::wait_for_cut_off`]. While nothing is queued there is only one task.
+/// after the deadline; running attempts are cancelled after [`Core::wait_for_cut_off`]. While nothing is queued there
+/// is only one task.
 pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     let consumers = core.settings.queue.num_consumers;
     let mut sending = JoinSet::new();
@@ -58,7 +59,7 @@ pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<(
     }
 }
 
-/// Lets the exporter write unsent requests to disk. Those that it does not write are lost.
+/// Lets the exporter write unsent requests to disk. The requests that it does not write are lost.
 async fn keep<E: Exporter>(core: &Core<E>, by: Instant) {
     let unsent = core.take_unsent();
     if unsent.is_empty() {
@@ -87,11 +88,12 @@ enum AttemptOutcome {
     Failed(Reason),
     /// The engine gave up.
     Lost(Reason),
-    /// The shutdown came first.
+    /// The shutdown's deadline came before the request was sent.
     Unsent,
 }
 
-/// Tries to send one request until it is sent or lost, or the shutdown leaves no time for another attempt.
+/// Tries to send one request until it is sent or lost, or there is no time for another attempt before the shutdown's
+/// deadline.
 async fn send<E: Exporter>(ticket: Ticket<E>) {
     let core = Arc::clone(&ticket.core);
     let outcome = tokio::select! {
@@ -154,7 +156,7 @@ async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> AttemptOut
 async fn attempt<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Result<Accepted, SendError> {
     let limit = core.settings.timeout;
     let send = core.exporter.send(&ticket.request);
-    // As in the Collector, a timeout of zero means none.
+    // As in the Collector, a timeout of zero means no timeout.
     if limit.is_zero() {
         return send.await;
     }

@@ -1,7 +1,7 @@
 //! Delivery for all exporters: the queue in front of each, its consumers, timeouts and retries.
 //!
 //! The pipeline's thread turns telemetry into requests ([`Exporter::prepare`]) and pushes them into a bounded queue.
-//! Consumers pop them, try to send each, and settle each exactly once: sent, or lost for a reason.
+//! Consumers pop requests, try to send each, and settle each exactly once: sent, or lost for a reason.
 
 mod backoff;
 mod core;
@@ -26,7 +26,7 @@ use crate::component::{BoxFuture, Exporter, StartError};
 /// An exporter with its queue, with the type of its requests erased. It may move between threads until it is started on
 /// tokio's runtime. Made by [`deliver`] or [`disabled`].
 pub trait DynExporter: Send {
-    /// Why the exporter is disabled, such as an empty DSN: see [`disabled`].
+    /// The reason why the exporter is disabled, such as an empty DSN: see [`disabled`].
     fn disabled(&self) -> Option<String>;
 
     /// The destinations; see [`Exporter::destinations`].
@@ -109,7 +109,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
     }
 }
 
-/// An exporter that is disabled for the given reason. It is left out of its pipelines, never started, and the reason is
+/// An exporter that is disabled for the given reason. Its pipelines ignore it, it is never started, and the reason is
 /// logged.
 pub fn disabled(why: impl Into<String>) -> Box<dyn DynExporter> {
     Box::new(Disabled(why.into()))

@@ -8,29 +8,29 @@ use tokio::sync::Notify;
 /// The weight of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weight {
-    /// In the unit of the queue's bound.
+    /// The weight in the unit of the queue's bound.
     pub(super) units: u64,
-    /// In bytes.
+    /// The weight in bytes.
     pub(super) bytes: u64,
 }
 
 /// The capacity of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// In the queue's unit.
+    /// The capacity in the queue's unit.
     pub(super) units: u64,
-    /// In bytes, whatever the unit.
+    /// The capacity in bytes, whatever the unit.
     pub(super) bytes: u64,
 }
 
 /// The fill level of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct QueueLevel {
-    /// In the queue's unit.
+    /// The sum of weights in the queue's unit.
     pub(super) units: u64,
-    /// In bytes.
+    /// The sum of weights in bytes.
     pub(super) bytes: u64,
-    /// Entries that were popped and are not settled.
+    /// The number of entries that were popped and are not settled.
     pub(super) in_flight: u64,
 }
 
@@ -75,7 +75,7 @@ impl<T> Queue<T> {
     }
 
     /// Whether another entry is accepted, or the queue is closed. An empty queue accepts an entry of any size, because
-    /// it will never have more room.
+    /// there will never be more room.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
         let QueueLevel { units, bytes, .. } = state.level;
@@ -87,8 +87,8 @@ impl<T> Queue<T> {
         self.append(entry, weight, |_| true).map_err(|(entry, _)| entry)
     }
 
-    /// Appends an entry within the bounds, or returns it. An empty queue accepts an entry larger than itself, because
-    /// it will never have more room.
+    /// Appends an entry within the bounds, or returns it. An empty queue accepts an entry that exceeds the bounds,
+    /// because there will never be more room.
     pub(super) fn try_push(&self, entry: T, weight: Weight) -> Result<(), (T, PushError)> {
         let Bounds { units, bytes } = self.bounds;
         self.append(entry, weight, |after| after.units <= units && after.bytes <= bytes)
@@ -113,7 +113,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Whether nothing waits and all popped entries are settled.
+    /// Whether the queue is empty and all popped entries are settled.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.level.in_flight == 0
@@ -124,7 +124,7 @@ impl<T> Queue<T> {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // Registers for notifications first, so that no change is missed.
+            // Registers for notifications before checking, so that no change is missed.
             freed.as_mut().enable();
             if ready() {
                 return;
@@ -133,8 +133,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Removes the oldest entry. It still counts until it is settled. `None` if the queue is closed and empty. Safe to
-    /// cancel.
+    /// Removes the oldest entry, which counts until it is settled. Returns `None` if the queue is closed and empty.
+    /// Safe to cancel.
     pub(super) async fn pop(&self) -> Option<T> {
         loop {
             let filled = self.filled.notified();

@@ -12,19 +12,19 @@ use crate::config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sizer {
-    /// Requests, as in the Collector for a plain number without a sizer.
+    /// Requests, as in the Collector if `queue_size` is a plain number without a sizer.
     Requests,
     /// Bytes: the final bodies, plus the queue's overhead for each.
     #[default]
     Bytes,
-    /// Observations, and items of unread envelopes; each request counts as at least one.
+    /// Observations, and items of unparsed envelopes; each request counts as at least one.
     Items,
 }
 
-/// What happens if a queue is full.
+/// What happens when a queue is full.
 ///
-/// In the Collector a full queue refuses data that its receiver still holds. Here data may have waited in a processor
-/// since it was received, so instead the next request is refused before it is accepted.
+/// In the Collector a full queue refuses data that its receiver has not accepted yet. Here data may have been accepted
+/// long before, and waited in a processor. So instead the next request is refused before it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overflow {
     /// Receivers refuse requests for this queue, so the sender keeps them. Data in the pipeline waits.
@@ -36,14 +36,14 @@ pub enum Overflow {
     Drop,
 }
 
-/// `sending_queue`: how much may wait in front of an exporter.
+/// `sending_queue`: how much may wait to be sent by an exporter.
 ///
 /// Whatever the unit, the bodies in one queue never exceed the memory limit of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawQueue")]
 #[non_exhaustive]
 pub struct QueueConfig {
-    /// Whether there is a queue. Without one a pipeline waits until its previous request was sent or lost.
+    /// Whether there is a queue. Without a queue, a pipeline waits until its previous request was sent or lost.
     pub enabled: bool,
     /// How many requests are sent at the same time.
     pub num_consumers: usize,
@@ -51,7 +51,7 @@ pub struct QueueConfig {
     pub queue_size: u64,
     /// The unit of the size.
     pub sizer: Sizer,
-    /// What happens if the queue is full.
+    /// What happens when the queue is full.
     pub overflow: Overflow,
 }
 
@@ -92,11 +92,11 @@ impl<'de> Deserialize<'de> for QueueSize {
 /// The largest accepted number of consumers: no destination wants more connections from one sender.
 const MAX_CONSUMERS: usize = 1024;
 
-/// The default number of consumers. A request occupies one only while it is in flight, so a fast destination needs few;
-/// a destination that answers in 100 ms receives up to 640 requests a second.
+/// The default number of consumers. A request occupies a consumer only while it is being sent, so a fast destination
+/// needs few; a destination that answers in 100 ms receives up to 640 requests a second.
 const CONSUMERS: usize = 64;
 
-/// The rule that a `sending_queue` broke. The text after `; ` is the hint.
+/// The rule that a `sending_queue` broke. In the message, the text after `; ` is the hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadQueue(String);
@@ -141,7 +141,7 @@ impl TryFrom<RawQueue> for QueueConfig {
     type Error = BadQueue;
 
     fn try_from(raw: RawQueue) -> Result<Self, BadQueue> {
-        // In the Collector a number without a unit counts requests, unless a sizer says otherwise.
+        // In the Collector a number without a unit counts requests, unless there is a sizer.
         let sizer = raw.sizer.unwrap_or(match raw.queue_size {
             Some(QueueSize { in_bytes: false, .. }) => Sizer::Requests,
             _ => Sizer::Bytes,

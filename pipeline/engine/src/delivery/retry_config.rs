@@ -11,8 +11,9 @@ use crate::config::Duration;
 #[serde(try_from = "RetryRules")]
 pub struct RetryConfig(RetryRules);
 
-/// `retry_on_failure`: when to retry, and for how long. The defaults are the Collector's: first after 5 s, then 1.5
-/// times as long up to 30 s, for at most 5 minutes, each pause randomised by up to half of its length.
+/// `retry_on_failure`: when to retry, and for how long. The defaults are the Collector's: the first pause is 5 s, each
+/// further one 1.5 times as long, up to 30 s, for at most 5 minutes; each pause is randomised by up to half of its
+/// length.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryRules {
@@ -20,9 +21,9 @@ pub struct RetryRules {
     pub enabled: bool,
     /// The pause after the first attempt.
     pub initial_interval: Duration,
-    /// By which fraction a pause is shortened or lengthened at random, at most.
+    /// The maximum fraction by which a pause is randomly shortened or lengthened.
     pub randomization_factor: f64,
-    /// The ratio of a pause to the one before.
+    /// The ratio of a pause to the previous one.
     pub multiplier: f64,
     /// The longest pause, before it is randomised.
     pub max_interval: Duration,
@@ -43,7 +44,7 @@ impl Default for RetryRules {
     }
 }
 
-/// The rule that a `retry_on_failure` broke. The text after `; ` is the hint.
+/// The rule that a `retry_on_failure` broke. In the message, the text after `; ` is the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadRetry(&'static str);
@@ -77,7 +78,7 @@ impl TryFrom<RetryRules> for RetryConfig {
 }
 
 impl RetryConfig {
-    /// A single attempt.
+    /// No retry after the first attempt.
     pub fn disabled() -> Self {
         Self(RetryRules { enabled: false, ..RetryRules::default() })
     }

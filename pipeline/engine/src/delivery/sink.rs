@@ -1,4 +1,4 @@
-//! The entrance of an exporter, as pipelines see it.
+//! The entrance of an exporter, through which pipelines hand over telemetry.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::balance::Balance;
 use crate::component::{BoxFuture, Exporter, Now};
 use crate::via::Via;
 
-/// Where pipelines put telemetry for one exporter.
+/// The entrance through which pipelines hand over telemetry to one exporter.
 ///
 /// Shared by the threads of pipelines and the tasks of receivers (`Sync`). All calls return at once, except for
 /// [`Sink::accept`], which prepares the batch and first waits while another pipeline's batch is being prepared. Only a
@@ -19,14 +19,14 @@ pub trait Sink: Send + Sync {
     /// The exporter's id in the configuration.
     fn id(&self) -> &str;
 
-    /// What happens if there is no room.
+    /// What happens when the queue is full.
     fn overflow(&self) -> Overflow;
 
     /// Whether a batch can be handed over now. Always true if batches that do not fit are dropped ([`Overflow::Drop`]),
-    /// and after the deadline of a shutdown, when nothing waits any longer.
+    /// and after the deadline of a shutdown, because nothing waits then.
     fn has_room(&self) -> bool;
 
-    /// Whether there is memory for the requests of a batch: the limit is not exceeded, or nothing is queued whose
+    /// Whether there is memory for the requests of a batch: the limit is not exceeded, or no request is queued whose
     /// sending would free memory. Always true if batches that do not fit are dropped, and after the deadline of a
     /// shutdown.
     fn has_memory(&self) -> bool {
@@ -36,23 +36,23 @@ pub trait Sink: Send + Sync {
     /// Completes as soon as [`Sink::has_room`] and [`Sink::has_memory`] are true. Safe to cancel.
     fn room(&self) -> BoxFuture<'_, ()>;
 
-    /// Prepares telemetry and queues the requests. The sink is now responsible for it. Never waits.
+    /// Prepares telemetry and queues the requests. The sink is then responsible for the telemetry. Never waits.
     ///
-    /// The caller checks for room first. A batch is then accepted whole, so the queue may exceed its bound by the
-    /// requests of one batch per pipeline that hands over at the same time; they are still charged to the memory
+    /// The caller checks for room first. A batch is then accepted as a whole, so the queue may exceed its bound by the
+    /// requests of one batch for each pipeline that hands over at the same time; they are still charged to the memory
     /// budget. A batch is accepted even without room, except with [`Overflow::Drop`].
     fn accept(&self, telemetry: &Telemetry, now: Now);
 
-    /// The processes that requests to its pipeline came through, and this process.
+    /// The processes through which requests came to the exporter's pipelines, and this process.
     fn via(&self) -> Option<&Via> {
         None
     }
 
-    /// Reports what sampling left out. Never waits.
+    /// Reports data that sampling removed. Never waits.
     fn sampled_out(&self, _what: &SampledOut) {}
 }
 
-/// The entrance that pipelines see.
+/// The [`Sink`] of an exporter.
 pub(super) struct ExporterSink<E: Exporter>(pub(super) Arc<Core<E>>);
 
 impl<E: Exporter> Sink for ExporterSink<E> {

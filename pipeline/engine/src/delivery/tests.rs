@@ -14,7 +14,7 @@ use crate::telemetry::{EdgeTotals, ExporterTelemetry, Metrics};
 use crate::testing::ManualClock;
 use crate::via::Via;
 
-/// A body of 488 bytes counts as 1000 in the queue.
+/// In the queue, a body of 488 bytes counts as 1000.
 const ENTRY: u64 = 1000;
 
 /// How long after the deadline a running attempt may still complete: a quarter of the second that exporters have for
@@ -32,8 +32,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Queues of `entries` requests, one consumer, pauses of exactly 1, 2, 4 and 8 s within a minute.
-/// After 1 s, then twice as long up to 8 s, within a minute.
+/// Retries after exactly 1, 2, 4 and 8 s, for at most a minute.
 fn retry() -> RetryConfig {
     let rules = RetryRules {
         initial_interval: seconds(1).into(),
@@ -78,7 +77,7 @@ impl Delivery {
         sink.accept(&telemetry.into(), ManualClock::default().now());
     }
 
-    /// Stops within `within`, checks that nothing vanished, and returns the counters.
+    /// Stops the delivery within `within`, checks the conservation law, and returns the counters.
     async fn stop(self, within: Duration) -> EdgeTotals {
         let deadline = Instant::now() + within;
         self.running.stop(Stop { deadline, close_by: deadline + seconds(1) }).await;
@@ -92,9 +91,9 @@ impl Delivery {
     }
 }
 
-/// Guarantees: each request is settled once: what the destination accepts counts as sent, with its billed time, what it
-/// rejects for good counts as lost, none of it is sent again, and a request under a rate limit is not attempted. The
-/// exporter is told of the losses that it did not report itself.
+/// Guarantees: each request is settled once. Data that the destination accepts counts as sent, with its billed time;
+/// data that it rejects permanently counts as lost and is not sent again. A request under a rate limit is not
+/// attempted. The exporter is informed of losses that it did not report itself.
 #[tokio::test(start_paused = true)]
 async fn outcomes() {
     let never = Reply::Fail(Retry::Never, Reason::RejectedByPeer);
@@ -134,20 +133,20 @@ async fn retry_schedule() {
     fake.attempts(5).await;
     let at: Vec<u64> =
         fake.seen.attempts.lock().unwrap().iter().map(|at| at.duration_since(started).as_secs()).collect();
-    // Pauses: 1 s; 2 s; 5 s of timeout and 4 s; the 20 s that the destination asks for.
+    // The pauses: 1 s; 2 s; a timeout of 5 s and 4 s; the 20 s that the destination asks for.
     assert_eq!(at, [0, 1, 3, 12, 32]);
     assert_eq!(delivery.telemetry.totals().retries, 4);
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.outbound.total(), 1);
 }
 
-/// Guarantees: retries end, the loss counts under the exporter's reason, and the exporter is told.
+/// Guarantees: retries end, the loss counts under the exporter's reason, and the exporter is informed.
 #[tokio::test(start_paused = true)]
 async fn retries_are_used_up() {
     let fake = FakeExporter::always(Reply::Fail(Retry::Later, Reason::RetriesExhausted));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
-    // Attempts at 0, 1, 3, 7, 15, 23, 31, 39, 47, 55; the next would start after 60 s.
+    // Attempts start at 0, 1, 3, 7, 15, 23, 31, 39, 47, 55 s; the next one would start after 60 s.
     fake.attempts(10).await;
     tokio::time::sleep(seconds(100)).await;
     assert_eq!(fake.made(), 10);
@@ -158,8 +157,8 @@ async fn retries_are_used_up() {
     assert_eq!(telemetry.totals().send_failed.samples, 1);
 }
 
-/// Guarantees: with `drop_on_overflow` a queue accepts as many bytes as configured, requests in flight included, and
-/// beyond that drops and counts the newest without waiting.
+/// Guarantees: with `drop_on_overflow` a queue accepts as many bytes as configured, requests in flight included;
+/// further requests are dropped and counted without waiting.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_the_newest() {
     let fake = FakeExporter::always(Reply::Hang);
@@ -194,7 +193,7 @@ async fn other_sizers() {
     }
 }
 
-/// Guarantees: in a queue bounded in items, requests without observations count too: an unread envelope by its items,
+/// Guarantees: in a queue bounded in items, requests without observations count too: an unparsed envelope by its items,
 /// an empty batch as one. Losses of envelopes are counted in items.
 #[tokio::test(start_paused = true)]
 async fn every_request_has_weight() {
@@ -231,7 +230,8 @@ async fn memory_limit_bounds_every_queue() {
     assert_eq!(totals.dropped.get(Reason::QueueFull).total(), 2);
 }
 
-/// Guarantees: a request larger than the queue is sent when the queue is empty instead of being dropped forever.
+/// Guarantees: a request larger than the queue's capacity is sent when the queue is empty, instead of always being
+/// dropped.
 #[tokio::test(start_paused = true)]
 async fn oversized_request() {
     let mut fake = FakeExporter::new([]);
@@ -243,7 +243,7 @@ async fn oversized_request() {
     assert_eq!(totals.outbound.total(), 3);
 }
 
-/// Guarantees: without `drop_on_overflow` a full queue reports no room until it has some again, and a pipeline that
+/// Guarantees: without `drop_on_overflow` a full queue reports no room until a request leaves it, and a pipeline that
 /// waits for room loses nothing.
 #[tokio::test(start_paused = true)]
 async fn waits_for_room() {
@@ -340,8 +340,8 @@ async fn shutdown_drains_until_the_deadline() {
     assert_eq!(fake.lost(), [(2, Reason::Shutdown), (2, Reason::Shutdown)]);
 }
 
-/// Guarantees: an attempt that started before the deadline counts if its answer arrives shortly after, and no attempt
-/// starts after it.
+/// Guarantees: the result of an attempt that started before the deadline counts if the answer arrives shortly after the
+/// deadline, and no attempt starts after it.
 #[tokio::test(start_paused = true)]
 async fn answers_at_the_deadline() {
     let fake = FakeExporter::always(Reply::Slow(Duration::from_millis(3400)));
@@ -353,8 +353,8 @@ async fn answers_at_the_deadline() {
     assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Shutdown).total(), fake.made()), (6, 4, 3));
 }
 
-/// Guarantees: the requests that a shutdown leaves unsent, whether queued, between retries or in flight, are given to
-/// the exporter to keep, oldest first; those it keeps count as kept, the others as lost.
+/// Guarantees: the exporter gets the requests that a shutdown leaves unsent, oldest first, to write them to disk:
+/// queued ones, those between retries, and those in flight. Requests that it writes count as kept, the others as lost.
 #[tokio::test(start_paused = true)]
 async fn keeps_what_is_left() {
     let fake = FakeExporter::new([Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted), Reply::Hang]);
@@ -371,8 +371,8 @@ async fn keeps_what_is_left() {
     assert_eq!(fake.lost().len(), 1, "what is kept is not lost: {counted:?}");
 }
 
-/// Guarantees: an exporter whose requests keep failing is reported after the threshold, until one succeeds; a single
-/// failure and a used-up quota are not reported.
+/// Guarantees: an exporter whose requests keep failing is reported after the threshold, until a request succeeds; a
+/// single failure and a used-up quota are not reported.
 #[tokio::test(start_paused = true)]
 async fn trouble() {
     let refused = |reason| Reply::Fail(Retry::Never, reason);
@@ -391,7 +391,7 @@ async fn trouble() {
     delivery.stop(seconds(1)).await;
 }
 
-/// Guarantees: a queue that stays full is reported although requests keep leaving it, until there is room again.
+/// Guarantees: a queue that stays full is reported, although requests keep leaving it, until there is room again.
 #[tokio::test(start_paused = true)]
 async fn full_for_long() {
     let fake = FakeExporter::always(Reply::Slow(seconds(3)));
@@ -431,7 +431,7 @@ async fn panic_while_sending() {
     assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Internal).total()), (3, 2));
 }
 
-/// Guarantees: telemetry handed over after the end counts as lost.
+/// Guarantees: telemetry that is handed over after the exporter was stopped counts as lost.
 #[tokio::test(start_paused = true)]
 async fn after_the_end() {
     let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
@@ -458,8 +458,8 @@ fn reply() -> impl Strategy<Value = Reply> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Guarantees: whatever a destination does, however full the queue is and whenever the shutdown comes, every
-    /// observation is sent or counted, the deadline holds, and all memory is released.
+    /// Guarantees: whatever the destination does, however full the queue is and whenever the shutdown comes, every
+    /// observation is sent or counted as lost, the shutdown keeps its deadline, and all memory is released.
     #[test]
     fn nothing_vanishes(
         script in proptest::collection::vec(reply(), 0..40),
@@ -518,7 +518,7 @@ fn keys_match_the_collector() {
     let collector = written(yaml).unwrap();
     assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, Overflow::Wait).unwrap());
     assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
-    // Copied from a Collector, this means 5000 requests.
+    // In a Collector configuration, this means 5000 requests.
     let copied = written("{sending_queue: {queue_size: 5000}}").unwrap();
     assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 64, Overflow::Refuse).unwrap());
     for yaml in [
@@ -561,8 +561,8 @@ fn config_rules() {
     }
 }
 
-/// Guarantees: a batch that is still being prepared at the end counts as lost once; its requests are never sent, and
-/// nothing is counted when the preparation ends.
+/// Guarantees: a batch that is still being prepared when the exporter stops counts as lost once; its requests are never
+/// sent, and nothing is counted when the preparation ends.
 #[tokio::test]
 async fn batch_being_prepared_at_the_end_is_lost_once() {
     let fake = FakeExporter::new([]);

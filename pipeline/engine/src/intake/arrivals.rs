@@ -1,4 +1,4 @@
-//! Requests on their way into a pipeline, and both ends of the channel.
+//! Requests that enter a pipeline, and both ends of the pipeline's channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,23 +10,23 @@ use crate::budget::Permit;
 use crate::component::Rejected;
 use crate::telemetry::Edge;
 
-/// Telemetry on its way into a pipeline.
+/// A request that enters a pipeline.
 #[derive(Debug)]
 pub struct Arrival {
-    /// What arrives.
+    /// The telemetry of the request.
     pub telemetry: Telemetry,
     /// The request's memory, shared by all pipelines that receive it.
     pub permit: Arc<Permit>,
     /// The receiver's counters; set for only one of the pipelines, so that the request counts once.
     pub source: Option<Edge>,
-    /// Notified when the processors have it.
+    /// Notified when the processors have the telemetry.
     pub taken: oneshot::Sender<Result<(), Rejected>>,
-    /// Whether it can still be withdrawn.
+    /// Whether the request can still be withdrawn.
     pub(super) claim: Arc<ClaimState>,
 }
 
-/// Whether a request was withdrawn or taken. The sender retries a withdrawn request, so no pipeline may take it any
-/// more, and a request that any pipeline has taken can no longer be withdrawn.
+/// Whether a request was withdrawn, or a pipeline has started to process it. The sender retries a withdrawn request, so
+/// no pipeline may process it any more. A request that any pipeline has started to process cannot be withdrawn.
 #[derive(Debug, Default)]
 pub(super) struct ClaimState(AtomicU8);
 
@@ -35,7 +35,7 @@ impl ClaimState {
     const TAKEN: u8 = 1;
     const WITHDRAWN: u8 = 2;
 
-    /// Withdraws the request; `false` if a pipeline has started to take it.
+    /// Withdraws the request. Returns `false` if a pipeline has started to process it.
     pub(super) fn withdraw(&self) -> bool {
         self.becomes(Self::WITHDRAWN)
     }
@@ -50,7 +50,7 @@ impl ClaimState {
     }
 }
 
-/// Withdraws a request whose sender disconnects before any pipeline has taken it.
+/// Withdraws a request when its sender disconnects before any pipeline has started to process it.
 pub(super) struct WithdrawnWhenDropped(pub(super) Arc<ClaimState>);
 
 impl Drop for WithdrawnWhenDropped {
@@ -63,14 +63,15 @@ impl Drop for WithdrawnWhenDropped {
 #[derive(Debug)]
 pub struct Arrivals(mpsc::Receiver<Arrival>);
 
-/// A channel in which this many requests may wait.
+/// Creates a channel in which this many requests may wait.
 pub fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
     let (sender, receiver) = mpsc::channel(waiting);
     (sender, Arrivals(receiver))
 }
 
 impl Arrivals {
-    /// The next request, which the pipeline must then take. `None` if the channel is closed and empty. Safe to cancel.
+    /// Returns the next request, which the pipeline must then process. `None` if the channel is closed and empty. Safe
+    /// to cancel.
     pub async fn recv(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.recv().await?;
@@ -80,9 +81,9 @@ impl Arrivals {
         }
     }
 
-    /// For a pipeline that takes no more requests: the next request that another pipeline has started to take and that
-    /// no sender waits for any longer, so the sender was told that it was accepted. Requests whose sender still waits
-    /// are dropped, which tells the sender that they were not taken.
+    /// For a pipeline that processes no more requests. Returns the next request that another pipeline has started to
+    /// process and whose sender no longer waits, because it got the answer that the request is accepted. Requests whose
+    /// sender still waits are dropped, which informs the sender that they were not accepted.
     pub(crate) fn next_abandoned(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.try_recv().ok()?;

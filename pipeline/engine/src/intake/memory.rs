@@ -1,4 +1,4 @@
-//! Memory for requests, taken before they are read.
+//! Memory for requests, which is taken before they are read.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// The memory budget is used up: the sender may retry. Or `bytes` alone exceeds the budget: it must not retry.
+    /// The memory budget is used up: the sender may retry. Or `bytes` alone exceeds the budget: the sender must not
+    /// retry.
     pub fn admit(&self, bytes: u64) -> Result<Permit, Rejected> {
         self.shared.budget.admit(bytes).map_err(out_of_memory)
     }
@@ -37,7 +38,7 @@ impl Intake {
     }
 
     /// Like [`Intake::grow_waiting`], for a runtime thread that may block. Outside of its turn ([`Intake::in_turn`]) a
-    /// request waits only for up to 256 KiB. `all` says how much it takes with this.
+    /// request waits only for up to 256 KiB. `all` is the memory that the request takes in total, including `more`.
     ///
     /// # Errors
     ///
@@ -52,13 +53,13 @@ impl Intake {
         }
     }
 
-    /// The same intake for a request in its turn, which begins when that of no other request lasts and ends with the
-    /// intake. Only in its turn may a request wait for much memory while it holds some: others would wait for it and it
-    /// for them.
+    /// The same intake for a request in its turn. Only one request at a time has a turn; it ends when this intake is
+    /// dropped. Only in its turn may a request wait for much memory while it holds some, because two such requests
+    /// would deadlock.
     ///
     /// # Errors
     ///
-    /// It may not wait, or its turn did not begin before the deadline.
+    /// The request may not wait, or its turn did not begin before the deadline.
     pub async fn in_turn(&self) -> Result<Self, Rejected> {
         Ok(Self { turn: self.wait_to_grow_large().await?.map(Arc::new), ..self.clone() })
     }
@@ -82,7 +83,7 @@ impl Intake {
             result => return result,
         };
         loop {
-            // Registered before the attempt, so that memory released in between is not missed.
+            // Registers before the attempt, so that memory released in between is not missed.
             let mut freed = pin!(self.shared.budget.freed());
             freed.as_mut().enable();
             if self.try_grow(permit, more, leaves).is_ok() {
@@ -124,8 +125,8 @@ impl Intake {
         let all = permit.bytes().saturating_add(more);
         let grow_waiting = if leaves { permit.grow_leaving_room_for_small(more) } else { permit.grow(more) };
         grow_waiting.map_err(|exhausted| {
-            // The memory that the request already has counts too: a request that can never fit must not be retried
-            // forever.
+            // The memory that the request already has counts too: the sender of a request that can never fit must not
+            // retry it forever.
             let wanted = if all > exhausted.limit { all } else { more };
             out_of_memory(Exhausted { wanted, ..exhausted })
         })
@@ -136,8 +137,8 @@ impl Intake {
         self.shared.budget.limit()
     }
 
-    /// Reports that a large request ended before a pipeline saw it: its memory is returned to the system, if enough has
-    /// been released.
+    /// Reports that a large request ended before it reached a pipeline. Its memory is returned to the system, if enough
+    /// has been released.
     pub fn refused_large(&self) {
         self.shared.budget.give_back_freed();
     }

@@ -1,4 +1,4 @@
-//! Waiting, refusing and withdrawing.
+//! Tests of waiting, refusing and withdrawing.
 
 use super::*;
 use crate::component::Retry;
@@ -11,8 +11,8 @@ fn send(intake: &Intake, observations: u64) -> tokio::task::JoinHandle<Result<()
     tokio::spawn(async move { intake.consume(batch(observations), permit).await })
 }
 
-/// Guarantees: a request that found room, but then waits for a pipeline that waits for a full queue, is refused after a
-/// moment and never taken: its sender retries it, so it would otherwise be duplicated.
+/// Guarantees: a request that found room, but whose pipeline then waits for a full queue, is refused after a moment and
+/// never processed: its sender retries it, so it would otherwise be duplicated.
 #[tokio::test(start_paused = true)]
 async fn waiting_request_is_withdrawn() {
     let (intake, mut consumer) = intake(1 << 20);
@@ -28,11 +28,11 @@ async fn waiting_request_is_withdrawn() {
     assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::observations(7), 0));
 }
 
-/// Guarantees: the same holds for a request that finds no place in the pipeline's channel.
+/// Guarantees: a request that finds no place in the pipeline's channel is likewise refused after a moment.
 #[tokio::test(start_paused = true)]
 async fn request_without_a_place_is_refused() {
     let (intake, mut consumer) = intake(1 << 20);
-    // Four have a place, and the fifth waits for one.
+    // Four requests have a place, and the fifth waits for one.
     let waiting: Vec<_> = (1..=5).map(|observations| send(&intake, observations)).collect();
     tokio::task::yield_now().await;
     consumer.set_full(Some(Overflow::Refuse));
@@ -58,7 +58,7 @@ async fn blocking_request_is_not_withdrawn() {
     waiting.await.unwrap().unwrap();
 }
 
-/// Guarantees: a request whose sender disconnects before a pipeline has started to take it is not taken.
+/// Guarantees: a request whose sender disconnects before a pipeline has started to process it is not processed.
 #[tokio::test]
 async fn disconnected_sender_withdraws_its_request() {
     let (intake, mut consumer) = intake(1 << 20);
@@ -71,8 +71,8 @@ async fn disconnected_sender_withdraws_its_request() {
     next.await.unwrap().unwrap();
 }
 
-/// Guarantees: on the last call, requests that no pipeline has started to take are given back and never taken, and so
-/// are later ones.
+/// Guarantees: on the last call, requests that no pipeline has started to process are refused and never processed, and
+/// so are later ones.
 #[tokio::test]
 async fn last_call_gives_back_waiting_requests() {
     let (intake, mut consumer) = intake(1 << 20);
@@ -86,7 +86,7 @@ async fn last_call_gives_back_waiting_requests() {
     assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::NONE, 0));
 }
 
-/// Guarantees: a request that may wait gets its memory as soon as some is released, and one that can never fit is
+/// Guarantees: a request that may wait gets its memory as soon as enough is released, and one that can never fit is
 /// refused at once.
 #[tokio::test(start_paused = true)]
 async fn waits_for_memory() {

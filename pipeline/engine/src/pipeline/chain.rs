@@ -1,9 +1,10 @@
-//! The processors of one pipeline in a row, with the conservation law checked at each.
+//! The sequence of processors of one pipeline. Checks the conservation law at each processor.
 //!
-//! Synchronous and without a clock, so that its tests are deterministic. [`super::thread`] runs it.
+//! The chain is synchronous and has no clock, so that its tests are deterministic. [`super::thread`] runs it.
 //!
-//! It works in steps. In each, at most one batch leaves the last processor. A step first moves batches that wait
-//! between two processors, then continues with processors that have not fully absorbed a batch, last processor first.
+//! The chain works in steps. In each step at most one batch leaves the last processor. A step first moves batches that
+//! wait between two processors, then continues with processors that have not fully absorbed a batch, last processor
+//! first.
 
 use std::collections::VecDeque;
 
@@ -18,9 +19,9 @@ use crate::telemetry::Edge;
 /// The processors of a pipeline, in order.
 pub(crate) struct Chain {
     stages: Vec<Stage>,
-    /// Batches that one processor has put out and the next has not taken yet, in order.
+    /// Batches that one processor has emitted and the next has not received yet, in order.
     between: VecDeque<QueuedBatch>,
-    /// What sampling left out, until [`Chain::take_sampled_out`].
+    /// The reports about data that sampling removed, until [`Chain::take_sampled_out`].
     sampled_out: Vec<SampledOut>,
     /// The processor that is flushing because of memory pressure.
     flushing_stage: Option<usize>,
@@ -34,7 +35,7 @@ struct Stage {
     edge: Edge,
     held: Held,
     memory: Permit,
-    /// The memory of the batch that it is absorbing; `None` for an arrival, which has its own permit.
+    /// The memory of the batch that the processor is absorbing; `None` for an arrival, which has its own permit.
     batch: Option<Permit>,
 }
 
@@ -96,7 +97,7 @@ impl Chain {
         !self.between.is_empty() || self.stages.iter().any(|stage| stage.processor.is_absorbing())
     }
 
-    /// Continues with batches that are not fully absorbed, or else does part of the due work.
+    /// Continues with batches that are not fully absorbed; without any, does part of the due work.
     pub(crate) fn advance(&mut self, now: Now) -> Option<Telemetry> {
         let absorbing = self.stages.iter().rposition(|stage| stage.processor.is_absorbing());
         let waits = self.between.front().map(|between| between.next);
@@ -108,9 +109,9 @@ impl Chain {
         self.call(at, now, |processor, out| processor.advance(now, out))
     }
 
-    /// Flushes part of the held data because of memory pressure. The last processor goes first, because the output of
-    /// the others goes into it. Processors before one that is still absorbing are skipped: it would first have to
-    /// absorb everything, and then their output too.
+    /// Flushes part of the held data because of memory pressure. The last processor is flushed first, because it
+    /// receives the output of the others. Processors before one that is still absorbing are skipped: that one would
+    /// first have to absorb its whole batch, and then their output too.
     pub(crate) fn on_memory_pressure(&mut self, now: Now) -> FlushProgress {
         let Some(at) = self.flushing_stage.or_else(|| self.stages.len().checked_sub(1)) else {
             return FlushProgress { out: None, more: false };
@@ -148,12 +149,12 @@ impl Chain {
         self.stages.iter().filter_map(|stage| stage.processor.due()).min()
     }
 
-    /// Returns and clears what sampling left out.
+    /// Returns and clears the reports about data that sampling removed.
     pub(crate) fn take_sampled_out(&mut self) -> Vec<SampledOut> {
         std::mem::take(&mut self.sampled_out)
     }
 
-    /// What all processors hold.
+    /// The sum of the data that the processors hold.
     pub(crate) fn held(&self) -> Held {
         self.stages.iter().fold(Held::default(), |sum, stage| Held {
             quantities: sum.quantities + stage.held.quantities,
@@ -190,8 +191,8 @@ impl Chain {
                 return None;
             }
             let inbound = telemetry.quantities();
-            // An arrival has its own permit. Other batches are charged here; they may be larger than what the processor
-            // held before.
+            // An arrival has its own permit. Other batches are charged here; they may be larger than the data that the
+            // processor held before.
             let charged = if memory.is_some() { 0 } else { telemetry.size_bytes() };
             stage.batch = memory;
             let call = |processor: &mut dyn Processor, out: &mut Outbox| processor.process(telemetry, now, out);
@@ -201,8 +202,8 @@ impl Chain {
         None
     }
 
-    /// Puts a processor's output in front of the batches that already wait there, to keep the order. `charged` bytes of
-    /// it are covered by another permit.
+    /// Puts a processor's output in front of the batches that already wait there, to keep the order. Another permit
+    /// covers `charged` bytes of it.
     fn put_between(&mut self, next: usize, put_out: Vec<Telemetry>, charged: u64) {
         // The caller charges the batch that leaves the last processor.
         let is_between = next < self.stages.len();
@@ -215,7 +216,7 @@ impl Chain {
 }
 
 impl Stage {
-    /// Makes one call and counts its effects.
+    /// Calls the processor once and counts the effects.
     fn call(
         &mut self,
         inbound: Quantities,

@@ -22,7 +22,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::{ComponentKind, Edge, Metrics};
 
 /// How many requests may wait for a pipeline; each holds memory of the budget. More than one, so that the thread has
-/// work while receivers decode; few, so that senders notice soon when it cannot keep up.
+/// work while receivers decode; few, so that senders notice early when the thread cannot keep up.
 const WAITING: usize = 16;
 
 /// The parts of a pipeline.
@@ -33,7 +33,7 @@ pub(crate) struct PipelineParts {
     pub(crate) sinks: Vec<Arc<dyn Sink>>,
 }
 
-/// What all pipelines share.
+/// The data that all pipelines share.
 #[derive(Clone)]
 pub(crate) struct PipelineContext {
     pub(crate) budget: Budget,
@@ -45,12 +45,12 @@ pub(crate) struct PipelineContext {
     pub(crate) host: RunsOn,
 }
 
-/// Where a pipeline runs.
+/// How a pipeline runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunsOn {
-    /// On a thread of its own.
+    /// On its own thread.
     Thread,
-    /// As a task, for tests with paused time, which would advance while a thread works.
+    /// As a task. For tests with paused time, because the clock would advance while a thread works.
     #[cfg(test)]
     Task,
 }
@@ -58,7 +58,7 @@ pub(crate) enum RunsOn {
 /// A running pipeline.
 pub(crate) struct Pipeline {
     pub(crate) counters: PipelineCounters,
-    /// Where receivers put telemetry.
+    /// The entrance through which receivers hand over telemetry.
     pub(crate) entrance: Entrance,
     stop: profbridge_net::Trigger,
     deadline: Arc<OnceLock<Instant>>,
@@ -69,7 +69,8 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Clone)]
 pub(crate) struct PipelineCounters {
     pub(crate) id: Arc<str>,
-    /// In: accepted by the processors. Out: accepted by the exporters. Dropped: lost between the processors.
+    /// `inbound`: accepted by the processors. `outbound`: accepted by the exporters. `dropped`: lost between the
+    /// processors.
     pub(crate) edge: Edge,
     pub(crate) stages: Vec<Edge>,
     ledger: Ledger,
@@ -80,7 +81,7 @@ impl PipelineCounters {
         Self { id, edge, stages, ledger: Ledger::default() }
     }
 
-    /// Data that the pipeline accepted and that is neither handed on nor lost yet: it is inside the processors.
+    /// Data that the pipeline accepted and has neither handed on nor lost yet: it is inside the processors.
     pub(crate) fn unsettled(&self) -> Quantities {
         let own = self.edge.totals();
         let chain = Chain::totals(&self.stages);
@@ -89,7 +90,7 @@ impl PipelineCounters {
     }
 
     /// Counts data that is still inside the processors as lost, and closes the counters. Exporters count the batches
-    /// that are being handed to them.
+    /// that are being handed over to them.
     pub(crate) fn give_up(&self, reason: Reason) {
         self.ledger.close(|handover| {
             self.edge.add_out(handover);
@@ -149,7 +150,7 @@ impl Pipeline {
 
     /// Completes when the thread has ended.
     pub(crate) async fn ended(&mut self) {
-        // An error means that the thread is gone, which is an end as well.
+        // An error means that the thread panicked, so it has ended too.
         (&mut self.ended).await.ok();
     }
 }

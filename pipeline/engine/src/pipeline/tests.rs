@@ -72,7 +72,7 @@ fn intake(context: &PipelineContext, pipelines: &[&Pipeline]) -> (Intake, Edge) 
     let edge = context.metrics.edge(ComponentKind::Receiver, "test", "");
     let entrances = pipelines.iter().map(|pipeline| pipeline.entrance.clone()).collect();
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
-    // Dropping it would trigger the shutdown.
+    // Dropping the trigger would trigger the shutdown.
     std::mem::forget(trigger);
     let end = ReceiverEnd { shutdown: shutdown.clone(), last_call: shutdown };
     (Intake::new(entrances, context.budget.clone(), edge.clone(), context.health.clone(), end), edge)
@@ -84,7 +84,7 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::compon
 }
 
 proptest! {
-    /// Guarantees: for random streams, times and chains of processors, everything that enters a chain leaves it, counts
+    /// Guarantees: for random streams, times and chains of processors, all data that enters a chain leaves it, counts
     /// as lost or is held; the charged memory matches the held data; after a flush nothing is held and nothing is due.
     #[test]
     fn chain_conserves(
@@ -186,8 +186,8 @@ fn unaccounted_loss_is_asserted() {
     chain.process(batch(5).into(), ManualClock::default().now());
 }
 
-/// Guarantees: `Ok` is returned once the processors have the data. The request's memory is then released, and the held
-/// data is charged instead. When the window closes, it is handed on without further input.
+/// Guarantees: `consume` returns `Ok` once the processors have the data. The request's memory is then released, and the
+/// held data is charged instead. When the window closes, the data is handed on without further input.
 #[tokio::test(start_paused = true)]
 async fn acknowledged_on_admission() {
     let context = paused();
@@ -227,8 +227,9 @@ async fn stop_flushes() {
     assert_eq!(context.health.states()[0].2, ComponentState::Stopped);
 }
 
-/// Guarantees: a panicking processor ends its pipeline: its sender may retry, the held data is counted, health reports
-/// it. Another pipeline of the same receiver continues, while the loss is counted.
+/// Guarantees: a panicking processor ends its pipeline: the sender may retry, the held data is counted as lost, and
+/// health reports the failure. Another pipeline of the same receiver continues, and the data that the failed one misses
+/// is counted.
 #[tokio::test]
 async fn panic_ends_one_pipeline() {
     let context = context();
@@ -274,8 +275,8 @@ async fn panic_while_preparing() {
     assert_eq!(pipeline.counters.edge.totals().dropped.get(Reason::Internal).total(), 9);
 }
 
-/// Guarantees: with `drop_on_overflow` a hanging destination affects only its own queue: the other exporters get
-/// everything, and senders do not wait.
+/// Guarantees: with `drop_on_overflow` a hanging destination affects only its own queue: the other exporters get all
+/// data, and senders do not wait.
 #[tokio::test]
 async fn slow_exporter_stalls_nobody() {
     let context = context();
@@ -291,7 +292,7 @@ async fn slow_exporter_stalls_nobody() {
     assert_eq!(lost.edge().totals().dropped.get(Reason::QueueFull).total(), 28);
 }
 
-/// Guarantees: while a queue is full a request is refused before it is accepted: its sender may retry, and it is not
+/// Guarantees: while a queue is full, a request is refused before it is accepted: its sender may retry, and it is not
 /// counted. Accepted data is sent completely when the destination recovers, and then requests are accepted again.
 #[tokio::test]
 async fn a_full_queue_refuses() {
@@ -346,7 +347,7 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
 }
 
-/// Guarantees: when memory becomes short, or a request was refused for lack of memory, processors flush without waiting
+/// Guarantees: when memory becomes short, or a request is refused for lack of memory, processors flush without waiting
 /// for the next request.
 #[tokio::test]
 async fn short_memory_flushes() {
@@ -358,7 +359,7 @@ async fn short_memory_flushes() {
     let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 5).await.unwrap();
     assert_eq!(fake.made(), 0);
-    // A request of another size uses up the rest.
+    // A request of another size uses up the remaining memory.
     let big = intake.admit(MEMORY / 10 * 4).unwrap();
     fake.attempts(1).await;
     drop(big);
@@ -402,7 +403,7 @@ async fn cancelled_sender() {
         let intake = intake.clone();
         senders.spawn(async move { consume(&intake, 1).await });
     }
-    // One is in flight; the others wait in the channel or for the thread, which waits for room.
+    // One request is in flight; the others wait in the channel or in the thread, which waits for room.
     fake.attempts(1).await;
     senders.join_next().await.unwrap().unwrap().unwrap();
     senders.shutdown().await;

@@ -1,7 +1,7 @@
 //! The thread of a pipeline: receives arrivals, does due work, hands output on.
 //!
-//! One thread, because processors have state and one core is enough for them; a thread and not a task, because decoding
-//! and preparing take milliseconds, which would stall everyone's sockets.
+//! One thread is enough, because processors have state and need no more than one core. It is a thread and not a task,
+//! because decoding and preparing take milliseconds, which would delay all sockets of the runtime.
 
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ use crate::telemetry::Edge;
 /// windows into pieces.
 const MIN_BETWEEN_FLUSHES: Duration = Duration::from_millis(250);
 
-/// When no request arrived for this long, freed memory is returned to the system.
+/// If no request arrives for this long, freed memory is returned to the system.
 const IDLE_BEFORE_RETURNING_MEMORY: Duration = Duration::from_millis(100);
 
 /// The state of the thread.
@@ -43,16 +43,16 @@ pub(super) struct Worker {
     pub(super) absorbing: Option<AbsorbedRequest>,
     /// Whether a flush because of memory pressure is in progress.
     pub(super) flushing: bool,
-    /// The monotonic time at which the last such flush began.
+    /// The monotonic time at which the last flush because of memory pressure began.
     pub(super) last_flush: Option<u64>,
-    /// Whether anything was absorbed since then.
+    /// Whether any data was absorbed since the last flush.
     pub(super) absorbed: bool,
 }
 
 /// How the thread is stopped.
 pub(super) struct ThreadEnd {
     pub(super) stopping: Shutdown,
-    /// Data that is left then is lost. Set before `stopping`.
+    /// Data that is left at this time is lost. Set before `stopping`.
     pub(super) deadline: Arc<OnceLock<Instant>>,
 }
 
@@ -60,21 +60,21 @@ pub(super) struct ThreadEnd {
 pub(super) struct AbsorbedRequest {
     /// The request's memory. Held data is charged to the processors.
     _permit: Arc<Permit>,
-    /// Notified when the processors have all of it.
+    /// Notified when the processors have the whole request.
     taken: Option<oneshot::Sender<Result<(), Rejected>>>,
 }
 
 /// The next step of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextStep {
-    /// Due work, or the rest of a request.
+    /// Does due work, or absorbs the rest of a request.
     Advance,
     /// Flushes because of memory pressure.
     FlushForMemory,
 }
 
 impl Worker {
-    /// Starts the thread. The returned receiver completes when it ends.
+    /// Starts the thread. The returned receiver completes when the thread ends.
     pub(super) fn spawn(self) -> Result<oneshot::Receiver<()>, StartError> {
         let (ended, end) = oneshot::channel();
         let id = Arc::clone(&self.counters.id);
@@ -94,7 +94,7 @@ impl Worker {
     }
 
     async fn run_to_end(mut self, ended: oneshot::Sender<()>) {
-        // Processors and exporters may have bugs: a panic ends this pipeline only, and is reported.
+        // Processors and exporters may have bugs: a panic ends only this pipeline, and is reported.
         let result = {
             let mut run = Box::pin(self.run());
             poll_fn(|context| {
@@ -106,7 +106,7 @@ impl Worker {
         if let Err(panic) = result {
             self.fail(&message(&*panic));
         }
-        // Closes the channel before the thread's end is announced, so that receivers see it first.
+        // Closes the channel before the thread's end is announced, so that receivers notice the closed channel first.
         drop(self);
         ended.send(()).ok();
     }
@@ -130,8 +130,8 @@ impl Worker {
         let mut pressure = self.context.budget.pressure();
         let mut stopping = false;
         loop {
-            // One step before the next arrival, so that a flood of arrivals cannot keep windows open; only one, so that
-            // senders are answered while much is put out.
+            // Does one step before the next arrival, so that a flood of arrivals cannot keep windows open; only one, so
+            // that senders get answers while much data is emitted.
             let now = self.context.clock.now();
             let step = self.next_step(now);
             let goes_on = step.is_some() && self.have_room();
@@ -154,7 +154,7 @@ impl Worker {
                 biased;
                 () = stop.wait(), if !stopping => {
                     stopping = true;
-                    // Requests that were sent already are still received; then the channel ends.
+                    // Requests that were already sent are still received; then the channel ends.
                     self.arrivals.close();
                 }
                 arrival = self.arrivals.recv(), if self.absorbing.is_none() && !self.chain.is_absorbing() => match arrival {
@@ -163,7 +163,7 @@ impl Worker {
                 },
                 () = tokio::task::yield_now(), if goes_on => {}
                 () = room(&self.sinks), if step.is_some() && !goes_on => {}
-                // The budget, and with it the sender, lives as long as `self`.
+                // `self` owns the budget and with it the sender, so the channel never closes.
                 _ = pressure.changed() => {}
                 () = until(due, now) => {}
                 () = sleep(IDLE_BEFORE_RETURNING_MEMORY), if has_freed => self.context.budget.give_back_freed(),
@@ -179,7 +179,7 @@ impl Worker {
         if !self.flushing && self.chain.held().bytes > 0 {
             let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
             let again = self.last_flush.is_none_or(|last| since(last) >= MIN_BETWEEN_FLUSHES);
-            // A request too large for the remaining memory flushes older data while it is absorbed.
+            // If a request is too large for the remaining memory, older data is flushed while the request is absorbed.
             let at_once = self.absorbed && self.chain.is_absorbing() && budget.is_exceeded();
             self.flushing = budget.is_short() && (again || at_once);
             if self.flushing {
@@ -221,7 +221,7 @@ impl Worker {
         self.count_in(quantities, source);
         self.answer();
         if out.is_some() {
-            // A batch that passed straight through has nowhere else to wait.
+            // A batch that passed through all processors can only wait here.
             room(&self.sinks).await;
         }
         self.hand_on(out, now, charged);
@@ -238,8 +238,8 @@ impl Worker {
         });
     }
 
-    /// Counts requests that this pipeline will not process although their senders were told that they are accepted,
-    /// because another pipeline has started to take them. They are lost with the pipeline's held data.
+    /// Counts requests that this pipeline will not process although their senders got the answer that they are
+    /// accepted, because another pipeline has started to process them. They are lost with the pipeline's held data.
     fn count_abandoned(&mut self) {
         self.arrivals.close();
         while let Some(arrival) = self.arrivals.next_abandoned() {
@@ -257,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// Releases the request's memory once the processors have it and its output was handed on.
+    /// Releases the request's memory once the processors have the request and its output was handed on.
     fn release_request(&mut self) {
         if !self.chain.is_absorbing() {
             self.absorbing = None;
@@ -288,7 +288,7 @@ impl Worker {
                         observations = lost.observations,
                         spans = lost.any(Unit::Spans),
                         items = lost.any(Unit::Items),
-                        "the shutdown's deadline has passed: what was held is lost"
+                        "the shutdown's deadline has passed: held data is lost"
                     );
                 }
                 return;
@@ -305,8 +305,8 @@ impl Worker {
         }
     }
 
-    /// Reports what sampling left out to every exporter, then hands it the batch. The batch is charged to the budget
-    /// until all exporters have it, except for the `charged` bytes.
+    /// Reports to every exporter the data that sampling removed, then hands over the batch. The batch, except for
+    /// `charged` bytes, is charged to the budget until all exporters have it.
     fn hand_on(&mut self, out: Option<Telemetry>, now: Now, charged: u64) {
         for what in self.chain.take_sampled_out() {
             self.sinks.iter().for_each(|sink| sink.sampled_out(&what));
@@ -332,7 +332,7 @@ async fn room(sinks: &[Arc<dyn Sink>]) {
     }
 }
 
-/// Waits until the monotonic time `due`; forever if there is none.
+/// Waits until the monotonic time `due`; forever if it is `None`.
 async fn until(due: Option<u64>, now: Now) {
     match due {
         Some(due) => tokio::time::sleep(Duration::from_nanos(due.saturating_sub(now.monotonic_nano))).await,

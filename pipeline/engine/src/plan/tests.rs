@@ -136,7 +136,7 @@ service:
     assert_eq!(plan.warnings.len(), 1, "the exporter in no pipeline");
 }
 
-/// Guarantees: all broken rules are reported together, each at its place, whichever part checks them.
+/// Guarantees: all broken rules are reported together, each at its position, whichever part checks them.
 #[test]
 fn every_problem_at_once() {
     let found = problems(
@@ -176,8 +176,8 @@ service:
     );
 }
 
-/// Guarantees: a disabled exporter is left out, together with pipelines that have no other; only if nothing remains is
-/// that an error.
+/// Guarantees: a disabled exporter is ignored, and so are pipelines without other exporters; it is an error only if no
+/// pipeline remains.
 #[test]
 fn disabled_exporters() {
     let remaining = plan(
@@ -224,7 +224,7 @@ fn symbolize_stands_between_dedup_and_chunk() {
     for (processors, expected) in [
         ("[symbolize, dedup, chunk]", "`dedup` cannot work behind `symbolize`"),
         ("[dedup, chunk, symbolize]", "`symbolize` cannot work behind `chunk`"),
-        // Of several conflicts the processor that belongs last is named.
+        // Among several conflicts, the processor that belongs last is named.
         ("[symbolize, chunk, dedup]", "`dedup` cannot work behind `chunk`"),
     ] {
         let found = problems(&with(processors));
@@ -232,8 +232,8 @@ fn symbolize_stands_between_dedup_and_chunk() {
     }
 }
 
-/// Guarantees: in a pipeline that is limited to a signal, a receiver that emits none of it and an exporter that accepts
-/// none of it are refused, each at its place with advice; a pipeline that carries everything accepts both.
+/// Guarantees: in a pipeline that is limited to a signal, a receiver that does not emit the signal and an exporter that
+/// does not accept it are refused, each at its position with advice; a pipeline that carries everything accepts both.
 #[test]
 fn components_of_another_signal_are_refused() {
     let with = |pipelines: &str| {
@@ -272,7 +272,7 @@ fn a_line_is_masked_for_all() {
     assert!(!text.contains("hush0123"), "{text}");
 }
 
-/// Guarantees: profiles inside envelopes are already cut by their sender, so an exporter that gets only those needs no
+/// Guarantees: senders have already cut the profiles inside envelopes, so an exporter that gets only those needs no
 /// `chunk`; with one receiver of other profiles it does.
 #[test]
 fn envelopes_need_not_be_cut() {
@@ -288,8 +288,8 @@ fn envelopes_need_not_be_cut() {
     assert!(found.len() == 1 && found[0].ends_with("takes profiles only behind the processor `chunk`"), "{found:?}");
 }
 
-/// Guarantees: an exporter's needs apply per kind: only if a receiver emits that kind, the pipeline carries it, and the
-/// exporter accepts it.
+/// Guarantees: an exporter's needs apply separately to each kind: only if a receiver emits the kind, the pipeline
+/// carries it, and the exporter accepts it.
 #[test]
 fn needs_are_of_a_kind() {
     let with = |pipeline: &str| {
@@ -323,8 +323,9 @@ fn needs_are_of_a_kind() {
     }
 }
 
-/// Guarantees: a processor that requires spans is refused in a pipeline that none can enter: one that does not carry
-/// spans, or whose receivers emit none. Envelopes may contain some. If it does not require spans, it is accepted.
+/// Guarantees: a processor that requires spans is refused in a pipeline that spans cannot enter: one that does not
+/// carry spans, or whose receivers emit none. Envelopes may contain spans. A processor that does not require spans is
+/// accepted.
 /// rule: profiles-sdk#lifecycle-trace-warning
 #[test]
 fn wanted_kinds_must_come() {
@@ -351,8 +352,8 @@ service:
     }
 }
 
-/// Guarantees: a processor's warning is given once, at its place, if profiles reach an exporter that it warns of, or
-/// unconditionally if it always warns; nothing is refused because of it.
+/// Guarantees: a processor's warning is reported once, at its position: if profiles reach an exporter that the warning
+/// is about, or always if the warning is unconditional. The configuration is not refused because of it.
 #[test]
 fn processors_warn() {
     let warnings = |pipeline: &str| -> Vec<String> {

@@ -1,10 +1,10 @@
 //! Runs a plan: starts exporters first and receivers last, and stops in the reverse order.
 //!
 //! A shutdown has one deadline, the configured `shutdown_timeout`, and proceeds in this order: receivers stop accepting
-//! and finish requests in progress (for at most a fifth of the time; after a tenth every waiting sender is answered: a
-//! request that a pipeline has started to take is accepted, any other is given back), processors flush, queues drain,
-//! exporters send their final reports (in the remaining time, at least a second, or a twentieth of a short deadline).
-//! Everything not sent by then is counted.
+//! and finish requests in progress (for at most a fifth of the time; after a tenth, every waiting sender gets its
+//! answer: a request that a pipeline has started to process is accepted, any other is refused), processors flush,
+//! queues drain, exporters send their final reports (in the remaining time, at least a second, or a twentieth of a
+//! short deadline). Everything not sent by then is counted.
 
 mod report;
 mod reporter;

@@ -14,7 +14,7 @@ use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ExporterTotals, Rece
 /// What happened to all accepted data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// From the start to the beginning of the shutdown.
+    /// The time from the start to the beginning of the shutdown.
     pub ran: Duration,
     /// How long the shutdown took.
     pub stopped_in: Duration,
@@ -24,7 +24,7 @@ pub struct Report {
     pub pipelines: Vec<PipelineReport>,
     /// The exporters.
     pub exporters: Vec<ExporterReport>,
-    /// The disabled exporters, and why.
+    /// The disabled exporters, each with the reason.
     pub disabled: Vec<(String, String)>,
     /// Components that ended unexpectedly.
     pub failures: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Report {
 /// The requests of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiverReport {
-    /// Its id.
+    /// The receiver's id.
     pub id: String,
     /// Requests that the pipelines accepted.
     pub accepted: u64,
@@ -48,37 +48,37 @@ pub struct ReceiverReport {
 /// What happened to all data in a pipeline, before its exporters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineReport {
-    /// Its id.
+    /// The pipeline's id.
     pub id: String,
     /// Data that was accepted.
     pub inbound: Quantities,
-    /// What a rule added.
+    /// Data that processors added by a rule.
     pub synthesized: Quantities,
     /// Data that was handed to the exporters.
     pub outbound: Quantities,
-    /// Data that was lost in its processors and between them.
+    /// Data that was lost in the processors and between them.
     pub dropped: Losses,
-    /// Data that is still held. Zero after an orderly shutdown.
+    /// Data that is still held: none after an orderly shutdown.
     pub held: Held,
-    /// Its processors, in order.
+    /// The pipeline's processors, in order.
     pub processors: Vec<ProcessorReport>,
 }
 
 /// The counters of a processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorReport {
-    /// Its id.
+    /// The processor's id.
     pub id: String,
-    /// Its counters.
+    /// The processor's counters.
     pub totals: EdgeTotals,
 }
 
 /// The counters of an exporter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExporterReport {
-    /// Its id.
+    /// The exporter's id.
     pub id: String,
-    /// Its counters; `outbound` is the data sent.
+    /// The exporter's counters; `outbound` is the data sent.
     pub totals: EdgeTotals,
     /// Requests sent.
     pub requests: u64,
@@ -115,7 +115,7 @@ impl PipelineReport {
         }
     }
 
-    /// How much the conservation law is violated by; anything but zero is a defect.
+    /// The violation of the conservation law; anything but zero is a bug.
     pub fn unaccounted(&self) -> Quantities {
         let before = self.inbound + self.synthesized;
         before.abs_diff(self.outbound + self.dropped.total() + self.held.quantities)
@@ -128,7 +128,7 @@ impl ExporterReport {
         Self { id: telemetry.id().to_owned(), totals: telemetry.edge().totals(), requests, bytes, billed }
     }
 
-    /// How much the conservation law is violated by; anything but zero is a defect.
+    /// The violation of the conservation law; anything but zero is a bug.
     pub fn unaccounted(&self) -> Quantities {
         let EdgeTotals { inbound, outbound, synthesized, ref dropped, held, .. } = self.totals;
         (inbound + synthesized).abs_diff(outbound + dropped.total() + held.quantities)
@@ -137,7 +137,7 @@ impl ExporterReport {
 
 impl Report {
     /// Names an exporter that got data and sent none, or "every exporter" if data was received and none was sent. Data
-    /// that the configuration leaves out on purpose, and data kept on disk, does not count as missing.
+    /// that the configuration excludes on purpose, and data written to disk, does not count as unsent.
     pub fn unserved(&self) -> Option<String> {
         let is_missing = |lost: &Losses| lost.iter().any(|loss| !loss.reason.is_intended());
         let none = self.exporters.iter().find(|exporter| {
@@ -167,7 +167,7 @@ impl Report {
         losses
     }
 
-    /// How much the conservation law is violated by over all components; anything but zero is a defect.
+    /// The violation of the conservation law over all components; anything but zero is a bug.
     pub fn unaccounted(&self) -> Quantities {
         let pipelines: Quantities = self.pipelines.iter().map(PipelineReport::unaccounted).sum();
         let exporters: Quantities = self.exporters.iter().map(ExporterReport::unaccounted).sum();
@@ -203,8 +203,8 @@ fn number_unless_none(f: &mut fmt::Formatter<'_>, quantities: Quantities, what: 
 }
 
 impl fmt::Display for Report {
-    /// One line per component, counts in observations unless a unit is named, with the losses and notes of its
-    /// processors, and one line per reason of loss that explains it.
+    /// Writes one line per component, with counts in observations unless a unit is named, and with the losses and notes
+    /// of its processors; and one line per reason of loss that explains it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
         for receiver in &self.receivers {

@@ -1,5 +1,5 @@
-//! Regular log lines: one per pipeline and minute if data moved, one per receiver if requests were refused, and, while
-//! nothing arrives, a line about what profbridge waits for.
+//! Regular log lines: one per pipeline and minute if data passed through it, one per receiver if requests were refused,
+//! and, while nothing arrives, a line about what profbridge waits for.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 /// The interval between two lines of a pipeline.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long nothing must arrive before the log says so, for the first and each further line. The first comes early, for
-/// the person who has just started profbridge; later ones are for someone who looks at the log.
+/// How long nothing must arrive before this is logged: for the first, the second and all further lines. The first line
+/// comes early, for a person who has just started profbridge; later ones are for someone who looks at the log.
 const SILENCES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(600), Duration::from_secs(3600)];
 
 /// A pipeline and its exporters.
@@ -33,7 +33,7 @@ struct PipelineFigures {
     outbound: Quantities,
     dropped: Losses,
     held: Quantities,
-    /// Per exporter: sent, and dropped.
+    /// For each exporter, the sent and the dropped quantities.
     exporters: Vec<(Quantities, Losses)>,
 }
 
@@ -55,7 +55,7 @@ impl ReportedPipeline {
         PipelineFigures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
     }
 
-    /// The line about changes; `None` if there are none.
+    /// Returns the line about changes; `None` if there are none.
     fn line(&self, before: &PipelineFigures, after: &PipelineFigures) -> Option<String> {
         let moved = after.inbound != before.inbound || after.outbound != before.outbound;
         if !moved && after.exporters == before.exporters && after.dropped == before.dropped {
@@ -76,7 +76,7 @@ impl ReportedPipeline {
     }
 }
 
-/// The line about requests refused between two times; `None` if there were none.
+/// Returns the line about requests refused between two times; `None` if there were none.
 fn requests(before: [u64; 3], after: [u64; 3]) -> Option<String> {
     let [accepted, refused, failed] = [0, 1, 2].map(|outcome| after[outcome] - before[outcome]);
     (refused + failed > 0).then(|| format!("{accepted} requests taken, {refused} refused, {failed} failed"))
@@ -113,7 +113,7 @@ impl Reporter {
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();
-            // A receiver that does not listen fetches its data, and itself logs when there is none.
+            // A receiver that does not listen fetches its data, and itself logs if there is none.
             if silence.is_worth_a_line(now, self.requests()) && !self.listening.is_empty() {
                 let addresses: Vec<String> = self.listening.iter().map(Address::to_string).collect();
                 tracing::info!(
@@ -151,7 +151,7 @@ impl Reporter {
     }
 }
 
-/// Decides when silence is worth a line.
+/// Decides when to log that nothing arrives.
 #[derive(Debug)]
 struct SilenceTimer {
     requests: u64,
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(line.as_deref(), Some("1 item in, 0 out, 9 held; sentry: 0 sent, dropped 1 item unroutable"));
     }
 
-    /// Guarantees: a minute with refused requests has a line about them, and no other minute has.
+    /// Guarantees: a minute with refused requests has a line about them, and other minutes have none.
     #[test]
     fn refused_requests_are_logged() {
         assert_eq!(requests([1, 0, 0], [9, 0, 0]), None);
@@ -223,7 +223,8 @@ mod tests {
         assert_eq!(line.as_deref(), Some("0 requests taken, 116 refused, 1 failed"));
     }
 
-    /// Guarantees: silence is logged after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
+    /// Guarantees: that nothing arrives is logged after 5 s, then after 10 minutes, then hourly, and not while requests
+    /// arrive.
     #[test]
     fn silence() {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! A running plan, and how it stops.
+//! A running plan, and its shutdown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,11 +41,11 @@ pub struct RunningPlan {
     pub(super) receivers: Vec<ReceiverTask>,
     /// Stops the receivers.
     pub(super) stop_receivers: Trigger,
-    /// Makes senders stop waiting for the receivers' answers.
+    /// Makes the receivers answer senders that still wait.
     pub(super) last_call: Trigger,
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) exporters: Vec<(ExporterTelemetry, RunningExporter)>,
-    /// The counters of exporters that were told to stop.
+    /// The counters of exporters that are being stopped.
     pub(super) exporter_telemetry: Vec<ExporterTelemetry>,
     pub(super) disabled: Vec<(String, String)>,
     pub(super) servers: Vec<Server>,
@@ -62,7 +62,7 @@ pub(super) struct ReceiverTask {
 }
 
 impl RunningPlan {
-    /// All addresses that are listened on.
+    /// All addresses on which components listen.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -87,23 +87,24 @@ impl RunningPlan {
 /// The deadlines of one shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Deadlines {
-    /// Senders that still wait are answered, early enough for the answer to leave: servers cut connections 10 s after
-    /// they were told to stop, and receivers are cut at the next deadline.
+    /// Senders that still wait get their answer: early enough to be transmitted, since servers close connections 10 s
+    /// after their shutdown began, and receivers are dropped at the next deadline.
     last_call: Instant,
-    /// Receivers have finished requests in progress.
+    /// Receivers must have finished requests in progress.
     receivers: Instant,
-    /// Exporters have sent or lost everything and accept nothing more.
+    /// Exporters must have sent or lost everything, and accept nothing more.
     sent: Instant,
-    /// Pipelines have counted what they still had at `sent`. Later than `sent` by the time that one step may take.
+    /// Pipelines must have counted the data that they still had at `sent`. Later than `sent` by the time that one step
+    /// may take.
     handed_on: Instant,
-    /// Exporters have sent their final reports.
+    /// Exporters must have sent their final reports.
     closed: Instant,
 }
 
-/// Requests in progress may continue for at most this long before their senders are answered.
+/// The maximum time that requests in progress may continue before their senders get an answer.
 const LAST_CALL: Duration = Duration::from_secs(5);
 
-/// The time for the exporters' final reports, which are small; half of it if a pipeline was late.
+/// The time for the exporters' final reports, which are small; half of it if a pipeline exceeded its deadline.
 const FINAL_REPORT_TIME: Duration = Duration::from_secs(2);
 
 impl Deadlines {
@@ -130,7 +131,7 @@ impl RunningPlan {
         let began = Instant::now();
         let deadlines = Deadlines::new(began, self.shutdown_timeout);
         self.stop_receivers(deadlines).await;
-        // From now on no exporter waits past its deadline, and so no pipeline that waits for an exporter does.
+        // From now on no exporter waits past its deadline, and so no pipeline waits for an exporter after it.
         for (telemetry, exporter) in &self.exporters {
             self.health.set("exporters", telemetry.id(), ComponentState::Stopping);
             exporter.drain_by(deadlines.stop());
@@ -147,7 +148,7 @@ impl RunningPlan {
         for server in std::mem::take(&mut self.servers) {
             server.stopped().await;
         }
-        // The reporter may be in the middle of a line, which is no longer needed.
+        // The reporter may be writing a line, which is no longer needed.
         self.reporter.abort();
         report
     }
@@ -165,7 +166,7 @@ impl RunningPlan {
         self.last_call.trigger();
         for receiver in self.receivers.iter_mut().filter(|receiver| !receiver.task.is_finished()) {
             if timeout_at(deadlines.receivers, &mut receiver.task).await.is_err() {
-                tracing::warn!(receiver = receiver.telemetry.id(), "requests were still under way and are cut");
+                tracing::warn!(receiver = receiver.telemetry.id(), "requests are aborted at the deadline");
                 receiver.task.abort();
             }
         }

@@ -21,8 +21,8 @@ use crate::health::{Health, Thresholds};
 use crate::telemetry::{CONTENT_TYPE as PROMETHEUS, Metrics};
 use crate::web_pages::PageRules;
 
-/// Maximum connections to one server. A supervisor must get an answer even if others keep connections open, so the
-/// connection that has been idle for longest is closed for it.
+/// Maximum number of connections to one server. A supervisor must get an answer even if others keep connections open,
+/// so the connection that has been idle for longest is closed to make room.
 const MOST_CONNECTIONS: usize = 32;
 
 /// An answer: status, content type, body.
@@ -31,7 +31,7 @@ type StatusAnswer = (StatusCode, &'static str, String);
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// The address it listens on, with the port that the system chose.
+    /// The address that the server listens on, with the port that the system chose.
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
 }
@@ -55,8 +55,8 @@ impl Server {
         Self::start("service.telemetry.metrics.address", endpoint, answer, hosts, shutdown).await
     }
 
-    /// Serves the health on `/`: 200 while everything runs and no exporter is in trouble beyond its thresholds, 503
-    /// otherwise, with the state of each component.
+    /// Serves the health on `/`: 200 while everything runs and no exporter has had problems for longer than its
+    /// threshold, 503 otherwise, with the state of each component.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Server {
         let limits = ServerLimits {
             versions: HttpVersions::Http1,
             max_connections: MOST_CONNECTIONS,
-            // Usually there is only one peer; its own idle connections are closed for it as well.
+            // Usually there is only one peer; a further connection closes its own idle connections too.
             max_connections_per_peer: usize::MAX,
             replace_idle: true,
             header_timeout: Duration::from_secs(5),
@@ -112,7 +112,7 @@ impl Server {
         Ok(Self { address, task })
     }
 
-    /// Waits until it has stopped, after its shutdown was triggered.
+    /// Waits until the server has stopped, after its shutdown was triggered.
     pub(crate) async fn stopped(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "a telemetry server failed");

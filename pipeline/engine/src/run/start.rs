@@ -31,7 +31,7 @@ struct Started {
     last: Shutdown,
     /// Triggered when the receivers should stop.
     receivers: Shutdown,
-    /// Triggered when senders should stop waiting for the receivers' answers.
+    /// Triggered when the receivers should answer senders that still wait.
     last_call: Shutdown,
     /// The rate limits that destinations set for senders.
     peer_limits: PeerLimits,
@@ -46,7 +46,7 @@ struct Started {
 pub(super) async fn start(plan: Plan, clock: Clock, host: RunsOn) -> Result<RunningPlan, StartError> {
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
     let mut started = Started::new(&service, pipelines.len(), clock, host, disabled);
-    // A supervisor that asks during the start sees that nothing runs yet.
+    // A supervisor that asks during the start must see that nothing runs yet.
     for (id, _) in &receivers {
         started.around.health.set("receivers", id, ComponentState::Starting);
     }
@@ -239,12 +239,13 @@ impl Started {
     }
 }
 
-/// The protocol name of profbridge's own endpoints in the list of addresses.
+/// The name of the protocol of profbridge's own endpoints in the list of addresses.
 const TELEMETRY: &str = "telemetry";
 
 /// Waits for a receiver to end. Ending without a shutdown is a failure.
 async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, shutdown: Shutdown, health: Health) {
-    // A task of its own, so that a panic is noticed here, and in a set, so that it is aborted with this one.
+    // The receiver runs as a separate task, so that its panic is noticed here, and in a `JoinSet`, so that it is
+    // aborted with this task.
     let mut task = JoinSet::new();
     task.spawn(stopped);
     let state = match task.join_next().await {
@@ -258,7 +259,7 @@ async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, sh
     health.set("receivers", &id, state);
 }
 
-/// Adds the component that could not start to the error.
+/// Adds the name of the component that could not start to the error.
 fn at(health: &Health, section: &'static str, id: &str, error: &StartError) -> StartError {
     health.set(section, id, ComponentState::Failed(error.to_string()));
     StartError(format!("{section}/{id}: {error}"))

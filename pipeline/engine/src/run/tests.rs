@@ -69,14 +69,14 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
     intake.consume(batch(observations), permit).await
 }
 
-/// Starts a plan in a way that allows paused time.
+/// Starts a plan whose pipelines run as tasks, for paused time.
 async fn start_paused(plan: Plan) -> Result<RunningPlan, StartError> {
     start::start(plan, crate::clock::Clock::system(), crate::pipeline::RunsOn::Task).await
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Guarantees: at the end all accepted data has been handed on and sent, and the report says so.
+/// Guarantees: at the end all accepted data has been handed on and sent, and the report shows this.
 #[tokio::test(start_paused = true)]
 async fn orderly_end() {
     let fake = FakeExporter::new([]);
@@ -94,7 +94,7 @@ async fn orderly_end() {
     assert_eq!(report.receivers[0].quantities.total(), 21);
     let text = report.to_string();
     let lines: Vec<&str> = text.lines().skip(1).collect();
-    // The fake processor drops every third, which makes 7.
+    // The fake processor drops every third observation, so 7.
     assert_eq!(
         lines,
         [
@@ -107,8 +107,8 @@ async fn orderly_end() {
     );
 }
 
-/// Guarantees: an unread envelope is counted throughout in items: accepted, held, sent; if none was sent, the report
-/// says that everything is lost.
+/// Guarantees: an unparsed envelope is counted in items everywhere: accepted, held, sent; if no item was sent, the
+/// report shows that everything is lost.
 #[tokio::test(start_paused = true)]
 async fn envelopes_are_counted() {
     for (reply, sent) in [(Reply::Accept, 2), (Reply::Fail(Retry::Never, Reason::RejectedByPeer), 0)] {
@@ -153,7 +153,7 @@ async fn run_ends_with_its_shutdown() {
 }
 
 /// Guarantees: a shutdown keeps its deadline even if a receiver does not end, a destination hangs and the queue is
-/// full; the rest is counted.
+/// full; the remaining data is counted.
 #[tokio::test(start_paused = true)]
 async fn deadline_holds() {
     let fake = FakeExporter::always(Reply::Hang);
@@ -172,7 +172,7 @@ async fn deadline_holds() {
     assert_eq!((dropped.get(Reason::QueueFull).total(), dropped.get(Reason::Shutdown).total()), (18, 12));
 }
 
-/// Guarantees: if an exporter cannot start, the start fails with its name, and nothing listens.
+/// Guarantees: if an exporter cannot start, the start fails with the exporter's name, and nothing listens.
 #[tokio::test(start_paused = true)]
 async fn failed_start() {
     let (works, fails) = (FakeExporter::new([]), FakeExporter::new([]));
@@ -235,7 +235,7 @@ async fn endpoints() {
     }
 
     consume(&intake, 8).await.unwrap_err();
-    // The thread has updated its state by the time that the next request is refused.
+    // When the next request is refused, the thread has updated its state.
     while consume(&intake, 1).await.unwrap_err().reason != Reason::Internal {
         tokio::task::yield_now().await;
     }
@@ -302,8 +302,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// Guarantees: a shutdown at any moment, with busy senders, open windows and arbitrary destinations, loses nothing
-    /// uncounted: data acknowledged to senders is what the pipelines accepted, and each observation in each pipeline
-    /// and exporter is sent or counted.
+    /// uncounted: the data acknowledged to senders is the data that the pipelines accepted, and in each pipeline and
+    /// exporter each observation is sent or counted as lost.
     #[test]
     fn shutdown_at_any_moment(
         script in proptest::collection::vec(reply(), 0..20),
@@ -368,7 +368,8 @@ proptest! {
     }
 }
 
-/// Guarantees: the same on real threads: senders on several, pipelines on their own, and a shutdown in between.
+/// Guarantees: the same holds with real threads: senders on several, each pipeline on its own, and a shutdown in
+/// between.
 #[test]
 fn shutdown_on_real_threads() {
     for round in 0..30_usize {
@@ -416,14 +417,14 @@ fn blocking(id: &str, fake: &FakeExporter) -> (String, Box<dyn DynExporter>) {
     (id.to_owned(), deliver(fake.clone(), settings))
 }
 
-/// Guarantees: a pipeline that waits for a hanging destination is released at the deadline, in time to hand on and
-/// count everything it has: nothing is counted twice.
+/// Guarantees: a pipeline that waits for a hanging destination is released at the deadline, early enough to hand on and
+/// count all its data: nothing is counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_of_a_waiting_pipeline() {
     let hangs = FakeExporter::always(Reply::Hang);
     let (receiver, intake) = FakeReceiver::new();
     let pipelines = vec![pipeline("direct", Duration::ZERO, &["hangs"])];
-    // A twentieth of it is for the thread's last step, which on a busy machine has to wait for a core.
+    // A twentieth of the timeout is for the thread's last step, which on a busy machine has to wait for a core.
     let service = ServiceSettings { shutdown_timeout: Duration::from_secs(10), ..service() };
     let running = start(plan(service, receiver, pipelines, vec![blocking("hangs", &hangs)])).await.unwrap();
     let intake = intake.await.unwrap();
@@ -442,9 +443,9 @@ async fn shutdown_of_a_waiting_pipeline() {
     assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown).total(), taken, "{report}");
 }
 
-/// Guarantees: if a shutdown finds requests in progress, each sender gets an answer before the receivers are cut off: a
-/// request that any pipeline has started to absorb is accepted and delivered by all, or counted as lost at the
-/// deadline; a request that none has started to take is given back and delivered by none.
+/// Guarantees: if a shutdown finds requests in progress, each sender gets an answer before the receivers are dropped. A
+/// request that any pipeline has started to absorb is accepted: all pipelines deliver it, or count it as lost at the
+/// deadline. A request that no pipeline has started to absorb is refused, and none delivers it.
 #[tokio::test(start_paused = true)]
 async fn request_being_absorbed_is_answered() {
     for (pause, expected) in [(Duration::from_millis(10), [Ok(()), Ok(())]), (HOUR, [Ok(()), Err(Reason::Shutdown)])] {

@@ -1,4 +1,4 @@
-//! `service.identity`: which attributes identify a process, and how its time is divided.
+//! `service.identity`: the attributes that identify a process, and how its time is divided.
 
 use std::time;
 
@@ -11,7 +11,7 @@ use crate::config::{Duration, Problem, Section};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Identity {
-    /// The length of a window in event time. With `0s` each request is cut on its own, and nothing is held.
+    /// The length of a window in event time. With `0s` each request is cut by itself, and nothing is held.
     window: Duration,
     /// The length of a session: a process gets a new `profiler_id` in each. `0s` means one endless session.
     session: Duration,
@@ -39,7 +39,7 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// All broken rules, each at its place in `service`, the parent section.
+    /// All broken rules, each at its key in `service`, the parent section.
     pub(super) fn problems(&self, service: &Section) -> Vec<Problem> {
         let attributes = &self.attributes;
         let twice = (1..attributes.len()).any(|n| attributes[..n].contains(&attributes[n]));
@@ -67,7 +67,7 @@ impl Identity {
         ])
     }
 
-    /// The rules, once the section was checked.
+    /// The rules of the checked section.
     pub(super) fn rules(self) -> Rules {
         let kinds = self.attributes.iter().map(|attributes| match attributes {
             Attributes::Container => IdentityKind::Container,

@@ -41,7 +41,7 @@ struct PerUnit {
     name: &'static str,
     help: &'static str,
     is_gauge: bool,
-    /// Which kinds of components have it.
+    /// Whether a kind of component has the metric.
     of: fn(ComponentKind) -> bool,
     read: Read,
 }
@@ -78,7 +78,7 @@ const COUNTERS: [PerUnit; 5] = [
     },
     PerUnit {
         name: "profbridge_unaccounted_{unit}_total",
-        help: "a component lost without a word",
+        help: "a component lost without counting them",
         is_gauge: false,
         of: holds,
         read: Read::One(|totals| totals.unaccounted),
@@ -92,7 +92,7 @@ const COUNTERS: [PerUnit; 5] = [
     },
 ];
 
-/// Comes after the notes.
+/// The metric of held data. On the page it follows the notes.
 const HELD: PerUnit = PerUnit {
     name: "profbridge_held_{unit}",
     help: "a component holds",
@@ -102,8 +102,8 @@ const HELD: PerUnit = PerUnit {
 };
 
 impl PerUnit {
-    /// Writes the metric of each unit. The one of observations always lists all components; those of other units only
-    /// list components that have counted any.
+    /// Writes the metric of each unit. The metric of observations always lists all components; those of other units
+    /// only list components that have counted any.
     fn put(&self, out: &mut Page, edges: &[LabelledEdge<'_>]) {
         for unit in Unit::ALL {
             let always = unit == Unit::Observations;
@@ -134,7 +134,8 @@ impl PerUnit {
     }
 }
 
-/// Whether a component has ever counted a unit. A series that has started stays, or its rate could not be computed.
+/// Whether a component has ever counted a unit. A series that has started stays on the page, because its rate could not
+/// be computed otherwise.
 fn has_counted(totals: &EdgeTotals, unit: Unit) -> bool {
     let EdgeTotals { inbound, outbound, synthesized, dropped, held, unaccounted, .. } = totals;
     let all = [*inbound, *outbound, *synthesized, dropped.total(), held.quantities, *unaccounted];

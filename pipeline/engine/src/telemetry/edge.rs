@@ -31,7 +31,8 @@ impl ComponentKind {
     }
 }
 
-/// Counts what a component received, put out, added, lost and holds. Cheap to clone; clones share the counters.
+/// Counts the quantities that a component received, emitted, added, lost and holds. Cheap to clone; clones share the
+/// counters.
 #[derive(Debug, Clone)]
 pub struct Edge {
     counters: Arc<EdgeCounters>,
@@ -51,17 +52,17 @@ struct EdgeCounters {
 pub struct EdgeTotals {
     /// Received.
     pub inbound: Quantities,
-    /// Put out.
+    /// Handed on.
     pub outbound: Quantities,
-    /// Added by a rule.
+    /// Added by a rule, such as closing samples.
     pub synthesized: Quantities,
     /// Lost, by reason.
     pub dropped: Losses,
-    /// Held now.
+    /// Currently held.
     pub held: Held,
-    /// How much the component violated the conservation law by: a defect.
+    /// The violation of the conservation law, which is a bug.
     pub unaccounted: Quantities,
-    /// Counts of events that are no loss.
+    /// Counts of events that are not losses.
     pub notes: Vec<(&'static str, u64)>,
     /// Current values of gauges.
     pub levels: Vec<(&'static str, u64)>,
@@ -98,12 +99,12 @@ impl Edge {
         self.counted().inbound += quantities;
     }
 
-    /// Counts data that was put out.
+    /// Counts data that was handed on.
     pub fn add_out(&self, quantities: Quantities) {
         self.counted().outbound += quantities;
     }
 
-    /// Counts data that a rule added.
+    /// Counts data that was added by a rule.
     pub fn add_synthesized(&self, quantities: Quantities) {
         self.counted().synthesized += quantities;
     }
@@ -123,7 +124,7 @@ impl Edge {
         self.counted().dropped.merge(losses);
     }
 
-    /// Counts events that are no loss.
+    /// Counts events that are not losses.
     pub fn note_all(&self, notes: &[(&'static str, u64)]) {
         let mut counted = self.counted();
         for &(name, count) in notes {
@@ -134,7 +135,7 @@ impl Edge {
         }
     }
 
-    /// Keeps the component's summary of the last minute.
+    /// Stores the component's summary of the last minute.
     pub(crate) fn set_summary(&self, summary: String) {
         *self.counters.summary.lock().unwrap_or_else(PoisonError::into_inner) = Some(summary);
     }
@@ -153,19 +154,19 @@ impl Edge {
         }
     }
 
-    /// Sets what is held.
+    /// Sets the held data.
     pub fn set_held(&self, held: Held) {
         self.counted().held = held;
     }
 
-    /// Adds to what is held.
+    /// Adds to the held data.
     pub(crate) fn hold(&self, more: Held) {
         let mut counted = self.counted();
         counted.held.quantities += more.quantities;
         counted.held.bytes += more.bytes;
     }
 
-    /// Subtracts from what is held.
+    /// Subtracts from the held data.
     pub(crate) fn release(&self, less: Held) {
         let mut counted = self.counted();
         counted.held.quantities = counted.held.quantities.saturating_sub(less.quantities);

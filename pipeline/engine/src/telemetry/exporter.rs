@@ -1,4 +1,4 @@
-//! The counters of an exporter: those of the Collector's `exporterhelper`, and its edge in observations.
+//! The counters of an exporter: those of the Collector's `exporterhelper`, and its [`Edge`], in observations.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct ExporterCounters {
 pub struct ExporterTotals {
     /// Items that were sent.
     pub sent: ItemCounts,
-    /// Items that finally could not be sent.
+    /// Items that could not be sent, after all attempts.
     pub send_failed: ItemCounts,
     /// Items that found no room in the queue.
     pub enqueue_failed: ItemCounts,
@@ -46,7 +46,7 @@ pub struct ExporterTotals {
     pub retries: u64,
     /// The time that the destination will bill.
     pub billed: Duration,
-    /// The state of its queue.
+    /// The state of the exporter's queue.
     pub queue: QueueGauges,
 }
 
@@ -62,7 +62,7 @@ struct Failing {
 /// The state of an exporter's queue, in the unit of its `sizer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueGauges {
-    /// What is queued or being sent.
+    /// The amount that is queued or being sent.
     pub size: u64,
     /// The capacity.
     pub capacity: u64,
@@ -80,7 +80,7 @@ impl ExporterTelemetry {
         &self.id
     }
 
-    /// The counters of its edge.
+    /// The counters of the exporter's edge.
     pub fn edge(&self) -> &Edge {
         &self.edge
     }
@@ -109,7 +109,7 @@ impl ExporterTelemetry {
         });
     }
 
-    /// Records a failed attempt. A used-up quota of the destination is not our trouble, so it is ignored.
+    /// Records a failed attempt. A used-up quota of the destination is not a problem of profbridge, so it is ignored.
     pub(crate) fn failed(&self, reason: Reason, message: &str) {
         if reason == Reason::RateLimited {
             return;
@@ -125,8 +125,8 @@ impl ExporterTelemetry {
         self.counters().failing = None;
     }
 
-    /// What happened and what to do about it, if attempts have failed or the queue has been full for longer than the
-    /// thresholds.
+    /// Returns what happened and what to do about it, if attempts have failed or the queue has been full for longer
+    /// than the thresholds.
     pub(crate) fn trouble_beyond(&self, limits: &Thresholds) -> Option<(String, &'static str)> {
         let ExporterCounters { failing, full_since, .. } = &*self.counters();
         let failing = failing.as_ref().filter(|failing| failing.last - failing.since >= limits.failing);

@@ -1,27 +1,27 @@
-//! What the Collector's counters count for each signal.
+//! The items that the Collector's counters count for each signal.
 
 use std::ops::AddAssign;
 
-/// The size of a request as the Collector counts it, in what it calls items: `Sample` messages of profiles, and spans
-/// (opentelemetry-collector `receiverhelper/documentation.md`).
+/// The size of a request in the Collector's items: `Sample` messages of profiles, and spans (opentelemetry-collector
+/// `receiverhelper/documentation.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ItemCounts {
-    /// `Sample` messages of profiles, however many observations they have.
+    /// The number of `Sample` messages of profiles, however many observations they have.
     pub samples: u64,
-    /// Spans.
+    /// The number of spans.
     pub spans: u64,
 }
 
 impl ItemCounts {
-    /// Nothing, or nothing that could be counted.
+    /// No items, or items that could not be counted.
     pub const NONE: Self = Self { samples: 0, spans: 0 };
 
-    /// This many samples.
+    /// Counts `samples` samples.
     pub const fn samples(samples: u64) -> Self {
         Self { samples, ..Self::NONE }
     }
 
-    /// This many spans.
+    /// Counts `spans` spans.
     pub const fn spans(spans: u64) -> Self {
         Self { spans, ..Self::NONE }
     }

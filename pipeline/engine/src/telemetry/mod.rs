@@ -1,10 +1,10 @@
 //! profbridge's own metrics.
 //!
-//! Components get their counters as plain handles; nothing is global. If a counter has the meaning of one of the
-//! Collector's, it has exactly its name: `otelcol_*_profile_samples` count `Sample` messages and `otelcol_*_spans`
-//! spans (opentelemetry-collector `receiverhelper/documentation.md`, `exporterhelper/documentation.md`), and do not end
-//! in `_total` (`internal/e2e/metric_stability_test.go`). All metrics in observations are profbridge's own, and so are
-//! the metrics of the same names for other units, such as `items`.
+//! Components get their counters as plain handles; nothing is global. A counter that counts the same as one of the
+//! Collector's has exactly its name: `otelcol_*_profile_samples` count `Sample` messages and `otelcol_*_spans` spans
+//! (opentelemetry-collector `receiverhelper/documentation.md`, `exporterhelper/documentation.md`), and do not end in
+//! `_total` (`internal/e2e/metric_stability_test.go`). All metrics in observations are profbridge's own, and so are the
+//! metrics of the same names for other units, such as `items`.
 
 mod collect;
 mod edge;

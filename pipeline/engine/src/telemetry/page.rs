@@ -1,8 +1,8 @@
 //! The Prometheus text format, version 0.0.4, which the Collector uses for its own metrics too.
 //!
-//! Not OpenMetrics: that format appends `_total` to the name of every counter, and the Collector's page does not
-//! (opentelemetry-collector `service/telemetry/otelconftelemetry/factory.go`, `WithoutTypeSuffix`). A dashboard for one
-//! would find no data of the other.
+//! The page is not in OpenMetrics format: that format appends `_total` to the name of every counter, and the
+//! Collector's page does not (opentelemetry-collector `service/telemetry/otelconftelemetry/factory.go`,
+//! `WithoutTypeSuffix`). A dashboard for one of them would find no data of the other.
 
 use std::fmt::{Display, Write as _};
 

@@ -4,7 +4,7 @@
 /// `include/asm-generic/param.h`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The resource usage at one time.
+/// The resource usage at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage {
     /// User and system time, in seconds.

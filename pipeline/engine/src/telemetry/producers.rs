@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of distinct producers per receiver; further ones count together as one without a name.
+/// Maximum number of distinct producers per receiver; all further ones count as one producer without a name.
 const MAX_PRODUCERS: usize = 64;
 
-/// Maximum length of a name in bytes; longer ones are cut.
+/// Maximum length of a name in bytes; longer names are truncated.
 const MAX_NAME: usize = 128;
 
 /// A program that sends telemetry.
@@ -14,9 +14,9 @@ const MAX_NAME: usize = 128;
 pub struct Producer {
     /// The format, such as an OTLP layout; one of a few constants.
     pub format: &'static str,
-    /// Its name, as it reports it.
+    /// The program's name, as the program reports it.
     pub name: String,
-    /// Its version, as it reports it.
+    /// The program's version, as the program reports it.
     pub version: String,
 }
 
@@ -25,7 +25,7 @@ pub struct Producer {
 pub(super) struct Producers(Mutex<BTreeMap<Producer, u64>>);
 
 impl Producers {
-    /// Counts a request. Returns the producer as it is counted if this is its first request.
+    /// Counts a request. Returns the producer, possibly without its name, if this is its first request.
     pub(super) fn note(&self, producer: Producer) -> Option<Producer> {
         let cut = |mut text: String| {
             let end = (0..=MAX_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
@@ -57,7 +57,7 @@ mod tests {
         Producer { format: "1.10", name: name.to_owned(), version: "1".to_owned() }
     }
 
-    /// Guarantees: each producer is new once, and made-up names can neither exceed the number of producers nor the
+    /// Guarantees: each producer is new once, and made-up names can exceed neither the number of producers nor the
     /// length of a name.
     #[test]
     fn producers_are_bounded() {

@@ -29,7 +29,7 @@ pub struct TransportTelemetry {
 struct TransportCounters {
     receiver: Arc<str>,
     transport: &'static str,
-    /// By [`RequestOutcome`]: the items of the requests, and the number of requests.
+    /// For each [`RequestOutcome`], the items of the requests, and the number of requests.
     outcomes: Mutex<[(ItemCounts, u64); 3]>,
     connections: Arc<ServerStats>,
     refusals: Refusals,
@@ -130,8 +130,8 @@ impl TransportTelemetry {
         self.count(RequestOutcome::Success, items, 1);
     }
 
-    /// Counts a request that something behind the receiver refused: a pipeline or the memory budget. It has no items if
-    /// it was refused before it was decoded.
+    /// Counts a request that a pipeline or the memory budget refused. It has no items if it was refused before it was
+    /// decoded.
     pub fn refused(&self, items: ItemCounts) {
         self.count(RequestOutcome::Refused, items, 1);
     }
@@ -142,13 +142,13 @@ impl TransportTelemetry {
         self.count(RequestOutcome::Failure, items, 1);
     }
 
-    /// Counts items that failed in the receiver while others of their request were accepted; [`Self::accepted`] counts
-    /// the request.
+    /// Counts items that failed in the receiver while others of their request were accepted. [`Self::accepted`] counts
+    /// the request itself.
     pub fn failed_partly(&self, items: ItemCounts) {
         self.count(RequestOutcome::Failure, items, 0);
     }
 
-    /// Logs that a request was refused: the first for each reason at once, the others once a minute. Call it in
+    /// Logs that a request was refused: the first one for each reason at once, the others once a minute. Call it in
     /// addition to the counting, for every request that is not answered with success.
     pub fn not_taken(&self, refusal: Refusal) {
         if let Some(line) = self.counters.refusals.note(refusal) {
@@ -161,13 +161,13 @@ impl TransportTelemetry {
         tracing::warn!(receiver = &**receiver, transport, "{line}");
     }
 
-    /// Counts a request by its producer. Returns the producer as it is counted if this is its first request over any
-    /// transport, for a log line. Of many made-up names all but a few count as one.
+    /// Counts a request of a producer. If this is its first request over any transport, returns the producer, for a log
+    /// line. Of many made-up names, all but a few count as one producer without a name.
     pub fn produced_by(&self, producer: Producer) -> Option<Producer> {
         self.counters.producers.note(producer)
     }
 
-    /// The counters of its connections, for the server.
+    /// The counters of the transport's connections, for the server.
     pub fn connections(&self) -> Arc<ServerStats> {
         Arc::clone(&self.counters.connections)
     }

@@ -1,5 +1,5 @@
-//! Log lines about requests that a receiver refused: one at the first of a kind, and then one a minute with their
-//! number.
+//! Log lines about requests that a receiver refused: one line at the first refusal for a reason, and then one a minute
+//! with their number.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use crate::config;
 use crate::outcome::Retry;
 
-/// The interval between two lines of one kind.
+/// The interval between two lines for one reason.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// A request that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why, as one of a few constant words; lines are grouped by it.
+    /// The reason, as one of a few constant words; lines are grouped by it.
     pub reason: &'static str,
     /// The sender's address, if known.
     pub peer: Option<std::net::IpAddr>,
@@ -27,7 +27,7 @@ pub struct Refusal {
     pub retry: Retry,
 }
 
-/// The refusals of one kind since the last line about it.
+/// The refusals for one reason since the last line about it.
 #[derive(Debug)]
 struct RefusalKind {
     written: Instant,
@@ -49,7 +49,7 @@ pub(super) struct RefusalLine {
 }
 
 impl Refusals {
-    /// Records a refusal. Returns the line to write at once if there was none of its kind within a minute.
+    /// Records a refusal. Returns a line to write at once if there was no line for this reason within a minute.
     pub(super) fn note(&self, refusal: Refusal) -> Option<RefusalLine> {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,12 +63,12 @@ impl Refusals {
         kind.line(now)
     }
 
-    /// The lines that are due: for kinds whose last line is at least a minute old and that have refusals since.
+    /// Returns the due lines: for reasons whose last line is at least a minute old and that have had refusals since.
     pub(super) fn due(&self) -> Vec<RefusalLine> {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = kinds.values_mut().filter_map(|kind| kind.line(now)).collect();
-        // If a kind had no refusals for a minute, its next one is logged at once.
+        // If there were no refusals for a reason for a minute, the next one is logged at once.
         kinds.retain(|_, kind| now.duration_since(kind.written) < INTERVAL);
         lines
     }
@@ -114,8 +114,8 @@ mod tests {
         Refusal { reason, peer, message: message.to_owned(), retry: Retry::After(Duration::from_secs(2)) }
     }
 
-    /// Guarantees: the first refusal of a kind is logged at once, the others once a minute with their number, whether
-    /// or not more follow; kinds do not delay each other.
+    /// Guarantees: the first refusal for a reason is logged at once, the others once a minute with their number,
+    /// whether or not more follow; reasons do not delay each other.
     #[tokio::test(start_paused = true)]
     async fn one_line_per_minute_and_reason() {
         let refusals = Refusals::default();

@@ -92,8 +92,8 @@ fn levels() {
     );
 }
 
-/// Guarantees: other units than observations have metrics of the same names for that unit, with the components that
-/// counted any; while none did, the page does not mention the unit.
+/// Guarantees: units other than observations have metrics of the same names, which list the components that counted
+/// any; without such components, the page does not mention the unit.
 #[test]
 fn units() {
     let metrics = Metrics::new(Budget::new(1));
@@ -186,8 +186,8 @@ fn page_is_well_formed() {
     assert!(text.contains("exporter=\"sentry/\\\"b\\\"\\n\""), "{text}");
 }
 
-/// Guarantees: health and metrics answer even if others hold all connections, idle from the start, in the middle of a
-/// head, or after an answer.
+/// Guarantees: health and metrics answer even if other clients hold all connections, idle from the start, in the middle
+/// of a request head, or after an answer.
 #[tokio::test]
 async fn idle_connections_starve_nobody() {
     let (_trigger, shutdown) = Shutdown::pair();

@@ -18,7 +18,7 @@ fn strong(attributes: &[(&str, Any<'_>)]) -> u128 {
     identity.hash
 }
 
-/// Guarantees: the first complete tuple decides, whatever else is known and whoever sent it.
+/// Guarantees: the first complete tuple decides, whatever else is known and whoever sent the data.
 #[test]
 fn the_first_complete_tuple() {
     let container = strong(&[("container.id", "c".into()), ("process.pid", 7.into())]);
@@ -43,8 +43,8 @@ fn the_first_complete_tuple() {
     assert_eq!(strong(&[("container.id", "c".into()), ("process.pid", "7".into())]), container);
 }
 
-/// Guarantees: hosts are distinguished by each of their names, so machines with one id (copies of an image), one name
-/// or one node are not confused, nor are the pods and containers of a host, which number their processes anew.
+/// Guarantees: each name of a host distinguishes hosts, so machines with one id (copies of an image), one name or one
+/// node are not confused. Nor are the pods and containers of a host, each of which has its own numbering of processes.
 #[test]
 fn every_name_of_a_host_counts() {
     let keys = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
@@ -61,7 +61,7 @@ fn every_name_of_a_host_counts() {
         assert_ne!(of(same), of(unsaid), "{}", keys[at]);
     }
     strong(&[("k8s.node.name", "n".into()), ("process.pid", 7.into())]);
-    // A pod is no host: each of its containers may have a process with this number.
+    // A pod is not a host: each of its containers may have a process with this number.
     let pod = [("k8s.pod.uid", "p".into()), ("k8s.container.name", "c".into()), ("process.pid", 7.into())];
     assert_eq!(self::of(&pod, None, &ALL).strength, IdentityStrength::Weak);
 }
@@ -84,8 +84,8 @@ fn names_do_not_identify() {
     assert_ne!(start("2026-01-01T00:00:00Z"), start("2026-01-01T00:00:01Z"));
 }
 
-/// Guarantees: programs that one process executes one after the other are distinguished if the sampler provides a
-/// session, and then by nothing else.
+/// Guarantees: if the sampler provides a session id, it alone distinguishes the programs that one process executes one
+/// after the other.
 #[test]
 fn sessions_of_one_process() {
     let session =
@@ -105,7 +105,7 @@ fn sessions_of_one_process() {
     assert_eq!(started("2026-01-01T00:00:00Z"), started("2026-01-01T00:00:01Z"));
 }
 
-/// Guarantees: anything less is weak, scoped to its peer, and differs if any attribute differs.
+/// Guarantees: an incomplete identity is weak, belongs to one peer, and differs if any attribute differs.
 #[test]
 fn weak_ones_are_never_merged() {
     let weak = |attributes: &[(&str, Any<'_>)], peer| {
@@ -134,8 +134,8 @@ fn tuples_can_be_chosen() {
     assert_eq!(of(&attributes, None, &[IdentityKind::Instance]).strength, IdentityStrength::Weak);
 }
 
-/// Guarantees: the encoding does not change: these ids are stored in Sentry, and another version of profbridge running
-/// beside this one has to compute the same. A change must increase the version.
+/// Guarantees: the encoding does not change: Sentry stores these ids, and another version of profbridge running at the
+/// same time has to compute the same. A change must increase the version.
 /// rule: sample-format-v2#profiler-id
 #[test]
 fn ids_are_pinned() {
@@ -147,8 +147,8 @@ fn ids_are_pinned() {
     assert_eq!(identity.profiler_id(1).to_string(), "ab2f127d4f55440080bd7c8c8eae76de");
 }
 
-/// Guarantees: an explicit profiler id precedes every tuple, stays the same in every session and with any other
-/// attributes, and differs from other ids; an invalid id is ignored.
+/// Guarantees: an explicit profiler id takes precedence over every tuple, stays the same in every session and with any
+/// other attributes, and differs from other ids; an invalid id is ignored.
 /// rule: round-trip#profiler
 #[test]
 fn a_profiler_that_names_itself() {

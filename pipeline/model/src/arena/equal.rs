@@ -1,7 +1,7 @@
 //! Equality of attributes: by value, recursively, floating-point numbers by their bits.
 //!
-//! By bits, because a NaN that is not equal to itself would be added again with every batch that contains it. Byte
-//! values are interned, so equal ranges are equal bytes.
+//! Numbers are compared by their bits, because a NaN that is not equal to itself would be added again with every batch
+//! that contains it. Byte values are interned, so equal bytes have equal ranges.
 
 use std::hash::{Hash, Hasher};
 

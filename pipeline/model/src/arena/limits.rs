@@ -5,16 +5,16 @@ use std::fmt;
 /// The limits of an arena. They are checked before an element is added, so a full arena stays consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Allocated memory in bytes.
+    /// The maximum of allocated memory, in bytes.
     pub bytes: u64,
-    /// The number of strings.
+    /// The maximum number of strings.
     pub strings: u32,
-    /// The number of stacks.
+    /// The maximum number of stacks.
     pub stacks: u32,
 }
 
 impl Limits {
-    /// Only the limit of 32-bit offsets.
+    /// No limits but that of 32-bit offsets.
     pub const ADDRESSABLE: Self = Self { bytes: u32::MAX as u64, strings: u32::MAX, stacks: u32::MAX };
 
     /// Limits only the memory, in bytes.
@@ -28,7 +28,7 @@ impl Limits {
 pub struct Full {
     /// The limit that was reached.
     pub what: &'static str,
-    /// Its value.
+    /// The value of the limit.
     pub limit: u64,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// The work of an arena, to show that merging is linear without measuring time.
+/// The work of an arena. With it tests show, without measuring time, that merging is linear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     /// The number of lookups.

@@ -24,7 +24,7 @@ impl<'a> From<&'a Dictionary> for TableSource<'a> {
 }
 
 impl<'a> TableSource<'a> {
-    /// The bytes of a range; empty if it is outside.
+    /// The bytes of a range; empty if the range lies outside.
     #[inline]
     pub fn bytes(&self, span: ByteRange) -> &'a [u8] {
         match self.data {

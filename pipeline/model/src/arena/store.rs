@@ -16,13 +16,13 @@ use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Map
 #[derive(Debug)]
 pub(crate) struct TableStore {
     pub(crate) data: Vec<u8>,
-    /// The columns. Their own buffer is empty until [`TableStore::into_tables`] gives them `data`.
+    /// The columns. Their own buffer is empty until [`TableStore::into_tables`] moves `data` into it.
     pub(crate) tables: Tables,
     /// The heap memory of nested attribute values, in bytes.
     nested: usize,
 }
 
-/// Appends, and grows by a quarter if the column is full: a vector that doubles is a third empty on average.
+/// Appends a value. A full column grows by a quarter: a vector that doubles is a third empty on average.
 pub(crate) fn push<T>(column: &mut Vec<T>, value: T) {
     make_room(column, 1);
     column.push(value);
@@ -53,7 +53,7 @@ fn nested_bytes(value: &Value) -> usize {
 }
 
 fn index(len: usize) -> u32 {
-    // A column of 2^32 elements exceeds every limit on bytes, so saturating never happens in practice.
+    // A column of 2^32 elements exceeds every limit on bytes, so this never saturates in practice.
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
@@ -100,7 +100,7 @@ impl TableStore {
         TableSource { data: SourceData::Bytes(&self.data), tables: &self.tables }
     }
 
-    /// Converts it into the tables of a dictionary without copying.
+    /// Converts the store into the tables of a dictionary without copying.
     pub(crate) fn into_tables(self) -> Tables {
         let buffer = Buffer::new(Bytes::from(self.data), Bytes::new());
         Tables { buffer, table_strings: index(self.tables.strings.len()), ..self.tables }

@@ -139,8 +139,8 @@ proptest! {
     }
 }
 
-/// Guarantees: merging twice as many batches is twice the work, neither more lookups nor longer searches, for equal
-/// batches and for batches without common elements.
+/// Guarantees: merging twice as many batches takes twice the work (neither more lookups per batch nor longer searches),
+/// for equal batches and for batches without common elements.
 #[test]
 fn merging_is_linear() {
     let work = |batches: usize, distinct: bool| {

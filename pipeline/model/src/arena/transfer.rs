@@ -1,8 +1,9 @@
 //! Copies elements from one set of tables into another, each once.
 //!
 //! An element is copied on demand, together with the elements it refers to. Its new id is stored in a vector beside the
-//! table, so the next request for it is an array access. The vectors are stamped instead of cleared: the cost of
-//! copying from another dictionary depends on the elements requested, not on the dictionary's size.
+//! table, so that the next request for it is an array access. The vectors are invalidated by a new stamp instead of
+//! being cleared: the cost of copying from another dictionary depends on the requested elements, not on the
+//! dictionary's size.
 
 use super::Full;
 use super::source::TableSource;
@@ -12,8 +13,8 @@ use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Map
 use crate::profiles::SampleIds;
 use crate::varint;
 
-/// Adds elements to its own tables. Ids inside the elements passed to it are ids of these tables. Only the thread of
-/// the [`Transfer`] calls it, so a writer needs no lock.
+/// Adds elements to its own tables, to which the ids inside the elements refer. Only the thread of the [`Transfer`]
+/// calls it, so a writer needs no lock.
 pub trait TableWriter {
     /// Adds a string, which is UTF-8.
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full>;
@@ -63,7 +64,7 @@ impl Memo {
     }
 }
 
-/// Remembers which elements were copied. One `Transfer` serves one source and one writer at a time; [`Transfer::begin`]
+/// Stores which elements were copied. A `Transfer` is used for one source and one writer at a time; [`Transfer::begin`]
 /// resets it for others.
 #[derive(Debug, Default)]
 pub struct Transfer {
@@ -81,7 +82,7 @@ pub struct Transfer {
     items: Vec<Option<AttributeId>>,
 }
 
-/// Maps the ids inside an element, such as a profile, by copying what they refer to.
+/// Maps the ids inside an element, such as a profile, by copying the elements that they refer to.
 pub(crate) struct Carry<'a, 'b, W> {
     pub(crate) transfer: &'a mut Transfer,
     pub(crate) from: &'a TableSource<'b>,
@@ -126,7 +127,7 @@ macro_rules! carried {
 }
 
 impl Transfer {
-    /// Starts over with another source or writer.
+    /// Resets the transfer for another source or writer.
     pub fn begin(&mut self) {
         self.stamp += 1;
         if self.stamp == NEVER {
@@ -153,7 +154,7 @@ impl Transfer {
     ///
     /// # Errors
     ///
-    /// Like all of these methods: the writer is full. Elements copied before stay in the writer.
+    /// As with all of these methods, the writer is full. Elements copied before stay in the writer.
     pub fn string<W: TableWriter>(
         &mut self,
         from: &TableSource<'_>,
@@ -234,7 +235,7 @@ impl Transfer {
         carried!(self, links, id, LinkId, |index: usize| to.put_link(from.tables.links[index]))
     }
 
-    /// Copies everything that a sample refers to.
+    /// Copies all elements that a sample refers to.
     ///
     /// # Errors
     ///
@@ -284,7 +285,7 @@ impl Transfer {
         })
     }
 
-    /// Copies a list of attributes that need not be a list of the source.
+    /// Copies a list of attributes that need not be in the source as a list.
     ///
     /// # Errors
     ///

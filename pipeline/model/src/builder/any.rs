@@ -1,6 +1,6 @@
 //! Attribute values as literals.
 
-/// A value that the builder converts into a [`Value`](crate::Value) with its strings in the tables.
+/// A value that the builder converts into a [`Value`](crate::Value), whose strings are in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Any<'a> {
     /// No value.

@@ -1,4 +1,4 @@
-//! Assembles resources, scopes, profiles and samples, each inside the one before.
+//! Assembles resources, their scopes, their profiles, and their samples.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Assembly {
         }
     }
 
-    /// Starts a profile; the rows that follow are its samples.
+    /// Starts a profile; the following rows are its samples.
     pub(crate) fn profile(&mut self, profile: Profile) {
         if self.resources.last().is_none_or(|resource| resource.scopes.is_empty()) {
             self.scope(ScopeProfiles::default());
@@ -45,7 +45,7 @@ impl Assembly {
         }
     }
 
-    /// The current profile, which receives the rows.
+    /// The current profile, to which new rows belong.
     pub(crate) fn open(&mut self) -> Option<&mut Profile> {
         self.resources.last_mut()?.scopes.last_mut()?.profiles.last_mut()
     }

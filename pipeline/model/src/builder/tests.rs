@@ -1,6 +1,6 @@
 use super::*;
 
-/// Guarantees: ids of other batches, and samples that break a rule, are refused with their place.
+/// Guarantees: ids of other batches, and samples that break a rule, are refused, and the error names their place.
 #[test]
 fn refuses_what_breaks_a_rule() {
     let mut builder = Builder::new();

@@ -92,7 +92,7 @@ proptest! {
     }
 }
 
-/// Guarantees: a part contains only what it refers to, and keeps peer, window and profile id.
+/// Guarantees: a part contains only the elements that it refers to, and keeps peer, window and profile id.
 /// rule: otlp-profiles#dictionary-compact
 #[test]
 fn parts_are_compact() {

@@ -17,7 +17,7 @@ struct Plan {
     values: Vec<i64>,
     time: u64,
     id: Option<[u8; 16]>,
-    /// The same content in another order: tables, attributes and samples.
+    /// Whether tables, attributes and samples are in another order, with the same content.
     turned: bool,
 }
 
@@ -91,7 +91,7 @@ fn hash(plan: &Plan) -> [u8; 16] {
 }
 
 /// Guarantees: the hash does not depend on the order of tables, attributes and samples, on unused table elements, or on
-/// the profile's id, which is filled from the hash.
+/// the profile's id, which is set from the hash.
 #[test]
 fn equal_content() {
     let plan = Plan::default();

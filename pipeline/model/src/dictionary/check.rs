@@ -1,4 +1,4 @@
-//! Checks that every index of the tables refers to an existing element, each once.
+//! Checks that every index of the tables refers to an existing element. Each index is checked once.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, ByteRange};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, MapIds, MappingId, StringId};
 use crate::varint;
 
-/// A rule that a dictionary or a profile broke, and where.
+/// A rule that a dictionary or a profile broke, and the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// The place in the terms of the protocol, such as `location_table[5].mapping_index`.
@@ -24,7 +24,7 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// Checks ids against the length of their table and names the place of the first that is out of range.
+/// Checks an index against the length of its table. The error names the place of the index.
 #[inline(always)]
 pub(crate) fn check_index(index: u32, table: &str, len: usize, place: impl FnOnce() -> String) -> Result<(), Invalid> {
     if (index as usize) < len || index == 0 {
@@ -39,7 +39,7 @@ fn out_of_range(index: u32, table: &str, len: usize, place: String) -> Invalid {
     Invalid { place, rule: format!("index {} is out of range, {table} has {len} elements", index as i32) }
 }
 
-/// Checks ids against their tables. `place` describes the element they are in.
+/// Checks ids against their tables. `place` describes the element that contains them.
 pub(crate) struct IdCheck<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) place: &'a dyn Fn() -> String,

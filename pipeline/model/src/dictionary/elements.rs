@@ -1,4 +1,4 @@
-//! The elements of the tables, as OTLP has them.
+//! The elements of the tables, with OTLP's fields.
 
 use crate::buffer::ByteRange;
 use crate::id::{AttributeSetId, FunctionId, MapIds, MappingId, StringId};
@@ -10,11 +10,11 @@ pub struct Mapping {
     pub memory_start: u64,
     /// The first address after the mapping.
     pub memory_limit: u64,
-    /// The offset in the file that corresponds to the start, in bytes.
+    /// The offset in the file that corresponds to `memory_start`, in bytes.
     pub file_offset: u64,
     /// The file's name.
     pub filename: Option<StringId>,
-    /// Its attributes, such as `process.executable.build_id.gnu`.
+    /// The attributes, such as `process.executable.build_id.gnu`.
     pub attributes: Option<AttributeSetId>,
 }
 
@@ -26,13 +26,13 @@ impl Mapping {
         Ok(Self { memory_start, memory_limit, file_offset, filename, attributes: map.attribute_set(attributes)? })
     }
 
-    /// Whether an address lies in it.
+    /// Whether the mapping contains an address.
     pub fn contains(&self, address: u64) -> bool {
         (self.memory_start..self.memory_limit).contains(&address)
     }
 
-    /// How far its addresses were moved when the file was loaded, in bytes; 0 if they are the addresses the file was
-    /// linked for.
+    /// How far the mapping's addresses were moved when the file was loaded, in bytes; 0 if they are the addresses for
+    /// which the file was linked.
     ///
     /// OTLP profiles contain both kinds. The eBPF profiler sends virtual addresses of the ELF file, wherever the
     /// process has it mapped (open-telemetry/opentelemetry-ebpf-profiler `processmanager/manager.go`). pprof has
@@ -42,16 +42,17 @@ impl Mapping {
     /// model ends at 2 GiB), and Linux maps position-independent files above 4 GiB on every 64-bit machine (the lowest,
     /// in 39-bit address spaces, at 0x2a_aaaa_a000).
     ///
-    /// A position-independent file is linked from address 0 on. So code at an offset of the file has that address, and
-    /// the difference to the mapped address is how far it was moved. This is exact for GNU ld and for Go. LLD places
-    /// each segment one page further behind its file offset than the segment before, which a mapping does not show: for
-    /// LLD the result is exact for the first segment, and one page too much for each segment before this one.
+    /// A position-independent file is linked from address 0 on. So code at an offset in the file has that offset as its
+    /// address, and the difference to the mapped address is how far the file was moved. This is exact for GNU ld and
+    /// for Go. LLD places each segment one page further behind its file offset than the segment before, which a mapping
+    /// does not show: for LLD the result is exact for the first segment, and one page too much for each segment before
+    /// this one.
     pub fn moved_by(&self) -> u64 {
         Some(self.memory_start.saturating_sub(self.file_offset)).filter(|&by| by >= MOVED).unwrap_or(0)
     }
 
-    /// The 4 KiB page of an address, as an address the file was linked for: this gives the same code the same name even
-    /// if another process maps the file elsewhere.
+    /// The 4 KiB page of an address, as an address for which the file was linked: so the same code has the same name
+    /// even if another process maps the file elsewhere.
     ///
     /// Without the file it is unknown where functions start. With a name per address, a loop would look like as many
     /// functions as it has instructions. A page contains about ten functions, and is small enough to be looked up
@@ -60,16 +61,16 @@ impl Mapping {
         self.contains(address).then(|| address.saturating_sub(self.moved_by()) & !(PAGE - 1))
     }
 
-    /// The file offset of an address in it, in bytes. Exact for every linker.
+    /// The offset in the file of an address in the mapping, in bytes. Exact for every linker.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.contains(address).then(|| address - self.memory_start)?.checked_add(self.file_offset)
     }
 }
 
-/// How much code shares a name if function boundaries are unknown, in bytes.
+/// How many bytes of code share a name if function boundaries are unknown.
 const PAGE: u64 = 4096;
 
-/// Mappings from this address on are of relocated files.
+/// Mappings from this address on belong to relocated files.
 const MOVED: u64 = 1 << 32;
 
 /// An element of `function_table`.
@@ -123,9 +124,10 @@ pub struct Location {
     pub address: u64,
     /// The attributes, such as `profile.frame.type`.
     pub attributes: Option<AttributeSetId>,
-    /// Where its lines start in the table of lines.
+    /// The position of the first line in the table of lines.
     pub lines_start: u32,
-    /// The number of its lines. More than one means that functions were inlined: the first is the innermost callee.
+    /// The number of lines. More than one means that functions were inlined: the first line is that of the innermost
+    /// callee.
     pub lines_len: u32,
 }
 
@@ -139,7 +141,7 @@ impl Location {
     }
 }
 
-/// An element of `link_table`: the span that was running.
+/// An element of `link_table`: the span during which a sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Link {
     /// The trace.

@@ -19,16 +19,16 @@ impl Reason {
                  both, set `resends: keep` on the processor `dedup`"
             }
             Self::RedundantType => {
-                "another profile of the same process and time already says where the time went; `prefer` of the exporter \
-                 chooses which one is shown"
+                "another profile of the same process already covers this time; `prefer` of the exporter chooses which \
+                 one is shown"
             }
             Self::OtherType => {
-                "what was written shows one type of value, and these are of another, which is named beside it; `--type` \
+                "the output shows one type of value, and these are of another type, which is named beside it; `--type` \
                  chooses, and speedscope, pprof and OTLP hold all types"
             }
             Self::NegativeValue => {
-                "the value is below zero, as in a difference of two profiles, and what was written has no place for that; \
-                 pprof, OTLP and the Firefox Profiler have"
+                "the value is below zero, as in a difference of two profiles, which the output format cannot contain; \
+                 pprof, OTLP and the Firefox Profiler can"
             }
             Self::NoTimeUnit => {
                 "Sentry shows where time goes, and this profile has neither timestamps with a period nor values in \
@@ -60,7 +60,7 @@ impl Reason {
                  not read the stack"
             }
             Self::ChunkRule => {
-                "the chunk broke a rule after which Sentry would have dropped it without a word; the log names the \
+                "the chunk broke a rule, so Sentry would have dropped it without an error; the log names the \
                  rule. Before exporters to Sentry the processor `chunk` has to run"
             }
             Self::TooLarge => {
@@ -83,8 +83,8 @@ impl Reason {
                  project in Sentry"
             }
             Self::RejectedByPeer => {
-                "the destination refused it for good; the log names its answer (401: the DSN or token is wrong, 403: it is \
-                 disabled or has no right to that project, 404: the address is wrong, 413: larger than the server \
+                "the destination refused it permanently; the log names its answer (401: the DSN or token is wrong, 403: \
+                 it is disabled or has no right to that project, 404: the address is wrong, 413: larger than the server \
                  takes, 400: it broke a rule of the server's, which its answer says)"
             }
             Self::RetriesExhausted => {
@@ -98,7 +98,7 @@ impl Reason {
                  `on_shutdown` names a folder, and `profbridge send` delivers it"
             }
             Self::KeptOnDisk => {
-                "it could not be sent before the end, and lies in the folder that `on_shutdown` of the exporter names; \
+                "it could not be sent before the end, and is in the folder that `on_shutdown` of the exporter names; \
                  `profbridge send FOLDER` delivers it"
             }
             Self::Loop => {
@@ -116,12 +116,12 @@ impl Loss {
     /// What happened and what to do about it, see [`Reason::explanation`].
     pub const fn explanation(&self) -> &'static str {
         match self.reason {
-            // Exporters other than Sentry's export only the views of an envelope.
+            // Exporters other than Sentry's send only the views of an envelope.
             Reason::Unroutable if self.quantities.observations == 0 => {
                 "no destination is configured for it, or nothing was read of it that the exporter could send; name a \
                  destination for its attribute, a default `dsn`, or an exporter that forwards envelopes"
             }
-            // Profiles are compared by `dedup`, spans by `transactions`.
+            // `dedup` compares profiles, `transactions` compares spans.
             Reason::Resent if self.quantities.observations == 0 => {
                 "an equal span with the same id had come before, as after a retry; nothing is missing"
             }
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::Quantities;
 
-    /// Guarantees: the report of unroutable items alone names both possible reasons, and that of resent spans does not
-    /// mention a key that applies to profiles.
+    /// Guarantees: the explanation for unroutable items alone names both possible reasons, and that for resent spans
+    /// does not mention a configuration key that applies to profiles.
     #[test]
     fn explanations_of_a_unit() {
         for (reason, quantities, text) in [

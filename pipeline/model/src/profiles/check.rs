@@ -1,4 +1,4 @@
-//! Validates profiles, each once; a part that breaks a rule can be refused alone.
+//! Validates profiles, each once. A part that breaks a rule can be refused without the others.
 
 use super::{Profile, Resource, ResourceProfiles, Samples, Scope, ScopeProfiles};
 use crate::buffer::ByteRange;
@@ -6,7 +6,7 @@ use crate::dictionary::{Dictionary, IdCheck, Invalid, check_attribute, check_ind
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::varint;
 
-/// A part of a request that can be refused alone. The numbers are positions in the request's lists.
+/// A part of a request that can be refused without the others. The numbers are positions in the request's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestPart {
     /// `resource_profiles[0]`, with all its profiles.
@@ -22,9 +22,9 @@ pub enum RequestPart {
 pub struct Refusal {
     /// The place and the broken rule.
     pub invalid: Invalid,
-    /// How many profiles were refused with it.
+    /// The number of profiles that were refused with the part.
     pub profiles: u64,
-    /// How many observations were refused with it.
+    /// The number of observations that were refused with the part.
     pub observations: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn check_columns(samples: &Samples) -> Result<(), Invalid> {
 ///
 /// # Errors
 ///
-/// Names the first dangling reference.
+/// The error names the first dangling reference.
 pub(super) fn check_resource(
     dictionary: &Dictionary,
     resource: &ResourceProfiles,
@@ -111,9 +111,9 @@ pub(super) fn check_scope(
 ///
 /// # Errors
 ///
-/// Names the first dangling reference, or a sample with a wrong number of values: with timestamps there must be as many
-/// values or none, without timestamps at least one (opentelemetry-proto `profiles.proto`, `Sample`). Also refuses a
-/// duration that is negative when read as signed, and an end beyond 64 bits.
+/// The error names the first dangling reference, or a sample with a wrong number of values: with timestamps there must
+/// be as many values or none, without timestamps at least one (opentelemetry-proto `profiles.proto`, `Sample`). A
+/// duration that is negative when read as signed, and an end beyond 64 bits, are refused too.
 pub fn check_profile(
     dictionary: &Dictionary,
     profile: &Profile,

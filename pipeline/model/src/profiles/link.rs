@@ -1,7 +1,7 @@
 //! Links the observations of a batch with spans.
 //!
 //! Only the samples and the link table change, one column after the other, so that there are never two copies of all
-//! columns. All other tables and the bytes of times and values are shared or moved without being read.
+//! columns. All other tables, and the bytes of times and values, are shared or moved without being read.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::dictionary::{Dictionary, Link};
 use crate::id::LinkId;
 use crate::varint;
 
-/// At most this many bytes of times and values are rewritten per batch for samples that are split.
+/// The maximum number of bytes of times and values that are rewritten per batch for samples that are split.
 const MAX_TEXT: usize = 16 << 20;
 
 /// Decides which span an observation is linked with.
 pub trait Linker {
-    /// Begins a sample of the resource at a position. Returns whether [`Linker::observation`] should be called for it;
-    /// a sample that already has a link keeps it in any case.
+    /// Begins a sample of the resource at a position. Returns whether [`Linker::observation`] should be called for its
+    /// observations. A sample that already has a link keeps that link in any case.
     fn sample(&mut self, profiles: &Profiles, resource: u32, profile: &Profile, sample: &Sample<'_>) -> bool;
 
-    /// The span of the next observation of that sample. The time is `None` if the sample has none.
+    /// The span of the sample's next observation. The time is `None` if the sample has no timestamps.
     fn observation(&mut self, time: Option<u64>) -> Option<Link>;
 }
 
@@ -79,7 +79,7 @@ impl Profiles {
 
 /// Additions to a batch's tables, and the changes to its samples.
 struct Linking {
-    /// The links of all rows; `None` while there is no new one.
+    /// The links of all rows; `None` as long as no link is new.
     column: Option<Vec<Option<LinkId>>>,
     splits: Vec<SampleSplit>,
     /// Links to append to the link table, and the table's current length.
@@ -203,7 +203,7 @@ impl Linking {
         true
     }
 
-    /// The id of a link, appended if new. An all-zero link means none.
+    /// The id of a link, which is appended if it is new. An all-zero link means none.
     fn id(&mut self, link: Link) -> Option<LinkId> {
         if let Some((last, id)) = self.last
             && last == link
@@ -256,7 +256,7 @@ mod tests {
         all
     }
 
-    /// Links a time with the span of that number modulo `spans`; 0 means none.
+    /// Links a time with the span of number `time % spans`; 0 means none.
     struct ByTime {
         spans: u64,
         asks: bool,
@@ -278,8 +278,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: each observation gets the intended link and keeps its value, none is lost or invented, no sample
-        /// is duplicated, and existing links stay.
+        /// Guarantees: each observation gets the intended link and keeps its value, no observation is lost or invented,
+        /// no sample is duplicated, and existing links stay.
         /// rule: otlp-profiles#sample-identity
         #[test]
         fn observations_are_linked(
@@ -333,8 +333,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a batch in which nothing is linked stays the same, including its original request bytes; otherwise
-    /// the bytes are dropped, and links that already exist are not added again.
+    /// Guarantees: a batch without new links stays the same, including its original request bytes; otherwise the bytes
+    /// are dropped, and links that already exist are not added again.
     #[test]
     fn nothing_linked_nothing_changed() {
         let mut builder = Builder::new();
@@ -351,8 +351,8 @@ mod tests {
         assert_eq!(batch.dictionary().tables().links.len(), 2);
     }
 
-    /// Guarantees: the rewritten bytes of split samples are bounded; beyond that observations stay unlinked and are
-    /// counted, and none is lost.
+    /// Guarantees: the number of rewritten bytes of split samples is bounded; beyond it observations stay unlinked and
+    /// are counted, and none is lost.
     #[test]
     fn what_is_written_anew_is_bounded() {
         let mut builder = Builder::new();

@@ -1,6 +1,6 @@
 //! How far a batch was processed by code that works in steps.
 
-/// The next sample of a batch, by position, and how much of it is done.
+/// The position of the next sample of a batch, and how much of that sample was processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// The position of the resource in the batch.
@@ -11,14 +11,14 @@ pub struct Position {
     pub profile: usize,
     /// The position of the sample in the profile.
     pub sample: u32,
-    /// How many timestamps of the sample are done.
+    /// The number of processed timestamps of the sample.
     pub timestamps: usize,
-    /// How many bytes of the sample's values belong to them.
+    /// The number of bytes of the sample's values that belong to the processed timestamps.
     pub values: usize,
 }
 
 impl Position {
-    /// Whether the profile is not started yet.
+    /// Whether no sample of the profile was processed yet.
     pub fn begins_profile(self) -> bool {
         (self.sample, self.timestamps) == (0, 0)
     }

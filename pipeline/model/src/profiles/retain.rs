@@ -9,8 +9,8 @@ use crate::compact::split_values;
 impl Profiles {
     /// The observations for which `keep` returns true, or `None` if none is left. `keep` gets the position of the
     /// resource, the profile, the sample and the time (`None` if the sample has none). The tables and the bytes of
-    /// times and values are shared with this batch; a sample with removed times in between becomes several. Profiles
-    /// with removed observations lose their `original_payload`, which no longer matches.
+    /// times and values are shared with this batch; a sample whose removed times lie between kept ones becomes several
+    /// samples. Profiles with removed observations lose their `original_payload`, which no longer matches.
     #[must_use]
     pub fn retain(&self, mut keep: impl FnMut(u32, &Profile, &Sample<'_>, Option<u64>) -> bool) -> Option<Self> {
         let mut samples = Samples::default();

@@ -6,17 +6,17 @@ use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::varint;
 
 /// The samples of all profiles of a batch, in columns of equal length. Only the column `values` is shorter: it ends
-/// with the last row that has values, so on-CPU profiles, whose samples only have timestamps, do not need it.
+/// with the last row that has values, so that on-CPU profiles, whose samples only have timestamps, do not need it.
 ///
-/// `timestamps` are packed little-endian 64-bit integers (nanoseconds since the Unix epoch), `values` packed varints,
-/// both in the dictionary's buffer and in their wire encoding.
+/// `timestamps` are packed little-endian 64-bit integers (nanoseconds since the Unix epoch), `values` are packed
+/// varints. Both are in the dictionary's buffer in their wire encoding.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
     /// The stack.
     pub stack: Vec<Option<StackId>>,
     /// The attributes, such as `thread.id`.
     pub attributes: Vec<Option<AttributeSetId>>,
-    /// The span that was running.
+    /// The span during which the sample was taken.
     pub link: Vec<Option<LinkId>>,
     /// The times of observation: eight bytes each.
     pub timestamps: Vec<ByteRange>,
@@ -25,7 +25,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Creates empty columns with capacity for this many rows. `values` gets it when a row has values.
+    /// Creates empty columns with capacity for this many rows. `values` allocates its capacity when a row has values.
     pub fn with_capacity(rows: usize) -> Self {
         Self {
             stack: Vec::with_capacity(rows),
@@ -46,13 +46,13 @@ impl Samples {
         self.stack.is_empty()
     }
 
-    /// The values of a row; an empty range if it has none.
+    /// The values of a row; an empty range if the row has none.
     #[inline]
     pub fn values_at(&self, row: usize) -> ByteRange {
         self.values.get(row).copied().unwrap_or_default()
     }
 
-    /// Whether all columns have the length that they need.
+    /// Whether all columns have the required length.
     pub(super) fn has_equal_columns(&self) -> bool {
         let Self { stack, attributes, link, timestamps, values } = self;
         let rows = stack.len();
@@ -158,33 +158,33 @@ pub struct Sample<'a> {
     pub stack: Option<StackId>,
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
-    /// The span that was running.
+    /// The span during which the sample was taken.
     pub link: Option<LinkId>,
     pub(super) timestamps: &'a [u8],
     pub(super) values: &'a [u8],
 }
 
-/// Everything a sample refers to. Code that copies samples destructures this without `..`, so that a new field cannot
-/// be forgotten.
+/// All references of a sample. Code that copies samples destructures this without `..`, so that a new field cannot be
+/// forgotten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SampleIds {
     /// The stack.
     pub stack: Option<StackId>,
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
-    /// The span that was running.
+    /// The span during which the sample was taken.
     pub link: Option<LinkId>,
 }
 
 impl SampleIds {
-    /// Those of a source that knows no others.
+    /// Combines the ids of a sample.
     pub fn new(stack: Option<StackId>, attributes: Option<AttributeSetId>, link: Option<LinkId>) -> Self {
         Self { stack, attributes, link }
     }
 }
 
 impl<'a> Sample<'a> {
-    /// Its references.
+    /// The references of the sample.
     #[inline]
     pub fn ids(&self) -> SampleIds {
         let Self { stack, attributes, link, timestamps: _, values: _ } = *self;
@@ -197,8 +197,8 @@ impl<'a> Sample<'a> {
         self.timestamps.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)))
     }
 
-    /// The values. With timestamps there are as many, or none (each timestamp then counts 1); without timestamps their
-    /// sum is the total.
+    /// The values. With timestamps there are as many values, or none (each timestamp then counts 1); without timestamps
+    /// the sum of the values is the total.
     #[inline]
     pub fn values(&self) -> impl Iterator<Item = i64> + Clone + 'a {
         varint::Packed::new(self.values).map(|value| value as i64)
@@ -214,7 +214,7 @@ impl<'a> Sample<'a> {
         self.values
     }
 
-    /// The number of observations: one per timestamp, or one in all without timestamps.
+    /// The number of observations: one per timestamp, or one for a sample without timestamps.
     #[inline]
     pub fn observations(&self) -> u64 {
         (self.timestamps.len() as u64 / 8).max(1)

@@ -19,11 +19,11 @@ pub struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// Copies a resource, with these attributes instead of its own.
+    /// Copies a resource, with `attributes` instead of its own.
     ///
     /// # Errors
     ///
-    /// Like all of these methods: the arena is full.
+    /// As with all of these methods, the arena is full.
     pub fn resource<'b>(
         &mut self,
         resource: &ResourceProfiles,

@@ -1,7 +1,7 @@
 //! Builds one batch of all held samples, with only the arena elements that they refer to.
 //!
-//! Two passes over the log: the first finds the records of each sample and its length, the second writes each timestamp
-//! and value to its final place. Both are linear.
+//! The log is read twice: the first pass finds the records of each sample and its length, the second writes each
+//! timestamp and value to its final place. Both take linear time.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
@@ -72,11 +72,11 @@ impl SampleLog {
         Ok(out.assembly.finish_checked(out.store.into_tables()))
     }
 
-    /// The samples, and for each record the sample it belongs to.
+    /// Returns the merged samples, and for each record the number of its sample.
     fn rows(&self) -> (Vec<MergedSample>, Vec<u32>) {
         let state = DefaultHashBuilder::default();
         let hash = |head: &RecordHead| state.hash_one(head.packed());
-        // A window mostly has a few records per stack.
+        // A window usually has a few records per stack.
         let mut index: HashTable<u32> = HashTable::with_capacity(self.log.len() / 4);
         let mut reader = self.log.reader();
         let mut rows: Vec<MergedSample> = Vec::new();
@@ -106,7 +106,7 @@ impl SampleLog {
         (rows, row_of_record)
     }
 
-    /// The series, sorted so that those of a resource and scope are adjacent.
+    /// Returns the series, sorted so that those of a resource and scope are adjacent.
     fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.series.values().len() as u32).collect();
         order.sort_by_key(|&at| {
@@ -117,7 +117,7 @@ impl SampleLog {
     }
 }
 
-/// The rows in the order of their series, and of first appearance in each.
+/// Returns the rows in the order of their series, and in each series in order of first appearance.
 fn by_series(rows: &[MergedSample], series: &[u32]) -> Vec<u32> {
     let mut starts = vec![0usize; series.len()];
     rows.iter().for_each(|row| starts[row.head.series as usize] += 1);

@@ -11,7 +11,7 @@ const FEW: usize = 8;
 #[derive(Debug)]
 pub(crate) struct DistinctValues<T> {
     values: Vec<T>,
-    /// Empty while there are few values.
+    /// The hash table of the values; empty while there are few.
     index: HashTable<u32>,
 }
 
@@ -22,7 +22,7 @@ impl<T> Default for DistinctValues<T> {
 }
 
 impl<T: Hash + Eq> DistinctValues<T> {
-    /// The position of a value, which is added if missing. `state` must be the same in every call.
+    /// The position of a value. Adds the value if it is missing. `state` must be the same in every call.
     pub(crate) fn get_or_add(&mut self, value: T, state: &DefaultHashBuilder) -> u32 {
         let few = self.values.len() <= FEW;
         let hash = if few { 0 } else { state.hash_one(&value) };
@@ -34,7 +34,7 @@ impl<T: Hash + Eq> DistinctValues<T> {
         if let Some(found) = found {
             return found;
         }
-        // Each value belongs to at least one record, and a window is closed long before it has 2^32 of those.
+        // Each value belongs to at least one record, and a window is closed long before it has 2^32 records.
         let at = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         self.values.reserve_exact(if self.values.len() == self.values.capacity() {
             1 + self.values.len() / 4

@@ -1,6 +1,6 @@
 //! A lossless byte log of observations, at about seven bytes each.
 //!
-//! One record holds timestamps of one sample that were added together:
+//! One record contains timestamps of one sample that were added together:
 //!
 //! ```text
 //! head        1 byte: bit 0 the series follows, bit 1 the attribute set follows, bit 2 the link follows,
@@ -13,7 +13,7 @@
 //! values      with timestamps as many varints; without, a varint of their length in bytes and the bytes
 //! ```
 //!
-//! The log grows by a quarter of its length, so at most a fifth of it is unused.
+//! The capacity grows by a quarter of the log's length, so at most a fifth of it is unused.
 
 use crate::arena::make_room;
 use crate::id::{AttributeSetId, LinkId, StackId};
@@ -27,7 +27,7 @@ const VALUES: u8 = 8;
 const COUNT_SHIFT: u32 = 4;
 const MANY: u64 = 15;
 
-/// The fields that the next record may share with this one.
+/// The fields that a record inherits from the record before it.
 #[derive(Debug, Clone, Copy, Default)]
 struct DeltaState {
     series: u32,
@@ -43,7 +43,7 @@ pub(crate) struct RecordLog {
     records: u32,
 }
 
-/// The fields of a record beside its timestamps and values.
+/// The fields of a record except its timestamps and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RecordHead {
     pub(crate) series: u32,
@@ -51,7 +51,7 @@ pub(crate) struct RecordHead {
 }
 
 impl RecordHead {
-    /// All fields in few words, which are hashed faster than the fields.
+    /// Packs all fields into two words, which are hashed faster than the fields.
     #[inline]
     pub(crate) fn packed(&self) -> (u64, u64) {
         let &Self { series, ids: SampleIds { stack, attributes, link } } = self;
@@ -80,7 +80,7 @@ impl RecordLog {
         first |= if attributes == self.last.attributes { 0 } else { ATTRIBUTES };
         first |= if link == 0 { 0 } else { LINK };
         first |= if values.is_empty() { 0 } else { VALUES };
-        // Room for the head and at most five varints; runs of timestamps reserve their own room.
+        // Reserves room for the head and at most five varints; runs of timestamps reserve their own room.
         make_room(&mut self.bytes, 1 + 5 * varint::MAX_LEN);
         self.bytes.push(first);
         if count >= MANY {
@@ -126,13 +126,13 @@ impl RecordLog {
         self.records as usize
     }
 
-    /// Reads it from the beginning.
+    /// A reader from the beginning of the log.
     pub(crate) fn reader(&self) -> RecordReader<'_> {
         RecordReader { rest: &self.bytes, last: DeltaState::default() }
     }
 }
 
-/// Reads a log: of each record first its [`head`](Self::head), then its timestamps, then its [`values`](Self::values).
+/// Reads a log: for each record first its [`head`](Self::head), then its timestamps, then its [`values`](Self::values).
 #[derive(Debug, Clone)]
 pub(crate) struct RecordReader<'a> {
     rest: &'a [u8],
@@ -182,13 +182,14 @@ impl<'a> RecordReader<'a> {
         Some(Opening { head, count: count as usize, has_values: first & VALUES != 0 })
     }
 
-    /// Skips the timestamps of a record. Later timestamps are relative to these, so they cannot be read any more.
+    /// Skips the timestamps of a record. Later timestamps cannot be read then, since they are relative to the skipped
+    /// ones.
     #[inline]
     pub(crate) fn skip_timestamps(&mut self, record: &Opening) {
         self.run(record.count);
     }
 
-    /// Writes the timestamps of a record, in nanoseconds since the Unix epoch, one to each place.
+    /// Writes the timestamps of a record, in nanoseconds since the Unix epoch, one to each of `places`.
     #[inline]
     pub(crate) fn timestamps<'b>(&mut self, places: impl Iterator<Item = &'b mut [u8; 8]>) {
         for place in places {
@@ -213,7 +214,7 @@ impl<'a> RecordReader<'a> {
         }
     }
 
-    /// Takes the bytes of `count` varints.
+    /// Takes the bytes of `count` varints off the front.
     #[inline]
     fn run(&mut self, count: usize) -> &'a [u8] {
         let all = self.rest;
@@ -258,7 +259,7 @@ mod tests {
             let mut times = vec![[0; 8]; record.count];
             reader.timestamps(times.iter_mut());
             let values = reader.values(&record);
-            // A reader that skips timestamps sees the same in all other fields.
+            // A reader that skips timestamps must return the same in all other fields.
             let other = skipping.head().unwrap();
             skipping.skip_timestamps(&other);
             assert_eq!((other.head, other.count, skipping.values(&other)), (record.head, record.count, values));
@@ -304,7 +305,7 @@ mod tests {
     }
 
     /// Guarantees: at 101 Hz, with two or three observations per sample, an observation takes at most eight bytes, and
-    /// the reserve is at most a quarter of that.
+    /// at most a quarter of that is reserved in addition.
     #[test]
     fn eight_bytes_for_an_observation() {
         let mut log = RecordLog::default();

@@ -30,8 +30,8 @@ fn packed(values: &[i64]) -> Vec<u8> {
 }
 
 proptest! {
-    /// Guarantees: merging is what a map from identity to observations would do: every timestamp and value is kept, in
-    /// order, under its own stack, attributes, link and series, in one sample per identity.
+    /// Guarantees: merging gives the same result as a map from identity to observations: every timestamp and value is
+    /// kept, in order, under its own stack, attributes, link and series, in one sample per identity.
     /// rule: otep-0239#aggregation, otlp-profiles#sample-identity
     #[test]
     fn merges_as_a_map_does(pushed in prop::collection::vec((0u32..3, 1u32..5, 0u32..3, 0u32..3, prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..60)) {
@@ -92,8 +92,8 @@ fn values_without_timestamps_stay_apart() {
     assert_eq!(profiles, [(10, 2), (20, 1)]);
 }
 
-/// Guarantees: a merged profile covers the ranges of all joined profiles, including single moments but not unknown
-/// ranges, and keeps an id only if all of them had it.
+/// Guarantees: a merged profile covers the ranges of all joined profiles, including ranges of length zero but not
+/// unknown ones, and keeps an id only if all of them had it.
 #[test]
 fn joined_profiles_share_range_and_id() {
     let mut held = SampleLog::new();

@@ -1,7 +1,7 @@
 //! Builds a batch from held spans.
 //!
-//! Everything is copied into one new buffer: the spans in the order in which they are added, each resource and scope
-//! before its first span, so that both are written once for all of their spans.
+//! All bytes are copied into one new buffer: the spans in the order in which they are added, and each resource and
+//! scope before its first span, so that both are written once for all of their spans.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::arena::make_room;
 #[cfg(test)]
 mod tests;
 
-/// A batch being built. Everything is copied into one new buffer, with each resource and scope once.
+/// A batch that is being built.
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
@@ -39,12 +39,12 @@ impl Assembly {
         make_room(&mut self.bytes, bytes);
     }
 
-    /// Adds a held span: `bytes` is its encoding, its scope is an [`Origin`].
+    /// Adds a held span: `bytes` is its encoding, its scope number is an [`Origin`].
     ///
     /// # Errors
     ///
-    /// The batch would exceed 4 GiB, the limit of its ranges. It stays unchanged, except that the span's resource and
-    /// scope may have been added.
+    /// The batch would exceed 4 GiB, the limit of its ranges. The batch stays unchanged, except that the span's
+    /// resource and scope may have been added.
     pub fn push(&mut self, origins: &Origins, span: Span, bytes: &[u8]) -> Result<(), BadSpans> {
         let scope = self.scope(origins, Origin::of(span.scope))?;
         let at = self.put(bytes)?;
@@ -63,7 +63,7 @@ impl Assembly {
         self.spans.is_empty()
     }
 
-    /// The bytes of its spans, resources and scopes.
+    /// The number of bytes of spans, resources and scopes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -83,7 +83,7 @@ impl Assembly {
         }
     }
 
-    /// A batch of the resource of an origin and no spans, for questions about the origin of spans. `None` if it does
+    /// A batch of the resource of an origin and no spans, to look up the origin of spans. `None` if the resource does
     /// not fit into a batch.
     pub fn resource_alone(origins: &Origins, origin: Origin) -> Option<Spans> {
         let mut batch = Self::default();

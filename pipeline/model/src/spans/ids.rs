@@ -9,8 +9,8 @@ macro_rules! ids {
         pub struct $name([u8; $len]);
 
         impl $name {
-            /// An id of these bytes; `None` if their number is wrong or they are all zero, which means no id (W3C Trace
-            /// Context, sections 3.2.2.3 and 3.2.2.4).
+            /// An id of these bytes; `None` if their number is wrong, or if they are all zero, which means no id (W3C
+            /// Trace Context, sections 3.2.2.3 and 3.2.2.4).
             pub fn new(bytes: &[u8]) -> Option<Self> {
                 let bytes: [u8; $len] = bytes.try_into().ok()?;
                 (bytes != [0; $len]).then_some(Self(bytes))
@@ -29,14 +29,14 @@ macro_rules! ids {
                 Self::new(&bytes)
             }
 
-            /// Its bytes.
+            /// The bytes of the id.
             pub const fn bytes(&self) -> &[u8; $len] {
                 &self.0
             }
         }
 
         impl fmt::Display for $name {
-            /// Lower-case hexadecimal digits.
+            /// Writes lower-case hexadecimal digits.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }

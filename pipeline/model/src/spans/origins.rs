@@ -1,11 +1,11 @@
 //! Interns the resources and scopes of held spans, each once however many batches contain them.
 //!
 //! A process sends the same resource in each request. To hold spans without their batches, resources and scopes are
-//! kept here and the spans separately; [`Assembly`](super::Assembly) builds a batch from both again.
+//! stored here and the spans separately; [`Assembly`](super::Assembly) builds a batch from both again.
 //!
 //! Resources or scopes are equal if they are byte for byte equal, order included. Uses are counted, and unused entries
-//! are forgotten. The hash is seeded at random because resources come from outside: with a known hash their sender
-//! could put all of them into one bucket.
+//! are removed. The hash is seeded at random because resources come from outside: with a known hash their sender could
+//! put all of them into one bucket.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
@@ -15,11 +15,11 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::{AddedAttribute, SpanResource, SpanScope, Spans};
 use crate::ByteRange;
 
-/// A held scope together with its resource. In held spans its number is [`Span::scope`](super::Span::scope).
+/// A stored scope together with its resource. In held spans its number is [`Span::scope`](super::Span::scope).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin(u32);
 
-/// Resources and scopes. See the [module](self).
+/// The stored resources and scopes. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Origins {
     state: DefaultHashBuilder,
@@ -31,7 +31,7 @@ pub struct Origins {
 
 #[derive(Debug)]
 struct HeldResource {
-    /// The fields of its `ResourceSpans`, one after the other.
+    /// The fields of the `ResourceSpans`, one after the other.
     bytes: Box<[u8]>,
     added: Vec<AddedAttribute>,
 }
@@ -39,12 +39,12 @@ struct HeldResource {
 #[derive(Debug)]
 struct HeldScope {
     resource: u32,
-    /// The fields of its `ScopeSpans`, one after the other.
+    /// The fields of the `ScopeSpans`, one after the other.
     bytes: Box<[u8]>,
 }
 
-/// Which resources and scopes of one batch are already held, so that each is looked up once. Its entries count as used
-/// until [`Origins::end`].
+/// The resources and scopes of one batch that are already stored, so that each is looked up once. Its entries count as
+/// used until [`Origins::end`].
 #[derive(Debug, Default)]
 pub struct OriginIntake {
     resources: Vec<Option<u32>>,
@@ -52,7 +52,7 @@ pub struct OriginIntake {
 }
 
 impl Origin {
-    /// Its number, stored in [`Span::scope`](super::Span::scope).
+    /// The origin's number, stored in [`Span::scope`](super::Span::scope).
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -71,7 +71,7 @@ impl OriginIntake {
 }
 
 impl Origins {
-    /// Holds the scope at this position of a batch for one more span.
+    /// Counts one more span for the scope at this position of a batch, which is stored if it is new.
     pub fn hold(&mut self, intake: &mut OriginIntake, spans: &Spans, scope: u32) -> Origin {
         if intake.scopes.len() < spans.scopes().len() {
             intake.scopes.resize(spans.scopes().len(), None);
@@ -108,7 +108,7 @@ impl Origins {
         }
     }
 
-    /// The number of its resource. Equal resources have the same number while any of them is held.
+    /// The number of the origin's resource. Equal resources have the same number while any of them is stored.
     pub fn resource_of(&self, origin: Origin) -> u32 {
         self.scopes.get(origin.0).map_or(u32::MAX, |scope| scope.resource)
     }
@@ -118,7 +118,7 @@ impl Origins {
         self.resources.hash_of(resource)
     }
 
-    /// A hash of its scope and resource, which is the same when they arrive again.
+    /// A hash of the origin's scope and resource, which is the same when they arrive again.
     pub fn hash_of(&self, origin: Origin) -> u64 {
         self.scopes.hash_of(origin.0)
     }
@@ -133,17 +133,17 @@ impl Origins {
         self.contents + self.resources.bytes() + self.scopes.bytes()
     }
 
-    /// Whether nothing is held.
+    /// Whether nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
 
-    /// The encoded scope, and the number of its resource. Empty if the scope is not held.
+    /// The encoded scope, and the number of its resource. Empty if the scope is not stored.
     pub(super) fn scope_parts(&self, origin: Origin) -> (&[u8], u32) {
         self.scopes.get(origin.0).map_or((&[], u32::MAX), |scope| (&scope.bytes, scope.resource))
     }
 
-    /// The encoded resource and its added attributes. Empty if the resource is not held.
+    /// The encoded resource and its added attributes. Empty if the resource is not stored.
     pub(super) fn resource_parts(&self, resource: u32) -> (&[u8], &[AddedAttribute]) {
         self.resources.get(resource).map_or((&[], &[]), |held| (&held.bytes, &held.added))
     }
@@ -196,7 +196,7 @@ impl HeldResource {
     }
 }
 
-/// Concatenates parts of a batch: protobuf fields of a message may be moved without changing their meaning.
+/// Concatenates parts of a batch. The protobuf fields of a message may be moved without changing their meaning.
 fn joined<'a>(spans: &'a Spans, parts: &[ByteRange]) -> Cow<'a, [u8]> {
     match parts {
         [part] => Cow::Borrowed(spans.get(*part)),
@@ -230,7 +230,7 @@ impl<T> CountedValues<T> {
         self.by_hash.is_empty()
     }
 
-    /// The number of an equal value, or of a new one. The use count is unchanged: zero for a new one.
+    /// The number of an equal value, or of a new one. The use count does not change, so that of a new value is zero.
     fn find_or_add(&mut self, hash: u64, equal: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> u32 {
         let slot = |at: u32| self.slots.get(at as usize).and_then(Option::as_ref);
         let is_equal = |at: &u32| slot(*at).is_some_and(|slot| slot.hash == hash && equal(&slot.value));
@@ -245,7 +245,7 @@ impl<T> CountedValues<T> {
             }
             None => {
                 self.slots.push(slot);
-                // Each value takes tens of bytes, so memory ends before 2^32 of them.
+                // Each value takes tens of bytes, so memory is used up before 2^32 of them.
                 (self.slots.len() - 1) as u32
             }
         };
@@ -268,7 +268,7 @@ impl<T> CountedValues<T> {
         }
     }
 
-    /// Removes one use. Returns the value if that was the last.
+    /// Removes one use. Returns the value if that was the last use.
     fn release(&mut self, at: u32) -> Option<T> {
         let place = self.slots.get_mut(at as usize)?;
         let slot = place.as_mut()?;
@@ -288,7 +288,7 @@ impl<T> CountedValues<T> {
         Some(slot.value)
     }
 
-    /// Memory beside the contents of the values, in bytes.
+    /// Memory use without the contents of the values, in bytes.
     fn bytes(&self) -> usize {
         // At least 7 of 16 slots of a table are in use. The table's own capacity is not used here: whether removed
         // entries still occupy slots depends on the hashes, so it differs from run to run.

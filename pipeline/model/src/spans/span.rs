@@ -8,38 +8,38 @@ use crate::{ByteRange, ProfilerId};
 /// One span. Its other properties are in the batch's bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Its trace.
+    /// The id of the trace.
     pub trace_id: TraceId,
-    /// Its id.
+    /// The id of the span.
     pub span_id: SpanId,
-    /// The parent span; `None` for the root of a trace.
+    /// The id of the parent span; `None` for the root of a trace.
     pub parent_span_id: Option<SpanId>,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// The start, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
-    /// When it ended, in nanoseconds since the Unix epoch; not before its start.
+    /// The end, in nanoseconds since the Unix epoch; not before the start.
     pub end_unix_nano: u64,
-    /// Its role in a call between programs.
+    /// The role in a call between programs.
     pub kind: SpanKind,
-    /// Whether its parent is in another process, if known (OTLP `Span.flags`, bits 8 and 9).
+    /// Whether the parent is in another process, if known (OTLP `Span.flags`, bits 8 and 9).
     pub parent_is_remote: Option<bool>,
-    /// Whether its trace was sampled, if known. OTLP exporters often omit the W3C flag, so an unset flag means unknown.
+    /// Whether the trace was sampled, if known. OTLP exporters often omit the W3C flag, so an unset flag means unknown.
     pub sampled: Option<bool>,
-    /// Whether Sentry takes it alone instead of as part of a transaction: it is from a span container, or was before it
-    /// was converted to OTLP.
+    /// Whether the span is sent to Sentry alone instead of as part of a transaction, because it came from a span
+    /// container, possibly converted to OTLP.
     pub is_streamed: bool,
-    /// The position of its scope in the batch.
+    /// The position of the scope in the batch.
     pub scope: u32,
-    /// Its range in the batch's bytes.
+    /// The range of the span in the batch's bytes.
     pub at: ByteRange,
-    /// The transaction it was assigned to by the processor `transactions`.
+    /// The transaction to which the processor `transactions` assigned the span.
     pub segment: Option<Segment>,
-    /// What processors added to it.
+    /// Additions of processors.
     pub changes: Option<Box<SpanChanges>>,
 }
 
 impl Span {
-    /// Whether it is the first span of its process in its trace, which becomes a Sentry transaction: it has no parent
-    /// or a remote one, or it serves a call or consumes a message.
+    /// Whether the span is the first one of its process in its trace, which becomes a Sentry transaction: it has no
+    /// parent or a remote one, or it serves a call or consumes a message.
     pub fn is_local_root(&self) -> bool {
         self.parent_span_id.is_none()
             || self.parent_is_remote == Some(true)
@@ -53,15 +53,15 @@ pub enum SpanKind {
     /// Not specified.
     #[default]
     Unspecified,
-    /// Work within a program.
+    /// The span is work within a program.
     Internal,
-    /// It serves a call of another program.
+    /// The span serves a call of another program.
     Server,
-    /// It calls another program.
+    /// The span calls another program.
     Client,
-    /// It sends a message.
+    /// The span sends a message.
     Producer,
-    /// It receives a message.
+    /// The span receives a message.
     Consumer,
 }
 
@@ -78,7 +78,7 @@ impl SpanKind {
         }
     }
 
-    /// Its number on the wire.
+    /// The number of the kind on the wire.
     pub const fn number(self) -> u64 {
         match self {
             Self::Unspecified => 0,
@@ -91,26 +91,26 @@ impl SpanKind {
     }
 }
 
-/// The transaction that a span was assigned to.
+/// The transaction to which a span was assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// A number shared by exactly the spans of this transaction in the batch.
     pub number: u32,
-    /// Whether the span becomes the transaction itself. If the root never arrived, no span of the segment is the root,
-    /// and its first span is used instead.
+    /// Whether the span becomes the transaction itself. If the root span never arrived, no span of the segment is the
+    /// root, and its first span is used instead.
     pub is_root: bool,
 }
 
-/// What processors added to a span.
+/// Additions of processors to a span.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpanChanges {
-    /// The profiler that observed its thread meanwhile.
+    /// The profiler that sampled the span's thread during the span.
     pub profiler: Option<ProfilerLink>,
     /// The probability with which the span was kept, over all sampling steps: above 0 and at most 1.
     pub sample_rate: Option<f64>,
 }
 
-/// The reference from a span to the profile of its time. Sentry finds it by profiler, thread and time.
+/// The reference from a span to the profile of the same time. Sentry finds the profile by profiler, thread and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfilerLink {
     /// The profiler.

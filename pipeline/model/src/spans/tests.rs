@@ -34,8 +34,8 @@ fn parts_belong_together() {
     assert!(made.is_err());
 }
 
-/// Guarantees: the bytes count as the received message only until something is removed, changed or added; the same
-/// holds for the compressed bytes, which are part of the size.
+/// Guarantees: the bytes count as the received message only until data is removed, changed or added; the same holds for
+/// the compressed bytes, which are part of the size.
 #[test]
 fn received_until_it_is_changed() {
     let mut whole = batch(vec![span(1, 0), span(2, 0)]).unwrap();
@@ -92,7 +92,7 @@ fn ids_in_text() {
     assert_eq!((SpanId::new(&[0; 8]), SpanId::new(&[1; 7])), (None, None));
 }
 
-/// Guarantees: assembled spans are separated by segment.
+/// Guarantees: assembled spans are returned segment by segment.
 #[test]
 fn segments_are_runs() {
     let of = |id: u8, number: u32| Span { segment: Some(Segment { number, is_root: id == 1 }), ..span(id, 0) };

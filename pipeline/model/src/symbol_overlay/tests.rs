@@ -7,7 +7,7 @@ use super::*;
 use crate::dictionary::{Location, Mapping};
 use crate::{Builder, ProcessWindow};
 
-/// A batch with `count` locations without lines and one named one, each a stack of its own.
+/// A batch with `count` locations without lines and one with a name. Each location is in a stack of its own.
 fn batch(count: u64) -> Profiles {
     let mut builder = Builder::new();
     let filename = builder.string("app");
@@ -43,8 +43,8 @@ fn location(profiles: &Profiles, address: u64) -> LocationId {
     LocationId::new(found.unwrap() as u32).unwrap()
 }
 
-/// Guarantees: a location is named once, with columns that are not copied; the batch keeps its peer, but not its original
-/// request bytes. A system name that equals the name is not stored.
+/// Guarantees: a location is named once, and the columns of samples are not copied; the batch keeps its peer, but not
+/// its original request bytes. A system name that equals the name is not stored.
 /// rule: otlp-profiles#added-lines
 #[test]
 fn names_locations() {
@@ -68,8 +68,8 @@ fn names_locations() {
     );
 }
 
-/// Guarantees: a batch in which nothing was named is unchanged, including its original request bytes; other users of a
-/// shared dictionary do not see changes.
+/// Guarantees: a batch in which no location was named is unchanged, including its original request bytes; other users
+/// of a shared dictionary do not see changes.
 #[test]
 fn leaves_the_rest_alone() {
     let mut before = batch(2);

@@ -16,7 +16,7 @@ pub struct Guarded<B> {
     body: B,
     limits: BodyLimits,
     received: u64,
-    /// Received bytes when the current progress interval began.
+    /// The number of received bytes when the current progress interval began.
     mark: u64,
     deadline: Pin<Box<Sleep>>,
     interval: Pin<Box<Sleep>>,
@@ -24,7 +24,7 @@ pub struct Guarded<B> {
 }
 
 impl<B: Body> Guarded<B> {
-    /// Guards `body` from now on. Needs a tokio runtime with a timer.
+    /// Enforces `limits` on `body` from now on. Needs a tokio runtime with a timer.
     pub fn new(body: B, limits: BodyLimits) -> Guarded<B> {
         let now = Instant::now();
         Guarded {
@@ -103,8 +103,8 @@ where
 }
 
 impl<B> Guarded<B> {
-    /// Whether the deadline and the minimum progress hold. Checked only while the body makes its reader wait, because
-    /// data that has already arrived is not late.
+    /// Whether the deadline and the minimum progress are kept. Checked only while the reader has to wait for the body,
+    /// because data that has already arrived is not late.
     fn is_in_time(&mut self, cx: &mut Context<'_>) -> bool {
         if self.deadline.as_mut().poll(cx).is_ready() {
             return false;

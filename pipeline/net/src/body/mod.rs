@@ -23,9 +23,9 @@ use crate::BoxError;
 pub struct BodyLimits {
     /// The largest body in bytes, as transmitted (before decompression).
     pub max_bytes: usize,
-    /// From the start of reading to the last byte.
+    /// The maximum time from the start of reading to the last byte.
     pub timeout: Duration,
-    /// In each interval of this length at least [`BodyLimits::min_progress`] bytes must arrive.
+    /// In each interval of this length, at least [`BodyLimits::min_progress`] bytes must arrive.
     pub progress_interval: Duration,
     /// The minimum number of bytes per interval.
     pub min_progress: usize,
@@ -47,13 +47,13 @@ impl BodyLimits {
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// It is larger than allowed. Permanent: HTTP 413, gRPC RESOURCE_EXHAUSTED.
+    /// The body is larger than allowed. Permanent: HTTP 413, gRPC RESOURCE_EXHAUSTED.
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// It came too slowly.
+    /// The body arrived too slowly.
     #[error("the body stopped or came too slowly, {received} bytes were received")]
     TimedOut {
         /// The number of bytes received until then.
@@ -70,7 +70,7 @@ pub enum BodyError {
     },
 }
 
-/// Reads a whole body. A body in one piece is not copied, and an announced length allocates nothing.
+/// Reads a whole body. A body in one piece is not copied, and an announced length allocates no memory.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ struct Script {
     pause: Option<Pin<Box<Sleep>>>,
     announced: Option<u64>,
     breaks: bool,
-    /// How many pieces were requested.
+    /// The number of pieces that were requested.
     polled: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
@@ -55,7 +55,7 @@ async fn a_body_comes_back_whole() {
         for announced in [None, Some(total as u64)] {
             let mut body = script(pieces, NOW);
             body.announced = announced;
-            // The announced length shrinks while reading, as a real one does, so it must not be counted twice.
+            // The announced length decreases while reading, as with real bodies, so it must not be counted twice.
             let limits = BodyLimits::new(total * 2);
             assert_eq!(read(body, limits).await.unwrap(), vec![7; total], "{pieces:?}");
         }
@@ -81,8 +81,8 @@ async fn an_announced_excess_is_refused_before_reading() {
     assert_eq!(polled.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// Guarantees: a body without an announced length is refused at the piece that exceeds the limit; one of exactly the
-/// limit passes.
+/// Guarantees: a body without an announced length is refused at the piece that exceeds the limit; a body of exactly the
+/// limit is accepted.
 #[tokio::test(start_paused = true)]
 async fn an_excess_is_refused_while_reading() {
     assert_eq!(read(script(&[50, 50], NOW), BodyLimits::new(100)).await.unwrap().len(), 100);
@@ -134,7 +134,7 @@ async fn steady_progress_passes_until_the_deadline() {
     assert_eq!(started.elapsed().as_secs(), 60);
 }
 
-/// Guarantees: a broken body is an error with its cause, not an end.
+/// Guarantees: a broken body results in an error with its cause, not in a normal end.
 #[tokio::test(start_paused = true)]
 async fn a_break_is_an_error() {
     let mut body = script(&[10], NOW);

@@ -1,4 +1,4 @@
-//! Opens a connection for a URL: with or without proxy, tunnel and TLS, under one deadline.
+//! Opens a connection for a URL, with or without proxy, tunnel and TLS. One deadline covers all steps.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,14 +28,14 @@ pub(super) enum ConnectionPurpose {
     Grpc,
 }
 
-/// Opens connections. The URL's scheme decides about encryption.
+/// Opens connections. The URL's scheme decides whether they are encrypted.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     tcp: HttpConnector,
     tls: Option<ClientTls>,
     proxies: Proxies,
     purpose: ConnectionPurpose,
-    /// Whether HTTP/2 is spoken without negotiation.
+    /// Whether the client uses HTTP/2 without negotiation.
     http2_only: bool,
     timeout: Duration,
 }
@@ -55,7 +55,7 @@ impl Connector {
         tcp.set_nodelay(true);
         // The timeout is shared between several addresses, so that an unreachable first one leaves time for the others.
         tcp.set_connect_timeout(Some(timeout));
-        // Detects a vanished peer even while nothing is being sent.
+        // Detects a vanished peer even while nothing is sent.
         tcp.set_keepalive(Some(Duration::from_secs(60)));
         Connector { tcp, tls, proxies, purpose, http2_only, timeout }
     }
@@ -66,8 +66,8 @@ impl Connector {
         match self.purpose {
             ConnectionPurpose::Http => self.proxies.intercept(destination).map(|proxy| (proxy, !encrypted)),
             ConnectionPurpose::Grpc => {
-                // gRPC asks for the HTTPS proxy also in plaintext, since it tunnels either way
-                // (grpc-go internal/resolver/delegatingresolver); gRPC core then tries http_proxy.
+                // gRPC uses the HTTPS proxy for plaintext too, since it tunnels in both cases (grpc-go
+                // internal/resolver/delegatingresolver); gRPC core then tries http_proxy.
                 let tunnelled = with_scheme(destination, Scheme::HTTPS);
                 let found = self.proxies.intercept(&tunnelled);
                 let found = if encrypted { found } else { found.or_else(|| self.proxies.intercept(destination)) };
@@ -107,7 +107,7 @@ impl Connector {
         }
     }
 
-    /// Connects to the proxy itself, which may use TLS as well.
+    /// Connects to the proxy itself, possibly with TLS.
     async fn to_proxy(&self, proxy: &Intercept) -> Result<Stream, ConnectError> {
         let to = host_and_port(proxy.uri());
         match proxy.uri().scheme_str() {
@@ -207,7 +207,7 @@ async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Res
     }
 }
 
-/// The host and the port of a URL, by default the scheme's port. It is the only part of a URL that an error may
+/// The host and the port of a URL, by default the scheme's port. These are the only parts of a URL that an error may
 /// contain.
 pub fn host_and_port(uri: &Uri) -> String {
     let host = uri.host().unwrap_or("an unnamed host");
@@ -218,8 +218,8 @@ fn port(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 })
 }
 
-/// Whether the port is absent or a number. `Uri` accepts other text too and then reports no port, which would silently
-/// mean the scheme's default.
+/// Whether the port is absent or a number. `Uri` accepts other text too and then reports no port, so the scheme's
+/// default would silently be used.
 pub(super) fn has_sound_port(uri: &Uri) -> bool {
     let Some(authority) = uri.authority() else { return true };
     let after_host = authority.as_str().rsplit_once(authority.host()).map_or("", |(_, rest)| rest);
@@ -237,6 +237,6 @@ pub(super) fn with_scheme(uri: &Uri, scheme: Scheme) -> Uri {
         .authority(host_and_port(uri))
         .path_and_query("/")
         .build()
-        // The host was parsed once, so it parses again.
+        // The host was parsed before, so parsing it again cannot fail.
         .unwrap_or_else(|_| uri.clone())
 }

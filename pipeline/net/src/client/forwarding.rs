@@ -1,4 +1,4 @@
-//! Forwards requests to another server unchanged, and streams its answers back, without buffering either.
+//! Forwards requests to another server unchanged, and streams the answers back. Neither is buffered as a whole.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -47,7 +47,7 @@ fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// A body whose beginning was read already.
+/// A body whose beginning was already read.
 #[derive(Debug)]
 pub struct PartlyReadBody {
     first: Bytes,
@@ -55,7 +55,7 @@ pub struct PartlyReadBody {
 }
 
 impl PartlyReadBody {
-    /// A body from the part that was read and the unread rest.
+    /// Creates a body from the part that was read and the unread rest.
     pub fn new(first: Bytes, rest: Guarded<Incoming>) -> Self {
         Self { first, rest }
     }
@@ -96,8 +96,8 @@ pub struct ForwardingClient {
 }
 
 impl ForwardingClient {
-    /// Forwards over HTTP/1.1. Does not connect yet. Only the connection settings of the configuration apply; limits of
-    /// time and size are those of the requests' bodies.
+    /// Creates a client for HTTP/1.1. Does not connect yet. Only the connection settings of the configuration apply;
+    /// the requests' bodies have their own limits of time and size.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl ForwardingClient {
         Ok(ForwardingClient { client, connector, is_grpc: false })
     }
 
-    /// Forwards gRPC calls over HTTP/2; otherwise like [`ForwardingClient::new`].
+    /// Creates a client for gRPC calls over HTTP/2; otherwise like [`ForwardingClient::new`].
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl ForwardingClient {
     ///
     /// # Errors
     ///
-    /// No answer came, or the request's body broke off.
+    /// No answer arrived, or the request's body was cut short.
     pub async fn pass(&self, url: Uri, request: Request<PartlyReadBody>) -> Result<Response<Incoming>, Failure> {
         let (mut head, body) = request.into_parts();
         head.headers = without_connection_headers(&head.headers);

@@ -13,22 +13,22 @@ use super::error::EndpointError;
 use super::proxy::Proxies;
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// How a channel connects.
+/// The configuration of a channel.
 #[derive(Clone, Debug)]
 pub struct GrpcClientConfig {
-    /// `host:port`, with `http://` (plaintext) or `https://` (TLS) in front or, as in gRPC, without; then
+    /// `host:port`, with `http://` (plaintext) or `https://` (TLS) in front or, as in gRPC, without a scheme; then
     /// `tls.insecure` decides. The scheme `dns:` is accepted and ignored.
     pub endpoint: String,
-    /// TLS.
+    /// The TLS settings.
     pub tls: TlsClientConfig,
     /// The proxies.
     pub proxies: Proxies,
-    /// Covers everything from the name lookup to the end of the handshake.
+    /// The time limit for everything from the name lookup to the end of the handshake.
     pub connect_timeout: Duration,
 }
 
 /// How often a connection with running calls is pinged, and how long the answer may take. Servers close a connection
-/// that pings more often than they allow, which by gRPC's default is once in five minutes without a call.
+/// that pings more often than they allow; by gRPC's default this is once in five minutes without a call.
 const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 impl GrpcClientConfig {
@@ -54,8 +54,8 @@ pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError>
     let encrypted = destination.scheme_str() == Some("https");
     let tls = if encrypted { Some(config.tls.load(HttpVersions::Http2)?) } else { None };
     let connector = Connector::new(ConnectionPurpose::Grpc, true, tls, config.proxies.clone(), config.connect_timeout);
-    // tonic refuses https unless its own TLS is used. So it gets the destination as plaintext, and the real URL as the
-    // origin, which appears in its requests.
+    // tonic refuses https unless its own TLS is used. So it gets a plaintext URL as the destination, and the real URL
+    // as the origin, which appears in its requests.
     let refused = |_| EndpointError::Malformed("tonic refuses it");
     let plain = with_scheme(&destination, Scheme::HTTP);
     let endpoint = Endpoint::from(plain).origin(destination.clone()).user_agent(crate::USER_AGENT).map_err(refused)?;
@@ -83,7 +83,7 @@ impl Service<Uri> for FixedDestination {
     }
 }
 
-/// The URL of a gRPC endpoint: scheme, host and port. Without a scheme `insecure` decides about it.
+/// The URL of a gRPC endpoint: scheme, host and port. Without a scheme, `insecure` decides about TLS.
 ///
 /// # Errors
 ///
@@ -128,7 +128,8 @@ mod tests {
         assert_eq!(url("[::1]:4317", true), "http://[::1]:4317/");
     }
 
-    /// Guarantees: a text other than host and port is refused with the rule, and never quoted.
+    /// Guarantees: a text other than host and port is refused with an error that names the rule and never quotes the
+    /// text.
     #[test]
     fn malformed_endpoints_are_refused() {
         for (endpoint, rule) in [

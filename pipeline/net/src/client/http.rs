@@ -1,4 +1,4 @@
-//! An HTTP client for payloads: one POST, one small answer.
+//! An HTTP client for payloads: each request is a POST with one small answer.
 //!
 //! If a TLS server supports HTTP/2 (ALPN), all requests share one connection; otherwise HTTP/1.1 is used, with one
 //! connection per concurrent request.
@@ -35,12 +35,12 @@ pub struct HttpClientConfig {
     pub tls: Option<TlsClientConfig>,
     /// The proxies.
     pub proxies: Proxies,
-    /// Covers everything from the name lookup to the end of the handshake.
+    /// The time limit for everything from the name lookup to the end of the handshake.
     pub connect_timeout: Duration,
-    /// From the start of a request to the head of its response. The body may take the rest of this time, and at least a
-    /// second. Once the head has arrived the outcome is known, so an error of the body is no timeout of the request,
-    /// see [`Failure::Response`]. An incomplete head is no response: hyper passes on nothing of it, not even the
-    /// status, before its last line.
+    /// The time limit from the start of a request to the head of its response. The body may take the rest of this time,
+    /// and at least a second. Once the head has arrived the outcome is known, so an error of the body is not a timeout
+    /// of the request, see [`Failure::Response`]. An incomplete head is not a response: hyper passes on nothing of it,
+    /// not even the status, before its last line.
     pub timeout: Duration,
     /// Maximum idle connections per host.
     pub max_idle_connections: usize,
@@ -167,7 +167,7 @@ impl HttpClient {
         }
     }
 
-    /// Gets a response that may be large: the caller reads its body, which enforces `limits`.
+    /// Gets a response that may be large: the caller reads its body, and `limits` are enforced while reading.
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl HttpClient {
     }
 }
 
-/// Distinguishes a connection that was never opened from one that broke.
+/// Distinguishes a failure to connect from a connection that broke.
 pub(super) fn failure(error: &Error) -> Failure {
     let source = std::error::Error::source(error);
     if let Some(cause) = source.and_then(|cause| cause.downcast_ref::<ConnectError>()) {

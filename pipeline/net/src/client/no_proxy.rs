@@ -1,8 +1,8 @@
 //! Decides which destinations are reached without a proxy: those in `NO_PROXY`, and this machine itself.
 //!
 //! There is no standard for the variable. Entries that curl, Go's `golang.org/x/net/http/httpproxy` or Python's
-//! `urllib` understand are supported, because programs of all three share one environment. If they disagree, the
-//! destination is reached directly: a name with a leading dot also matches the domain itself, as in curl.
+//! `urllib` understand are supported, because programs of all three share one environment. Where they disagree, the
+//! proxy is not used: for example a name with a leading dot also matches the domain itself, as in curl.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ struct NoProxyEntry {
 
 #[derive(Clone, Debug)]
 enum Hosts {
-    /// Matches names below this one, and the name itself unless the entry began with `*.`.
+    /// Matches subdomains, and the domain itself unless the entry began with `*.`.
     Domain { name: String, itself: bool },
     /// Matches the addresses of a network.
     Network(IpNet),

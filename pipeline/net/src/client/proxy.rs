@@ -8,22 +8,22 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 use super::no_proxy::NoProxy;
 
-/// The proxies of an environment, as a value that a test or an embedder can supply.
+/// The proxies that environment variables configure, as a value that a test or an embedder can supply.
 #[derive(Clone)]
 pub struct Proxies {
     chosen: Option<Arc<(Matcher, NoProxy)>>,
 }
 
 impl Proxies {
-    /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case.
+    /// The proxies of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case.
     pub fn from_env() -> Proxies {
         Proxies::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads the same variables through `value`. If both cases of a name are set, the upper case wins, as in Go; an
-    /// empty string counts as unset.
+    /// Reads the same variables through `value`. If both cases of a name are set, the upper case takes precedence, as
+    /// in Go; an empty string counts as unset.
     fn from_variables(value: impl Fn(&str) -> Option<String>) -> Proxies {
-        // In a CGI script a request can set HTTP_PROXY by its header `Proxy` (CVE-2016-5385).
+        // In a CGI script, the header `Proxy` of a request can set HTTP_PROXY (CVE-2016-5385).
         if value("REQUEST_METHOD").is_some() {
             return Proxies::none();
         }
@@ -40,7 +40,7 @@ impl Proxies {
         Proxies { chosen: None }
     }
 
-    /// The same variables with the given values; an empty string counts as unset.
+    /// The proxies for these values of the variables; an empty string counts as unset.
     pub fn new(https_proxy: &str, http_proxy: &str, no_proxy: &str) -> Proxies {
         let proxies = Matcher::builder().https(https_proxy).http(http_proxy).build();
         Proxies { chosen: Some(Arc::new((proxies, NoProxy::parse(no_proxy)))) }
@@ -57,7 +57,7 @@ impl Proxies {
 }
 
 impl fmt::Debug for Proxies {
-    // The matcher contains passwords.
+    // Does not print the matcher, which contains passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.chosen.is_some() { "Proxies(set)" } else { "Proxies(none)" })
     }
@@ -67,8 +67,8 @@ impl fmt::Debug for Proxies {
 mod tests {
     use super::*;
 
-    /// Guarantees: the variables are read in upper and in lower case, an empty one is ignored, and in a CGI script all
-    /// are.
+    /// Guarantees: the variables are read in upper and in lower case; an empty variable is ignored, and so are all
+    /// variables in a CGI script.
     #[test]
     fn variables() {
         let proxy = |variables: &[(&str, &str)], url: &str| {

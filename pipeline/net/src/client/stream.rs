@@ -11,14 +11,15 @@ pub(super) trait Layer: Read + Write + Unpin + Send {}
 
 impl<T: Read + Write + Unpin + Send> Layer for T {}
 
-/// An open connection. The layers are boxed: one virtual call per read of many kilobytes costs nothing, and six
+/// An open connection. The layers are boxed: a virtual call per read of many kilobytes costs next to nothing, and six
 /// combinations of types become one.
 pub(super) struct Stream {
     layer: Box<dyn Layer>,
     /// Whether requests use the absolute form, because a proxy forwards them.
     forwarded: bool,
     http2: bool,
-    /// Whether this is plain HTTP/2, until the first bytes of the server show whether it speaks the same.
+    /// Set for a connection without TLS until the first bytes of the server show that it uses the same protocol:
+    /// whether that is HTTP/2.
     expects_http2: Option<bool>,
 }
 
@@ -37,19 +38,19 @@ impl Stream {
         self
     }
 
-    /// Fails with advice if the server answers in another protocol than plain HTTP of this version.
+    /// Expects plain HTTP of this version. Reading fails with advice if the server answers in another protocol.
     pub(super) fn plain(mut self, http2: bool) -> Stream {
         self.expects_http2 = Some(http2);
         self
     }
 
-    /// The result of a write. If it failed because the server has closed, what the server said before is more telling;
-    /// over HTTP/2 nothing else reads it.
+    /// Returns the result of a write. If it failed because the server has closed the connection, the bytes that the
+    /// server sent before explain more; over HTTP/2 nothing else reads them.
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
         if matches!(result, Poll::Ready(Err(_))) && self.expects_http2 == Some(true) {
             let mut bytes = [0; 4];
             let mut first = ReadBuf::new(&mut bytes);
-            // A closed connection is always ready soon.
+            // Reading from a closed connection completes soon.
             ready!(Pin::new(&mut self.layer).poll_read(cx, first.unfilled()))?;
             check_protocol(first.filled(), true)?;
         }
@@ -87,7 +88,7 @@ impl Read for Stream {
     }
 }
 
-/// Fails with advice if these first bytes of a server are another protocol than plain HTTP.
+/// Fails with advice if the first bytes of a server are of another protocol than plain HTTP.
 fn check_protocol(first: &[u8], http2: bool) -> std::io::Result<()> {
     let advice = match first {
         // An alert of any version (RFC 8446, section 5.1).

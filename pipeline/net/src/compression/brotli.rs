@@ -6,7 +6,7 @@ use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, Sta
 
 type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Decompresses one stream. A truncated stream and bytes after its end are errors. Its window grows with the output, up
+/// Decompresses one stream. A truncated stream and bytes after its end are errors. The window grows with the output, up
 /// to 16 MiB, the maximum of RFC 7932.
 pub(super) struct BrotliReader<'a> {
     input: &'a [u8],

@@ -23,8 +23,8 @@ const MIN_STEP: usize = 16 * 1024;
 /// Buffer size in bytes when the output is written in parts.
 const PART: usize = 64 * 1024;
 
-/// Allocate at most this multiple of the input at once for an announced output size. Profiles compress by a factor of 3
-/// to 10; for larger outputs the buffer grows during decompression.
+/// At most this multiple of the input is allocated at once for an announced output size. Profiles compress by a factor
+/// of 3 to 10; for larger outputs the buffer grows during decompression.
 const MAX_PREALLOCATED_RATIO: usize = 16;
 
 /// Why a payload could not be decompressed.
@@ -57,8 +57,8 @@ pub enum DecompressError {
 /// decompression.
 pub type Grant<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// Decompresses `input`; identity returns it without a copy. The output buffer is at most twice the output and never
-/// larger than `limit` plus one step.
+/// Decompresses `input`. With identity, returns the input without a copy. The output buffer is at most twice the output
+/// and never larger than `limit` plus one step.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub struct Decompressed {
     /// The output.
     pub plain: Bytes,
     /// Whether every decoder reads the payload alike: it is one gzip member without optional header fields, or one zstd
-    /// frame. Some decoders only read the first of several.
+    /// frame. Of several members or frames, some decoders only read the first.
     pub in_one_piece: bool,
 }
 
@@ -129,10 +129,10 @@ fn zstd(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, Decompres
         return Err(corrupt(io::ErrorKind::UnexpectedEof.into()));
     }
     let announced = match zstd_safe::get_frame_content_size(input) {
-        // A frame that announces more than the limit is refused without a decoder.
+        // If the frame announces a size above the limit, it is refused without running a decoder.
         Ok(Some(size)) if size > limit as u64 => return Err(DecompressError::TooLarge { limit }),
         Ok(size) => size.and_then(|size| usize::try_from(size).ok()),
-        // Not a frame; the decoder will report that.
+        // The input is not a frame; the decoder will report this.
         Err(_) => None,
     };
     drain(zstd_decoder(input).map_err(corrupt)?, "zstd", input.len(), announced, limit, grant)
@@ -242,7 +242,7 @@ fn drain(
         }
     }
     output.truncate(filled);
-    // The memory of callers that keep it is counted by its length.
+    // Callers that keep the output count its memory by its length.
     output.shrink_to_fit();
     Ok(Bytes::from(output))
 }

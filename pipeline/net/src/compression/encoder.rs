@@ -30,8 +30,8 @@ const WINDOW_LOG_MAX: u32 = 21;
 impl Compression {
     /// zstd at level 1: the fastest level, and on profiles smaller than gzip at level 6.
     pub const ZSTD: Compression = Compression::Zstd { level: 1 };
-    /// gzip at level 3: a tenth larger than at level 6 in less than half of the time, measured on profiles with
-    /// zlib-rs. Level 1 halves the time again but is 1.45 times as large.
+    /// gzip at level 3: its output is a tenth larger than at level 6, in less than half of the time, measured on
+    /// profiles with zlib-rs. Level 1 takes half of that time, but its output is 1.45 times as large.
     pub const GZIP: Compression = Compression::Gzip { level: 3 };
 
     /// The highest level of either kind.
@@ -57,8 +57,8 @@ impl Compression {
     }
 }
 
-/// State that is reused from one payload to the next: zstd's context, which is costly to create. A payload owns it
-/// while it is written, so that one struct can hold both the open payload and the place where the context is kept.
+/// State that is reused from one payload to the next: zstd's context, which is costly to create. A payload owns the
+/// context while it is written, so that one struct can contain both the open payload and the place of the context.
 #[derive(Default)]
 pub struct EncoderContext {
     pub(super) zstd: Option<raw::Encoder<'static>>,
@@ -77,7 +77,7 @@ pub(super) fn parameters(level: i32) -> [CParameter; 2] {
     [CParameter::CompressionLevel(level), CParameter::WindowLog(window)]
 }
 
-/// A writer that compresses. Output reaches the inner writer with a delay; only [`Encoder::finish`] writes the end,
+/// A writer that compresses. The inner writer gets the output with a delay; only [`Encoder::finish`] writes the end,
 /// without which the output is truncated.
 pub enum Encoder<W: Write> {
     /// Writes unchanged.
@@ -89,8 +89,8 @@ pub enum Encoder<W: Write> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// Starts a payload in `writer`, reusing the state in `context`. A payload that is never finished does not give the
-    /// state back.
+    /// Starts a payload in `writer`, reusing the state in `context`. A payload that is never finished does not return
+    /// the state.
     ///
     /// # Errors
     ///

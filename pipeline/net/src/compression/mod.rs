@@ -1,7 +1,7 @@
 //! Content codings: decompression with bounded memory, compression into a writer.
 //!
-//! [`decompress()`] compares its limit with the output as it grows, so a decompression bomb costs at most the limit;
-//! truncated input and bytes after the end are errors, because in both cases the payload is not as its sender made it.
+//! [`decompress()`] compares its limit with the output as it grows, so a decompression bomb costs at most the limit.
+//! Truncated input and bytes after the end are errors, because the payload is then not the one that its sender made.
 //! Both directions are CPU work and block the calling thread.
 
 mod brotli;
@@ -35,7 +35,7 @@ pub enum CodingError {
     /// The name is not known.
     #[error("the content encoding {0:?} is not supported, use one of zstd, gzip, deflate, br, identity")]
     Unknown(String),
-    /// Several codings on top of each other, which no telemetry client sends and which multiplies the factor of a
+    /// Several codings on top of each other. No telemetry client sends these, and they multiply the factor of a
     /// decompression bomb.
     #[error("more than one content encoding on top of each other is not supported")]
     Stacked,

@@ -49,7 +49,7 @@ fn assert_corrupt(result: Result<Bytes, DecompressError>) {
 }
 
 /// Guarantees: compressed data decompresses to the original, at every size around the steps of the buffer; a limit of
-/// exactly the size passes and one byte less is refused.
+/// exactly the size is accepted, and one byte less is refused.
 #[test]
 fn round_trips_at_the_limit() {
     for size in [0, 1, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 300_000, 2_000_000] {
@@ -98,7 +98,7 @@ fn bombs_are_refused() {
     }
 }
 
-/// Guarantees: the outputs of many small members or frames count together against the limit.
+/// Guarantees: the outputs of many small members or frames together count against the limit.
 #[test]
 fn members_add_up() {
     let part = data(60_000);
@@ -109,8 +109,8 @@ fn members_add_up() {
     }
 }
 
-/// Guarantees: a frame that announces too large a size is refused before a decoder runs: here nothing follows its
-/// header.
+/// Guarantees: a frame that announces too large a size is refused before a decoder runs: in this test the frame ends
+/// after its header.
 #[test]
 fn an_announced_size_is_refused_at_once() {
     let packed = zstd::bulk::compress(&data(100_000), 1).unwrap();
@@ -132,8 +132,8 @@ fn a_lying_size_does_not_allocate() {
     assert_corrupt(undo(Coding::Zstd, &frame, usize::MAX));
 }
 
-/// Guarantees: one gzip member without optional fields, and one zstd frame, count as one piece; with another one before
-/// or after it, even an empty one, the payload is read but does not count as one piece.
+/// Guarantees: one gzip member without optional fields, and one zstd frame, count as one piece. With another member or
+/// frame before or after it, even an empty one, the payload is read but does not count as one piece.
 #[test]
 fn pieces_are_counted() {
     let in_one = |coding, packed: &[u8], plain: &[u8]| {
@@ -154,7 +154,7 @@ fn pieces_are_counted() {
     assert!(!in_one(Coding::Gzip, &named.finish().unwrap(), b"payload"));
 }
 
-/// Guarantees: a frame with a window above 8 MiB is refused, even if it does not need it.
+/// Guarantees: a frame with a window above 8 MiB is refused, even if its content does not need the window.
 #[test]
 fn a_large_zstd_window_is_refused() {
     let with_window = |log| {
@@ -167,7 +167,7 @@ fn a_large_zstd_window_is_refused() {
     assert_corrupt(undo(Coding::Zstd, &with_window(24), 100));
 }
 
-/// Guarantees: truncated input is an error at any length, never a shorter payload.
+/// Guarantees: truncated input is an error at any length, and never results in a shorter payload.
 #[test]
 fn truncation_is_an_error() {
     let original = data(3000);
@@ -195,7 +195,7 @@ fn trailing_garbage_is_an_error() {
     }
 }
 
-/// Guarantees: with a checksum in the format, a changed byte never gives a wrong payload.
+/// Guarantees: in a format with a checksum, a changed byte never results in a wrong payload.
 #[test]
 fn damage_is_an_error() {
     let original = data(3000);
@@ -318,8 +318,8 @@ fn brotli() {
     assert_corrupt(undo(Coding::Brotli, &[0xff; 40], 1000));
 }
 
-/// Guarantees: decompression in parts gives the same output as in one piece, for every coding, up to the limit and no
-/// further; damaged input is an error.
+/// Guarantees: decompression in parts gives the same output as in one piece, for every coding, up to the limit and not
+/// beyond; damaged input is an error.
 #[test]
 fn part_by_part() {
     let data = data(300_000);

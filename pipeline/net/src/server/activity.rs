@@ -1,9 +1,9 @@
 //! The activity of one connection, which distinguishes a silent connection from a busy one.
 //!
-//! hyper's own header timeout also runs between the requests of a persistent connection, where it would cut a client
-//! that reports once a minute; and hyper never ends a connection whose peer stops in the middle of the HTTP/2 preface,
-//! or stops reading a response. So the deadlines here depend on three observations: bytes arrived, a request began or
-//! ended, the peer read a part of a response.
+//! hyper's own header timeout also runs between the requests of a persistent connection, so it would close the
+//! connection of a client that reports once a minute. And hyper never closes a connection whose peer stops in the
+//! middle of the HTTP/2 preface, or stops reading a response. So the deadlines here depend on three events: bytes
+//! arrive, a request begins or ends, the peer reads a part of a response.
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -28,18 +28,18 @@ pub(super) struct Activity {
 struct ActivityState {
     /// The number of running service calls.
     requests: usize,
-    /// When the peer last did something that counts as activity.
+    /// The time of the last event that counts as activity of the peer.
     last: Instant,
-    /// Since when the head of a request is expected.
+    /// The time since which the head of a request is expected.
     head_since: Option<Instant>,
-    /// How many bytes of the HTTP/2 preface have arrived; `None` once the connection is known to be HTTP/1.
+    /// The number of bytes of the HTTP/2 preface that have arrived; `None` once the connection is known to be HTTP/1.
     preface: Option<usize>,
-    /// The first bytes that arrived together, at most four.
+    /// The first bytes that arrived, at most four.
     first: Vec<u8>,
 }
 
 impl Activity {
-    /// A connection that the peer may start to use at `now`.
+    /// The activity of a connection that the peer may use from `now` on.
     pub(super) fn new(now: Instant) -> Activity {
         let state =
             ActivityState { requests: 0, last: now, head_since: Some(now), preface: Some(0), first: Vec::new() };
@@ -47,11 +47,11 @@ impl Activity {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut ActivityState) -> T) -> T {
-        // The closures cannot panic, so a poisoned lock still guards a consistent state.
+        // The closures cannot panic, so the state is consistent even if the lock is poisoned.
         change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Marks the end of the handshake: requests may arrive from now on.
+    /// Records the end of the handshake: requests may arrive from now on.
     pub(super) fn ready(&self, now: Instant) {
         self.with(|state| (state.last, state.head_since) = (now, Some(now)));
     }
@@ -61,12 +61,12 @@ impl Activity {
         self.with(|state| state.first.clone())
     }
 
-    /// Since when no request is being handled; `None` while one is.
+    /// The time since which no request has been handled; `None` while one is.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.with(|state| (state.requests == 0).then_some(state.last))
     }
 
-    /// The peer sent `bytes`.
+    /// Records that the peer sent `bytes`.
     pub(super) fn received(&self, bytes: &[u8]) {
         self.with(|state| {
             if state.first.is_empty() {
@@ -79,7 +79,7 @@ impl Activity {
                 let matches = bytes[..more] == PREFACE[seen..seen + more];
                 state.preface = matches.then_some(seen + more);
                 if state.preface == Some(PREFACE.len()) {
-                    // From now on frames arrive without a request; the idle deadline applies.
+                    // From now on frames may arrive without a request, so the idle deadline applies.
                     state.head_since = None;
                 }
             }
@@ -104,8 +104,8 @@ impl Activity {
         self.with(|state| state.last = Instant::now());
     }
 
-    /// When to close the connection unless something happens before; `None` while a request is being handled, because
-    /// the service limits its own time.
+    /// The time at which to close the connection without further activity; `None` while a request is being handled,
+    /// because the service limits its own time.
     pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
         let after = |since: Instant, timeout: Duration| since + timeout;
         self.with(|state| match (state.requests, state.head_since) {
@@ -116,7 +116,7 @@ impl Activity {
     }
 }
 
-/// A running request. It ends when dropped, so also when its future is cancelled.
+/// A running request. It ends when this is dropped, so also when the request's future is cancelled.
 #[derive(Debug)]
 pub(super) struct RunningRequest(std::sync::Arc<Activity>);
 
@@ -185,7 +185,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// Guarantees: on HTTP/1 the header deadline runs from accept, and again from the first byte of each later head,
+    /// Guarantees: on HTTP/1 the header deadline starts at accept, and again at the first byte of each later head,
     /// however the bytes arrive; in between the idle deadline applies.
     #[tokio::test(start_paused = true)]
     async fn an_http1_head_has_its_deadline() {
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(left(&activity), Some(7));
     }
 
-    /// Guarantees: on HTTP/2 the header deadline applies until the preface is complete, in any pieces; frames without a
-    /// request, such as pings, neither restore it nor count as activity.
+    /// Guarantees: on HTTP/2 the header deadline applies until the preface is complete, in however many pieces; frames
+    /// without a request, such as pings, neither restore this deadline nor count as activity.
     #[tokio::test(start_paused = true)]
     async fn an_http2_preface_has_its_deadline() {
         let activity = Arc::new(Activity::new(Instant::now()));

@@ -42,12 +42,12 @@ impl<S> Connections<S> {
         let mut shutdown = self.shutdown.clone();
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(self.limits.handshake_timeout, tls.accept(stream)) => shaken,
-            // No request has begun, so there is nothing to drain.
+            // No request has begun, so nothing has to be drained.
             () = shutdown.wait() => return None,
         };
         match shaken {
             Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
-            // Load balancers connect only to check whether the port is open, which needs no log line.
+            // Load balancers open connections only to check whether the port is open. These need no log line.
             Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 tracing::debug!(peer = %addr, %error, "tls handshake failed");
             }
@@ -92,7 +92,7 @@ where
     }
 
     async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
-        // Requests of an HTTP/2 connection run in their own tasks, which end with it.
+        // Requests of an HTTP/2 connection run in their own tasks, which end with the connection.
         let (_streams_end, streams) = Shutdown::pair();
         let service = Observing {
             service: self.service.clone(),
@@ -111,7 +111,7 @@ where
         let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, randomized));
         tokio::pin!(age);
         let mut draining = false;
-        // Set once the peer missed a deadline: a graceful close may take until then.
+        // Set when the peer has missed a deadline: the time until which a graceful close may take.
         let mut closing: Option<Instant> = None;
         loop {
             tokio::select! {
@@ -164,15 +164,15 @@ where
         }
     }
 
-    /// When to check the deadline again. It may move closer in between (a request's first byte replaces the idle
-    /// deadline by the header deadline), so at the latest after the header timeout.
+    /// The time at which to check the deadline again. The deadline may become earlier in between (when the first byte
+    /// of a request replaces the idle deadline by the header deadline), so this is at most the header timeout from now.
     fn next_deadline_check(&self, now: Instant, deadline: Option<Instant>) -> Instant {
         let latest = now + self.limits.header_timeout;
         deadline.map_or(latest, |deadline| deadline.min(latest))
     }
 }
 
-/// Longer than any process runs.
+/// A duration longer than any process runs.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The time, randomly up to a tenth shorter or longer.
@@ -185,10 +185,10 @@ fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // The deadlines of `activity` replace it.
+        // The deadlines of `activity` replace hyper's timeout.
         .header_read_timeout(None)
-        // A complete request counts although its sender has closed its side: a browser closes the connection together
-        // with its page.
+        // A complete request is served although its sender has closed its side: a browser closes the connection
+        // together with its page.
         .half_close(true)
         .max_buf_size(limits.max_head_bytes.max(8192));
     builder
@@ -204,7 +204,7 @@ fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {
     }
 }
 
-/// Runs the streams of an HTTP/2 connection until it ends.
+/// Runs the streams of an HTTP/2 connection until the connection ends.
 #[derive(Clone)]
 struct Streams {
     end: Shutdown,

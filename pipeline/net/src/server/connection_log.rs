@@ -17,15 +17,16 @@ use crate::LogGate;
 /// Minimum time between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum number of peers remembered as already logged. Beyond it all are dropped, and may be logged again.
+/// Maximum number of peers that are stored as already logged. Beyond this number all are dropped, and may be logged
+/// again.
 const MAX_LOGGED_PEERS: usize = 1024;
 
 /// A protocol that a peer uses although the port serves another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WrongProtocol {
-    /// TLS, on a port without it.
+    /// TLS, on a port for plaintext.
     Tls,
-    /// Plaintext, on a port with TLS.
+    /// Plaintext, on a port for TLS.
     Plaintext,
     /// HTTP/1, on a port for HTTP/2 only.
     Http1,
@@ -42,7 +43,7 @@ impl WrongProtocol {
         }
     }
 
-    /// What happened, and what to change.
+    /// The text of the log line: what happened, and what to change.
     fn advice(self) -> &'static str {
         match self {
             Self::Tls => {
@@ -67,7 +68,7 @@ pub(super) struct ConnectionLog {
     /// Peers that were logged.
     logged: Mutex<HashSet<(IpAddr, WrongProtocol)>>,
     handshakes: LogGate,
-    /// Indexed by [`NoRoom`].
+    /// The gates of the log lines, indexed by [`NoRoom`].
     no_room: [LogGate; 3],
 }
 

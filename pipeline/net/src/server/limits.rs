@@ -11,18 +11,19 @@ pub struct ServerLimits {
     pub versions: HttpVersions,
     /// Maximum number of connections. A further one is accepted and closed at once, counted and logged.
     pub max_connections: usize,
-    /// Maximum number of connections from one address, so that one peer cannot use up all of them. A further one is
+    /// Maximum number of connections from one address, so that one peer cannot use up all of them. Further ones are
     /// closed in the same way.
     pub max_connections_per_peer: usize,
     /// Whether a connection beyond the limit replaces the one that has been idle for longest, if there is one. For
-    /// servers whose requests are short and whose newest client matters most; only they may use the last quarter of the
-    /// file descriptors.
+    /// servers whose requests are short and whose newest client matters most. Only such servers may use the last
+    /// quarter of the file descriptors.
     pub replace_idle: bool,
     /// Maximum concurrent streams (requests) of one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// From accept to the end of the TLS handshake.
+    /// The time limit from accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// From the first byte of a request's head to its end; also from accept (or the handshake) to the first byte.
+    /// The time limit from the first byte of a request's head to its end; also from accept (or the handshake) to the
+    /// first byte.
     pub header_timeout: Duration,
     /// How long a connection may stay open while no request is being handled and the peer reads no part of a response.
     /// Longer than the report interval of any client, so that clients normally keep their connection.
@@ -34,7 +35,7 @@ pub struct ServerLimits {
     /// How long a connection accepts requests, varied by a tenth so that clients do not all reconnect at the same time;
     /// `None` for no limit. Reconnecting distributes clients anew over several servers.
     pub max_connection_age: Option<Duration>,
-    /// How long requests may continue after that age; `None` for no limit.
+    /// How long requests may continue after the maximum age; `None` for no limit.
     pub max_connection_age_grace: Option<Duration>,
     /// How long a graceful close of a connection may take.
     pub close_timeout: Duration,
@@ -48,7 +49,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         ServerLimits {
             versions: HttpVersions::Both,
-            // The usual limit of open files is 1024, and exporters and files need some.
+            // The usual limit of open files is 1024, and exporters and files need some of them.
             max_connections: 768,
             // One address may belong to a gateway, or to a proxy with many clients.
             max_connections_per_peer: 384,

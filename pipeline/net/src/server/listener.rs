@@ -89,7 +89,7 @@ impl Accept for Listener {
     /// Without TCP_NODELAY a gRPC call of some hundred kilobytes waits 40 ms for a delayed acknowledgement.
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, addr) = self.socket.accept().await?;
-        // Fails only if the peer is already gone, which the first read will report.
+        // This fails only if the peer is already gone, which the first read will report.
         stream.set_nodelay(true).ok();
         Ok((stream, addr))
     }

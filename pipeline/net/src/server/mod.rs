@@ -48,11 +48,11 @@ const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::
 /// The result of draining a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// The number of connections that were cut because their requests did not finish before the deadline.
+    /// The number of connections that were closed because their requests did not finish before the deadline.
     pub cut: usize,
 }
 
-/// A source of connections: a listener, or in a test a failing one.
+/// A source of connections: a listener, or a failing one in a test.
 pub trait Accept: Send + Sync {
     /// The next connection. Safe to cancel.
     fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
@@ -104,8 +104,8 @@ where
         match accepted {
             Ok((stream, addr)) => {
                 pause = ACCEPT_PAUSE.0;
-                // Closed instead of left in the backlog: the peer notices at once and can retry here or elsewhere,
-                // instead of hanging until its own timeout.
+                // The connection is closed instead of left in the backlog: the peer notices at once and can retry here
+                // or elsewhere, instead of waiting until its own timeout.
                 match slots.room(&stream, addr, limits) {
                     Ok(replaces) => stats.count(|stats| stats.timed_out += u64::from(replaces)),
                     Err(none) => {
@@ -132,7 +132,7 @@ where
             }
         }
     }
-    // The port is free from now on: a successor can bind it while this server drains.
+    // The port is free from now on: another process can bind it while this server drains.
     drop(listener);
     let all = async {
         while let Some(ended) = tasks.join_next().await {
@@ -147,13 +147,13 @@ where
     Drained { cut }
 }
 
-/// Whether an error of `accept` concerns one connection only, which is already gone.
+/// Whether an error of `accept` concerns only one connection, which is already gone.
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Logs a panic in a service. It is a bug, and ends only its own connection.
+/// Logs a panic in a service, which is a bug. It ends only its own connection.
 fn note_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()

@@ -1,4 +1,4 @@
-//! The open connections: how many in all and per peer, and which has been idle for longest.
+//! The open connections: their number in total and per peer, and the one that has been idle for longest.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +33,7 @@ pub(super) enum NoRoom {
     Full,
     /// The peer has the maximum number of connections per peer.
     FullOfPeer,
-    /// The last file descriptors are reserved for exporters, metrics and health.
+    /// Only the file descriptors that are reserved for exporters, metrics and health are left.
     FewFiles,
 }
 
@@ -45,8 +45,8 @@ fn few_files_are_left(stream: &TcpStream) -> bool {
 }
 
 impl Slots {
-    /// Checks for room for a connection of `addr`, which was accepted as `stream`. Returns whether an idle connection
-    /// was closed for it.
+    /// Checks whether there is room for a connection of `addr`, which was accepted as `stream`. Returns whether an idle
+    /// connection was closed to make room.
     pub(super) fn room(&mut self, stream: &TcpStream, addr: SocketAddr, limits: &ServerLimits) -> Result<bool, NoRoom> {
         if !limits.replace_idle && few_files_are_left(stream) {
             return Err(NoRoom::FewFiles);
@@ -91,7 +91,7 @@ impl Slots {
     }
 }
 
-/// The address by which a peer is counted: without port, and the same for IPv4 and IPv4-mapped IPv6.
+/// The address under which a peer is counted: without port, and the same for IPv4 and IPv4-mapped IPv6.
 fn peer(addr: SocketAddr) -> IpAddr {
     addr.ip().to_canonical()
 }

@@ -20,15 +20,16 @@ pub(super) struct Socket {
 /// Plain or encrypted.
 pub(super) enum Stream {
     Plain(TcpStream),
-    // Boxed: the state of a TLS session takes a kilobyte, which a plain connection should not pay for.
+    // Boxed, because the state of a TLS session takes a kilobyte, which a plain connection should not need.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// At most this many unread bytes are read and discarded before closing.
+/// The maximum number of unread bytes that are read and discarded before closing.
 const MAX_DISCARDED: usize = 64 * 1024;
 
 impl Drop for Socket {
-    /// The kernel resets a connection that is closed with unread bytes, and the peer may then lose the answer.
+    /// Discards unread bytes, because the kernel resets a connection that is closed with unread bytes, and the peer may
+    /// then lose the answer.
     fn drop(&mut self) {
         let Stream::Plain(stream) = &self.stream else { return };
         let mut part = [0; 4096];

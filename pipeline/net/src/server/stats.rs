@@ -19,7 +19,7 @@ pub struct StatsSnapshot {
     pub handshakes_failed: u64,
     /// Connections on which a peer used another protocol than the port's.
     pub wrong_protocol: u64,
-    /// Connections closed because the peer was silent or too slow, or was idle while another needed its place.
+    /// Connections closed because the peer was silent or too slow, or was idle when another peer needed the place.
     pub timed_out: u64,
     /// Failures of `accept` itself, such as too many open files.
     pub accepts_failed: u64,

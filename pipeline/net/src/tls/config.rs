@@ -15,12 +15,12 @@ use super::{HttpVersions, TlsError, files, provider};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsServerConfig {
-    /// The server's certificate, PEM, the leaf first and then its intermediates.
+    /// The server's certificate chain in PEM: the leaf first and then its intermediates.
     pub cert_file: PathBuf,
-    /// The certificate's private key, PEM, not encrypted.
+    /// The certificate's private key in PEM, not encrypted.
     pub key_file: PathBuf,
-    /// Authorities for client certificates, PEM. If set, the handshake refuses a client without a certificate of one of
-    /// them.
+    /// Authorities for client certificates in PEM. If set, the handshake refuses a client without a certificate of one
+    /// of them.
     #[serde(default)]
     pub client_ca_file: Option<PathBuf>,
 }
@@ -57,16 +57,16 @@ impl TlsServerConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsClientConfig {
-    /// Use plaintext if the endpoint has no scheme. An endpoint with `https://` still uses TLS, as in the Collector's
-    /// `configgrpc`.
+    /// Whether to use plaintext if the endpoint has no scheme. An endpoint with `https://` still uses TLS, as in the
+    /// Collector's `configgrpc`.
     pub insecure: bool,
-    /// Authorities, PEM, that replace the system's.
+    /// Authorities in PEM that replace the system's.
     pub ca_file: Option<PathBuf>,
-    /// The client's certificate, PEM. Needs `key_file`.
+    /// The client's certificate in PEM. Needs `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// The client certificate's private key, PEM, not encrypted.
+    /// The client certificate's private key in PEM, not encrypted.
     pub key_file: Option<PathBuf>,
-    /// The name sent by SNI and verified in the server's certificate, instead of the endpoint's host.
+    /// The name that is sent by SNI and verified in the server's certificate, instead of the endpoint's host.
     pub server_name_override: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl TlsClientConfig {
     /// # Errors
     ///
     /// A file is missing, unreadable or invalid, only one of certificate and key is set, there are no authorities, or
-    /// `server_name_override` is no valid name.
+    /// `server_name_override` is not a valid name.
     pub fn load(&self, versions: HttpVersions) -> Result<ClientTls, TlsError> {
         let server_name = match &self.server_name_override {
             None => None,
@@ -106,7 +106,7 @@ impl TlsClientConfig {
             (None, Some(_)) => return Err(half("key_file", "cert_file")),
         };
         config.alpn_protocols = versions.alpn();
-        // An exporter connects to few servers; the default of 256 remembered sessions would waste memory.
+        // An exporter connects to few servers; the default of 256 stored sessions would waste memory.
         config.resumption = Resumption::in_memory_sessions(8);
         Ok(ClientTls { config: Arc::new(config), server_name })
     }

@@ -14,7 +14,7 @@ impl TlsError {
         Self(format!("{}: {what}", path.display()))
     }
 
-    /// The provider supports no usable protocol version. Cannot happen with ring.
+    /// An error of the library: the provider supports no usable protocol version. Cannot happen with ring.
     pub(super) fn library(error: rustls::Error) -> Self {
         Self(format!("the TLS library refuses its own defaults: {error}"))
     }

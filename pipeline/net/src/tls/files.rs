@@ -26,7 +26,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 fn broken(path: &Path, error: &pem::Error) -> TlsError {
-    // The parser's own message contains lines as lists of bytes, which may be key material.
+    // Does not use the parser's own message, which contains lines as lists of bytes and so possibly key material.
     let cause = match error {
         pem::Error::MissingSectionEnd { .. } => "a section has no END line".to_owned(),
         pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
@@ -36,7 +36,7 @@ fn broken(path: &Path, error: &pem::Error) -> TlsError {
     TlsError::of(path, format!("not a valid PEM file: {cause}"))
 }
 
-/// All certificates of a file, in order: the leaf comes first in a chain.
+/// All certificates of a file in order. In a chain the leaf comes first.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read_bounded(path)?;
     let certificates =
@@ -66,8 +66,8 @@ pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     }
 }
 
-/// The authorities of a file. One unusable authority makes the file invalid: otherwise connections to its peers would
-/// fail much later, without an explanation.
+/// The authorities of a file. One unusable authority makes the file invalid, because connections to its peers would
+/// otherwise fail much later without an explanation.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates(path)?.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! TLS settings with the Collector's keys, and the rustls configurations made from them.
 //!
 //! The provider is ring and is passed explicitly: a process-wide default would be global state over which two libraries
-//! can conflict. Errors name the file and what is wrong with it.
+//! can conflict. Errors name the file and the problem.
 //!
 //! Source of the keys: opentelemetry-collector `config/configtls/README.md`. `insecure_skip_verify` is deliberately
 //! missing: use `ca_file` for a private authority, and `server_name_override` for a certificate with another name.
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-/// The HTTP versions of a listener or a client, which it also offers by ALPN.
+/// The HTTP versions of a listener or a client, which are also offered by ALPN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpVersions {
     /// HTTP/1.1 only.
@@ -45,7 +45,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Whether a handshake failed because the received bytes are no TLS record.
+/// Whether a handshake failed because the received bytes are not a TLS record.
 pub(crate) fn speaks_plaintext(error: &std::io::Error) -> bool {
     matches!(cause(error), Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
 }

@@ -1,6 +1,6 @@
-//! Bytes that are the DWARF sections of a file whose headers are good.
+//! Uses arbitrary bytes as the DWARF sections of a file with valid headers.
 //!
-//! Promises: no panic; every address gets a final answer; what the tables take stays within what was allowed.
+//! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
 mod target;

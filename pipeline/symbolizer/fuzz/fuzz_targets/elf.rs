@@ -1,6 +1,6 @@
-//! Bytes that claim to be an ELF file.
+//! Uses arbitrary bytes as an ELF file.
 //!
-//! Promises: no panic; every address gets a final answer; what the tables take stays within what was allowed.
+//! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
 mod target;

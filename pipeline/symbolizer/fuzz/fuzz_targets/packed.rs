@@ -1,7 +1,7 @@
-//! Sections that other names are packed in or referred to from, of a file whose headers are good: stubs and their
-//! relocations, `.gnu_debugdata`, the older compression, links to other files.
+//! Uses arbitrary bytes as sections that contain packed names or refer to names elsewhere, in a file with valid
+//! headers: stubs and their relocations, `.gnu_debugdata`, the older compression, links to other files.
 //!
-//! Promises: no panic; every address gets a final answer; what the tables take stays within what was allowed.
+//! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
 mod target;

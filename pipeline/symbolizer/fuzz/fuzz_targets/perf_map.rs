@@ -1,6 +1,6 @@
-//! Bytes that claim to be a perf map, which arrive in two parts.
+//! Uses arbitrary bytes as a perf map that arrives in two parts.
 //!
-//! Promises: no panic; every address gets a final answer.
+//! Checks: no panic; every address gets a final answer.
 #![no_main]
 
 mod target;

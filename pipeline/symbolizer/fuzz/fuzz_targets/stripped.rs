@@ -1,6 +1,6 @@
-//! Go's table of functions and the unwind table of a file whose headers are good.
+//! Uses arbitrary bytes as Go's function table and the unwind table of a file with valid headers.
 //!
-//! Promises: no panic; every address gets a final answer; what the tables take stays within what was allowed.
+//! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
 mod target;
@@ -27,7 +27,7 @@ const FUNCTIONS: [Function<'_>; 2] = [
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[form, changes], rest)) = data.split_first_chunk::<2>() else { return };
-    // A good table with some bytes changed, or any bytes.
+    // A valid table with some bytes changed, or arbitrary bytes.
     let (go, unwind) = match VERSIONS.get(usize::from(form)) {
         Some(&version) => {
             let (changes, unwind) = rest.split_at((usize::from(changes) * 3).min(rest.len()));

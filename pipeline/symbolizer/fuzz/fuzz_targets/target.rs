@@ -1,4 +1,4 @@
-//! What the targets have in common.
+//! Functions that the fuzz targets share.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use profbridge_symbolizer::{ObjectKey, Object, Settings, ObjectSource, Symbolizer};
 
-/// One thread for all runs.
+/// The symbolizer, whose one thread serves all runs.
 pub fn symbolizer() -> &'static Symbolizer {
     static SYMBOLIZER: OnceLock<Symbolizer> = OnceLock::new();
     SYMBOLIZER.get_or_init(|| {
@@ -29,7 +29,7 @@ pub fn file(bytes: &[u8]) -> std::fs::File {
     file
 }
 
-/// Asks about addresses of an ELF file.
+/// Asks for names of addresses in an ELF file.
 #[allow(dead_code)]
 pub fn ask(bytes: &[u8]) {
     let symbolizer = symbolizer();
@@ -39,13 +39,13 @@ pub fn ask(bytes: &[u8]) {
         root: None,
         path: "/srv/fuzzed".into(),
     });
-    // What the hand-made files have, and what linkers choose.
+    // The addresses that the handmade files use, and those that linkers choose.
     let mut addresses: Vec<u64> = (0..0x4000).step_by(64).chain((0x40_1000..0x40_2000).step_by(64)).collect();
     addresses.extend([u64::MAX, 1 << 63]);
     answered(symbolizer, object, &addresses);
 }
 
-/// Every address gets a final answer, without a panic.
+/// Checks that every address gets a final answer, without a panic.
 pub fn answered(symbolizer: &Symbolizer, object: profbridge_symbolizer::ObjectId, addresses: &[u64]) {
     assert_eq!(symbolizer.ask(object, addresses), addresses.len());
     assert!(symbolizer.wait(Duration::from_secs(20)), "in time");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Guarantees: mangled names of each language are demangled, and other names stay.
+/// Guarantees: mangled names of each language are demangled, and other names are unchanged.
 #[test]
 fn kinds_of_names() {
     for (name, expected) in [
@@ -20,7 +20,8 @@ fn kinds_of_names() {
     }
 }
 
-/// Guarantees: a short name that expands to gigabytes stays short: each substitution doubles the previous one.
+/// Guarantees: a short name that would expand to gigabytes, because each substitution doubles the previous one, results
+/// in a short text.
 #[test]
 fn substitutions_do_not_explode() {
     let mut name = String::from("_Z1fSt4pairIiiE");

@@ -1,16 +1,16 @@
-//! Bounds the work of reading DWARF.
+//! Limits the work of reading DWARF.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many times all of the DWARF may be read for one batch. A well-formed file needs less than two: the functions of
+/// How many times the whole DWARF may be read for one batch. A well-formed file needs less than two: the functions of
 /// each unit once, and the lines of the units that contain addresses.
 const READINGS: u64 = 8;
-/// The minimum allowance, since small files may need a multiple of their size.
+/// The minimum budget, since small files may need a multiple of their size.
 const LEAST: u64 = 16 << 20;
-/// The most bytes of texts that are kept for one batch.
+/// The maximum number of bytes of texts that are stored for one batch.
 const MAX_TEXT: usize = 64 << 20;
 
-/// The work left. A unit is about one byte read, or one attribute skipped.
+/// The remaining work. One unit is about one byte read, or one attribute skipped.
 #[derive(Debug)]
 pub(crate) struct DwarfBudget<'a> {
     left: u64,
@@ -60,7 +60,7 @@ impl<'a> DwarfBudget<'a> {
         }
     }
 
-    /// Charges a text that will be kept.
+    /// Charges a text that will be stored.
     pub(super) fn keep(&mut self, text: &str) -> Result<(), Error> {
         self.text = self.text.checked_sub(text.len()).ok_or(Error::GaveUp)?;
         self.spend(text.len())

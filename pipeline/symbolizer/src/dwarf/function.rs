@@ -7,7 +7,7 @@ use super::lines::file_index;
 use super::unit::{Extent, Opened, Reference};
 use super::{DwarfReader, SourcePosition};
 
-/// Maximum depth of inlining. Compilers stop at a fraction of it.
+/// Maximum depth of inlining. Compilers inline far less deeply.
 const MAX_NESTED: usize = 128;
 
 /// The inlined functions at each requested address.
@@ -20,14 +20,14 @@ pub(super) struct Inlines {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inline {
     depth: isize,
-    /// Where the name is stored.
+    /// The entry that has the name.
     pub(super) origin: Option<Reference>,
     /// The position of the call.
     pub(super) call: SourcePosition,
 }
 
 impl Inlines {
-    /// Scans a function once. `addresses` must lie in it, in ascending order.
+    /// Scans a function once. `addresses` must be inside the function, in ascending order.
     pub(super) fn read(
         dwarf: &gimli::Dwarf<DwarfReader<'_>>,
         opened: &Opened<'_>,
@@ -40,7 +40,7 @@ impl Inlines {
         let depth = entries.next_depth();
         let root = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
         entries.skip_attributes(root.attributes())?;
-        // Depth of the entry whose whole subtree is being skipped.
+        // The depth of the entry whose whole subtree is skipped.
         let mut skipped = None;
         while !entries.is_empty() && entries.next_depth() > depth {
             let here = entries.next_depth();
@@ -76,7 +76,7 @@ impl Inlines {
                 let last = addresses.partition_point(|&address| address < end);
                 budget.spend(last - first)?;
                 for inlines in &mut at[first..last] {
-                    // Siblings share no address in a well-formed file.
+                    // In a well-formed file, siblings share no address.
                     let nests = inlines.last().is_none_or(|outer: &Inline| outer.depth < here);
                     if nests && inlines.len() < MAX_NESTED {
                         inlines.push(inline);

@@ -1,4 +1,4 @@
-//! Maps addresses to units and to the functions in them. The index holds offsets instead of references, so it can be
+//! Maps addresses to units and to the functions in them. The index contains offsets instead of references, so it can be
 //! stored beside the sections.
 
 use crate::intervals::Intervals;
@@ -8,7 +8,7 @@ use super::sections::Sections;
 use super::unit::{self, Extent, Opened};
 use super::{DwarfReader, MAX_CLAIMS, MAX_STEPS};
 
-/// How much larger than its sections the index may be, in bytes.
+/// The maximum size of the index beyond that of the sections, in bytes.
 const SLACK: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(super) struct UnitIndex {
 
 #[derive(Debug)]
 struct IndexedUnit {
-    /// Offset in `.debug_info`.
+    /// Offset of the unit in `.debug_info`.
     offset: usize,
-    /// Address ranges and offsets in the unit. Loaded when first needed.
+    /// Address ranges of functions, and their offsets in the unit. Loaded on first use.
     functions: Option<Intervals>,
 }
 
@@ -37,7 +37,7 @@ impl UnitIndex {
         let limit = sections.bytes().saturating_add(SLACK);
         let mut index = Self { code, units: Vec::new(), ranges: Intervals::default(), bytes: 0, limit };
         let mut headers = dwarf.debug_info.units();
-        // A malformed header hides all units after it; the units before it are usable.
+        // A malformed header makes all units after it unreadable; the units before it are used.
         while let Ok(Some(header)) = headers.next() {
             let Some(offset) = header.debug_info_offset() else { continue };
             index.grow(size_of::<IndexedUnit>())?;
@@ -52,8 +52,8 @@ impl UnitIndex {
         Ok(index)
     }
 
-    /// The index of a single unit at an offset of `.debug_info`, with its functions not loaded yet. `bytes` is the size
-    /// of the file that contains the unit.
+    /// The index of the unit at an offset of `.debug_info`, without its functions. `bytes` is the size of the file that
+    /// contains the unit.
     pub(super) fn of_unit(offset: usize, code: &[(u64, u64)], bytes: usize) -> Self {
         let units = vec![IndexedUnit { offset, functions: None }];
         Self { code: code.to_vec(), units, ranges: Intervals::default(), bytes: 0, limit: bytes.saturating_add(SLACK) }
@@ -153,7 +153,7 @@ impl UnitIndex {
             Ok(())
         });
         functions.sort();
-        // Malformed data ends the unit, but the functions before it are usable.
+        // Malformed data ends the unit; the functions before it are used.
         self.units[unit].functions = Some(functions);
         match result {
             Err(Error::GaveUp) => Err(Error::GaveUp),

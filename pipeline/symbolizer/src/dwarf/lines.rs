@@ -11,8 +11,8 @@ use super::budget::{DwarfBudget, Error};
 use super::unit::{self, Opened};
 use super::{DwarfReader, FunctionName, SourceFrame, SourcePosition};
 
-/// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as
-/// large.
+/// The maximum size of a line program's header, in bytes. The header names all files of a unit. In memory it is up to
+/// 150 times as large.
 const MAX_HEADER: u64 = 1 << 20;
 
 /// The lines of given addresses, and the files of their unit.
@@ -24,7 +24,7 @@ pub(super) struct LineTable<'a> {
 }
 
 impl<'a> LineTable<'a> {
-    /// Runs the line program of a unit, and keeps the rows for `addresses`, which must be in ascending order.
+    /// Runs the line program of a unit, and stores the rows for `addresses`, which must be in ascending order.
     pub(super) fn read(
         dwarf: &gimli::Dwarf<DwarfReader<'a>>,
         opened: &Opened<'a>,
@@ -37,7 +37,7 @@ impl<'a> LineTable<'a> {
         let Some(offset) = opened.lines else { return Ok(lines) };
         match lines.run(dwarf, opened, offset, addresses, is_code, budget) {
             Err(Error::GaveUp) => Err(Error::GaveUp),
-            // Functions have names even if the lines are malformed.
+            // Malformed lines do not prevent the use of function names.
             Ok(()) | Err(Error::Malformed) => Ok(lines),
         }
     }
@@ -100,7 +100,7 @@ impl<'a> LineTable<'a> {
         self.at[position]
     }
 
-    /// A frame for a function at a source position.
+    /// A frame of a function at a source position.
     pub(super) fn frame(
         &mut self,
         dwarf: &gimli::Dwarf<DwarfReader<'a>>,
@@ -156,7 +156,7 @@ fn program<'a>(
     Ok(dwarf.debug_line.program(offset, unit.header.address_size(), unit.comp_dir, unit.name)?)
 }
 
-/// The file number in an attribute.
+/// The file number from an attribute.
 pub(super) fn file_index(attribute: &gimli::Attribute<DwarfReader<'_>>) -> Option<u64> {
     match attribute.value() {
         gimli::AttributeValue::FileIndex(file) => Some(file),
@@ -164,7 +164,7 @@ pub(super) fn file_index(attribute: &gimli::Attribute<DwarfReader<'_>>) -> Optio
     }
 }
 
-/// The path of a file in a unit whose lines are not read.
+/// The path of a file of a unit whose lines are not read.
 pub(super) fn file_name<'a>(
     dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     opened: &Opened<'a>,
@@ -176,8 +176,8 @@ pub(super) fn file_name<'a>(
     path(dwarf, opened, program.header(), index, budget)
 }
 
-/// The path of a file: compilation folder, file's folder, and name are joined. An absolute part replaces the parts
-/// before it.
+/// The path of a file: the compilation folder, the file's folder, and the name are joined. An absolute part replaces
+/// the parts before it.
 fn path<'a>(
     dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     opened: &Opened<'a>,
@@ -211,7 +211,7 @@ fn path<'a>(
     Ok((!path.is_empty()).then(|| path.into()))
 }
 
-/// The header length that a line program claims (DWARF 5, 6.2.4).
+/// The length of the header according to the line program (DWARF 5, 6.2.4).
 fn header_length(dwarf: &gimli::Dwarf<DwarfReader<'_>>, offset: gimli::DebugLineOffset) -> Result<u64, Error> {
     let mut reader = *dwarf.debug_line.reader();
     reader.skip(offset.0)?;

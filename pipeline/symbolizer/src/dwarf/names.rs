@@ -1,4 +1,4 @@
-//! Names of functions.
+//! Finds the names of functions.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::lines::{self, file_index};
 use super::unit::{self, Reference, SharedUnit};
 use super::{DwarfReader, FunctionName, SourcePosition};
 
-/// How many units are kept open. References lead to few units.
+/// The maximum number of open units. References lead to few units.
 const MAX_OPEN: usize = 16;
-/// The longest chain of references to a name: inlined function, definition, declaration.
+/// The maximum number of references that are followed to a name: inlined function, definition, declaration.
 const MAX_REFERENCES: usize = 16;
 
-/// A file with DWARF, and the file with its shared data.
+/// A file with DWARF, and the supplementary file to which dwz moved data that several files share.
 #[derive(Clone, Copy)]
 pub(super) struct DwarfFiles<'b, 'a> {
     pub(super) own: (&'b gimli::Dwarf<DwarfReader<'a>>, &'b UnitIndex),
@@ -32,11 +32,11 @@ pub(super) type SourceFiles<'b> = &'b dyn Fn(u64, &mut DwarfBudget<'_>) -> Resul
 /// The place of a DWARF entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EntryPlace {
-    /// Whether the unit is in the shared file.
+    /// Whether the unit is in the supplementary file of dwz.
     pub(super) shared: bool,
     /// The offset of the unit in `.debug_info`.
     pub(super) unit: usize,
-    /// Offset in the unit.
+    /// The offset of the entry in the unit.
     pub(super) offset: usize,
 }
 
@@ -45,7 +45,7 @@ impl<'b, 'a> DwarfFiles<'b, 'a> {
         if place.shared { self.shared.ok_or(Error::Malformed) } else { Ok(self.own) }
     }
 
-    /// Resolves a reference from a place.
+    /// Resolves a reference from an entry.
     pub(super) fn follow(&self, from: EntryPlace, reference: Reference) -> Option<EntryPlace> {
         let (shared, offset) = match reference {
             Reference::Here(offset) => return Some(EntryPlace { offset, ..from }),
@@ -60,13 +60,13 @@ impl<'b, 'a> DwarfFiles<'b, 'a> {
 /// Finds names, and caches them for one batch.
 #[derive(Debug, Default)]
 pub(super) struct FunctionNames<'a> {
-    /// Open units, by whether they are in the shared file and their offset in `.debug_info`.
+    /// Open units. The key is whether the unit is in the shared file, and its offset in `.debug_info`.
     units: HashMap<(bool, usize), SharedUnit<'a>>,
     known: HashMap<EntryPlace, Option<FunctionName>>,
 }
 
 impl<'a> FunctionNames<'a> {
-    /// Opens the unit that contains a place.
+    /// Opens the unit that contains an entry.
     pub(super) fn open(
         &mut self,
         dwarf: &gimli::Dwarf<DwarfReader<'a>>,
@@ -85,14 +85,14 @@ impl<'a> FunctionNames<'a> {
         Ok(unit)
     }
 
-    /// Starts with a unit of the file itself that is open already.
+    /// An instance with one open unit of the file itself (not of its supplementary file).
     pub(super) fn with_unit(offset: usize, unit: SharedUnit<'a>) -> Self {
         let mut names = Self::default();
         names.units.insert((false, offset), unit);
         names
     }
 
-    /// The name of the function at a place.
+    /// The name of a function's entry.
     pub(super) fn function_name(
         &mut self,
         files: DwarfFiles<'_, 'a>,

@@ -7,7 +7,7 @@ use crate::elf::Elf;
 
 use super::DwarfReader;
 
-/// The sections that are read. `.debug_loc` and others about variables are not.
+/// The sections that are read. Those about variables, such as `.debug_loc`, are not.
 const WANTED: [gimli::SectionId; 9] = [
     gimli::SectionId::DebugInfo,
     gimli::SectionId::DebugAbbrev,
@@ -47,7 +47,7 @@ impl Sections {
         Ok(Self { data, endian: elf.reader(&[]).endian() })
     }
 
-    /// The sections of a split unit, loaded by `read`.
+    /// The sections of a split unit, each loaded by `read`.
     pub(super) fn of_split(
         elf: &Elf,
         limit: usize,
@@ -77,7 +77,7 @@ impl Sections {
         gimli::EndianSlice::new(bytes, self.endian)
     }
 
-    /// A view for gimli. It is cheap, since gimli parses later.
+    /// A view for gimli. It is cheap, since gimli parses on demand.
     pub(super) fn dwarf(&self) -> gimli::Dwarf<DwarfReader<'_>> {
         let Ok(dwarf) = gimli::Dwarf::load(|id| Ok::<_, std::convert::Infallible>(self.get(id)));
         dwarf

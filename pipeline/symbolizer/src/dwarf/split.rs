@@ -1,5 +1,5 @@
-//! Split DWARF: units in files of their own (`.dwo`) or packed together (`.dwp`). The program has a skeleton of each
-//! (DWARF 5, 3.1.2 and 7.3.5; before that a GNU extension).
+//! Split DWARF: units in separate files (`.dwo`), or packed together (`.dwp`). The program contains a skeleton of each
+//! unit (DWARF 5, 3.1.2 and 7.3.5; before that a GNU extension).
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use super::unit::{self, Opened};
 use crate::Unknown;
 use crate::elf::Elf;
 
-/// What an attempt to open a file costs, in units of work.
+/// The cost of an attempt to open a file, in units of work.
 const OPENING: usize = 256 << 10;
 
-/// Where the split unit of a skeleton is, by the skeleton's attributes.
+/// The location of the split unit of a skeleton, from the skeleton's attributes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Skeleton<'a> {
     /// The file's path, relative to the compilation folder.
@@ -67,9 +67,9 @@ pub(super) type SplitSections<'b> = (Sections, Option<&'b [u8]>);
 /// Finds the split units of skeletons.
 pub(super) struct Splits<'b> {
     pub(super) package: Option<&'b Package>,
-    /// Opens a file at a path, if that is allowed.
+    /// Opens a file at a path if that is allowed.
     pub(super) open: &'b dyn Fn(&Path) -> Option<Elf>,
-    /// How many bytes may still be read for one batch.
+    /// The number of bytes that may still be read for one batch.
     pub(super) left: usize,
 }
 
@@ -81,7 +81,7 @@ impl Splits<'_> {
         budget: &mut DwarfBudget<'_>,
     ) -> Result<Option<SplitSections<'_>>, Error> {
         let Some(Skeleton { name, id }) = skeleton.skeleton else { return Ok(None) };
-        // In a malformed index, a search can visit every entry.
+        // In a malformed index, a search may visit every entry.
         budget.spend(OPENING + self.package.map_or(0, |package| package.index.len() / 64))?;
         let packed = self.package.and_then(|package| package.unit(id, self.left));
         let alone = || {
@@ -102,7 +102,7 @@ impl Splits<'_> {
     }
 }
 
-/// Opens the unit with an id and returns its offset as well.
+/// Opens the unit with an id. Also returns its offset.
 pub(super) fn open_unit<'a>(
     dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     id: gimli::DwoId,

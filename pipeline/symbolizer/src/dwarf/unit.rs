@@ -8,11 +8,11 @@ use super::DwarfReader;
 use super::budget::{DwarfBudget, Error};
 use super::split::Skeleton;
 
-/// The longest table of abbreviations of one unit, in bytes. Compilers write a few kilobytes; in memory it is thirty
-/// times as large.
+/// The maximum size of the table of abbreviations of one unit, in bytes. Compilers write a few kilobytes; in memory the
+/// table is thirty times as large.
 const MAX_ABBREVIATIONS: usize = 256 << 10;
 
-/// An opened unit. gimli's own unit would also read the header of the line program, without any limit.
+/// An opened unit. gimli's own type would also read the header of the line program, without a limit.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
     pub(super) unit: gimli::Unit<DwarfReader<'a>>,
@@ -20,13 +20,13 @@ pub(super) struct Opened<'a> {
     pub(super) extent: Extent<'a>,
     /// The unit's line program.
     pub(super) lines: Option<gimli::DebugLineOffset>,
-    /// Set if this is only a skeleton and the unit is in another file.
+    /// Set if this unit is only a skeleton, whose unit is in another file.
     pub(super) skeleton: Option<Skeleton<'a>>,
-    /// Whether the unit has code of its own. Otherwise other units refer to it.
+    /// Whether the unit has code. Otherwise other units refer to its entries.
     pub(super) has_code: bool,
 }
 
-/// The attributes that give a range of code (DWARF 5, 2.17).
+/// The attributes that describe ranges of code (DWARF 5, 2.17).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent<'a> {
     low: Option<AttributeValue<DwarfReader<'a>>>,
@@ -35,7 +35,7 @@ pub(super) struct Extent<'a> {
 }
 
 impl<'a> Extent<'a> {
-    /// Stores an attribute if it is one of them.
+    /// Stores an attribute if it describes a range.
     pub(super) fn set_attribute(&mut self, name: gimli::DwAt, value: AttributeValue<DwarfReader<'a>>) {
         match name {
             gimli::DW_AT_low_pc => self.low = Some(value),
@@ -151,7 +151,8 @@ pub(super) fn open<'a>(
     Ok(Opened { unit, extent, lines, skeleton, has_code })
 }
 
-/// The string that an attribute refers to. The search for its end is charged to the budget, even if there is none.
+/// The string that an attribute refers to. The search for the end of the string is charged to the budget, even if there
+/// is none.
 pub(super) fn text<'a>(
     dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     unit: &gimli::Unit<DwarfReader<'a>>,
@@ -192,7 +193,7 @@ impl Reference {
     }
 }
 
-/// The length of a table of abbreviations, found without storing any of it (DWARF 5, 7.5.3).
+/// The length of a table of abbreviations, computed without storing it (DWARF 5, 7.5.3).
 fn length_of_abbreviations(table: &DwarfReader<'_>) -> Result<usize, Error> {
     let mut reader = *table;
     reader.truncate(reader.len().min(MAX_ABBREVIATIONS))?;

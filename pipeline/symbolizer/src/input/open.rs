@@ -1,8 +1,8 @@
-//! Opening files by path.
+//! Opens files by path.
 //!
-//! A path is first resolved to a descriptor without any rights (`O_PATH`), and only a regular file is then opened
-//! through it. So no device is opened, which may have side effects (a watchdog starts, a tape rewinds), and no pipe,
-//! which blocks.
+//! A path is first resolved to a descriptor without any rights (`O_PATH`), through which only a regular file is then
+//! opened. So no device is opened, which may have side effects (a watchdog starts, a tape rewinds), and no pipe, which
+//! blocks.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,8 +23,8 @@ pub fn open_on_this_machine(path: &Path, fuse: bool) -> Result<File, Unknown> {
     reopen(File::from(resolved.map_err(|_| Unknown::NoFile)?), fuse)
 }
 
-/// Opens a path inside a root folder. It cannot lead out of the folder: `..` and absolute symbolic links stay inside,
-/// and magic links of `/proc` are refused (`openat2(2)`, `RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`).
+/// Opens a path inside a root folder. The path cannot lead out of the folder: `..` and absolute symbolic links stay
+/// inside, and magic links of `/proc` are refused (`openat2(2)`, `RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`).
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub fn open_in_root(root: &File, path: &Path, fuse: bool) -> Result<File, Unknow
     reopen(File::from(openat2(root, path, how).map_err(|_| Unknown::NoFile)?), fuse)
 }
 
-/// Opens the file behind an `O_PATH` descriptor for reading.
+/// Opens the file of an `O_PATH` descriptor for reading.
 fn reopen(resolved: File, fuse: bool) -> Result<File, Unknown> {
     super::check(&resolved, fuse)?;
     File::open(format!("/proc/self/fd/{}", resolved.as_raw_fd())).map_err(|_| Unknown::NoFile)

@@ -9,7 +9,7 @@ fn map(text: &str) -> PerfMap {
     map
 }
 
-/// Guarantees: malformed lines are counted and name nothing.
+/// Guarantees: malformed lines are counted and add no names.
 #[test]
 fn malformed_lines() {
     let text =
@@ -20,7 +20,7 @@ fn malformed_lines() {
     assert_eq!(map.ranges.len(), 1);
 }
 
-/// Guarantees: a line of megabytes is skipped, is counted once, takes no memory, and ends where the next line starts.
+/// Guarantees: a line of megabytes is skipped, is counted once, takes no memory, and does not affect the next line.
 #[test]
 fn endless_lines() {
     let mut map = map("");
@@ -84,8 +84,8 @@ fn grown(bytes: &[u8], step: usize, lengths: Vec<u32>) -> PerfMap {
     map
 }
 
-/// Guarantees: a jitdump file names code like a perf map, each name from the time when its record was complete. Its
-/// code is not read, other record types are ignored, and moved code keeps its name.
+/// Guarantees: a jitdump file names code like a perf map, each name from the time when its record was complete. The
+/// code in the file is not read, other record types are ignored, and moved code keeps its name.
 #[test]
 fn dumps() {
     let load = |start, name: &str, code| {
@@ -112,7 +112,7 @@ fn dumps() {
         assert_eq!([0, 1, 2, 3, 6].map(|moment| name(0x10ff, moment).unwrap()), ["old", "old", "old", "new", "newest"]);
         assert_eq!((name(0x5000, 6), name(0x1100, 6), map.malformed_lines), (Some("new"), None, 1), "{step}");
     }
-    // A record without a length hides everything after it.
+    // After a record without a length, the rest of the file is unreadable.
     bytes.extend([0; 16]);
     bytes.extend(load(0x9000, "behind\0", 0));
     let map = grown(&bytes, 1 << 20, vec![u32::MAX]);
@@ -134,8 +134,8 @@ proptest! {
         grown(&bytes, step, vec![u32::MAX]);
     }
 
-    /// Guarantees: at every moment, each address has the name of the last line written by then, or of its first line
-    /// for earlier moments. A moment is a length of the file, which may end within a line.
+    /// Guarantees: at every moment, each address has the name of the last line written by then, or else of its first
+    /// line. A moment is a length of the file, which may end within a line.
     #[test]
     fn the_last_line_by_then(
         lines in prop::collection::vec((0_u64..64, 1_u64..32), 1..30), lengths in prop::collection::vec(0_u32..300, 5)

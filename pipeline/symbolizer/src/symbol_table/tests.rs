@@ -53,7 +53,7 @@ fn aliases() {
     }
 }
 
-/// Guarantees: a public name without a size gets the size of its alias, and no code behind that. The other names are
+/// Guarantees: a public name without a size gets the size of its alias, and names no code after it. The other names are
 /// known as aliases for any address in the symbol.
 #[test]
 fn sizes_and_names_of_aliases() {
@@ -76,7 +76,7 @@ fn oracle(given: &[Given], address: u64) -> Option<&str> {
         };
         rank(a).cmp(&rank(b))
     };
-    // One for each start.
+    // One symbol for each start.
     let mut starts: Vec<u64> = given.iter().map(|symbol| symbol.start).collect();
     starts.sort_unstable();
     starts.dedup();

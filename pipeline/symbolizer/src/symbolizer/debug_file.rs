@@ -1,9 +1,9 @@
 //! Finds an object's file and its separate debug file.
 //!
-//! The rules are GDB's (its documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a
-//! debug folder; by the debug link's name beside the object, in `.debug` beside it, and at the object's path below a
-//! debug folder. A file found by a link must match the link's checksum, one found by a build id must have that build
-//! id. A [`DebugFileServer`] can supply files that are not on this machine, by build id.
+//! The rules are GDB's (GDB documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a
+//! debug folder; by the debug link's name beside the object, in `.debug` beside the object, and at the object's path
+//! below a debug folder. A file found by a link must match the link's checksum; a file found by a build id must have
+//! that build id. A [`DebugFileServer`] can supply files that are not on this machine, by build id.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use crate::{DebugFileServer, ObjectKey, ObjectSource, Requested, Settings, Unkno
 
 /// The debug folder inside a root folder other than this machine's.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// Bytes read at a time to compute a checksum.
+/// The number of bytes that are read at a time to compute a checksum.
 const STEP: usize = 1 << 20;
 
 /// A server, and the build ids requested since the last check whose files may still arrive.
@@ -57,7 +57,7 @@ impl Finder<'_> {
         if same { Ok(elf) } else { Err(Unknown::NoFile) }
     }
 
-    /// Prefers the object to its debug file, which also has all names.
+    /// Prefers the object to its debug file, although the debug file also has all names.
     fn by_build_id_key(self, origin: &ObjectOrigin) -> Result<Elf, Unknown> {
         let ObjectKey::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
         let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
@@ -69,7 +69,7 @@ impl Finder<'_> {
         let id = object.build_id();
         let by_id = id.as_ref().and_then(|id| self.by_build_id(origin, id, ".debug"));
         let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?));
-        // A file with debug information of its own needs no download.
+        // A file that contains debug information itself needs no download.
         let wanted = id.filter(|_| !self.settings.dwarf || !Dwarf::is_in(object));
         let found = found.or_else(|| self.find_on_server(&wanted?))?;
         Counting::add(&self.counting.debug_files, 1);
@@ -86,9 +86,9 @@ impl Finder<'_> {
         Sources { file, shared, package }
     }
 
-    /// The file into which dwz moved what several debug files share.
+    /// The file to which dwz moved the data that several debug files share.
     fn shared_file(self, origin: &ObjectOrigin, path: &str, id: &[u8]) -> Option<Elf> {
-        // Debug folders keep these files in `.dwz`, and the rest of the path is relative to it.
+        // Debug folders have these files in `.dwz`, and the rest of the path is relative to it.
         let below_folder = path.rsplit_once(".dwz/").map(|(_, below)| below);
         let below_folder = below_folder.map(|path| below(Path::new(".dwz"), Path::new(path)));
         let in_root = || self.in_root(root_of(origin)?, &Path::new(DEBUG_FOLDER).join(below_folder.as_ref()?));
@@ -104,8 +104,7 @@ impl Finder<'_> {
         found.or_else(|| self.find_on_server(id))
     }
 
-    /// Opens a file at a path that an object or its debug information names, in the root folder that the path refers
-    /// to.
+    /// Opens a file at a path from an object or its debug information, inside the root folder to which the path refers.
     pub(super) fn beside(self, origin: &ObjectOrigin, path: &Path) -> Option<Elf> {
         let path = folder_of(origin).join(path);
         match root_of(origin) {
@@ -175,7 +174,7 @@ impl Finder<'_> {
         Elf::read(Input::new(file, self.settings)?)
     }
 
-    /// The CRC-32 of a whole file, or `None` if the file is larger than allowed.
+    /// The CRC-32 of a whole file; `None` if the file is larger than allowed.
     fn checksum(self, input: &Input) -> Option<u32> {
         let limit = self.settings.max_dwarf_bytes.saturating_add(self.settings.max_symbol_bytes).saturating_mul(4);
         if input.len() > limit as u64 {
@@ -213,7 +212,7 @@ fn folder_of(origin: &ObjectOrigin) -> PathBuf {
     path.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Appends `folder` to a debug folder, without the parts that would lead out of it.
+/// Appends `folder` to a debug folder, without parts that would lead out of the debug folder.
 fn below(debug: &Path, folder: &Path) -> PathBuf {
     let parts = folder.components().filter_map(|part| match part {
         Component::Normal(name) => Some(OsString::from(name)),

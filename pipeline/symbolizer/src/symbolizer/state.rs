@@ -11,15 +11,15 @@ use hashbrown::hash_map::Entry as MapEntry;
 use crate::counters::Counting;
 use crate::{Object, ObjectId, ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbols, Unknown};
 
-/// What an answer costs beside its frames: its entry in the table and the reference counts, in bytes.
+/// The memory of an answer without its frames, in bytes: its entry in the table and the reference counts.
 const SLOT_BYTES: usize = 64;
-/// How many addresses one task has at most: all data that they need is in memory at once.
+/// The maximum number of addresses of one task, because all data that they need is in memory at once.
 const MAX_SYMBOLS_TASK: usize = 1 << 14;
 const MAX_DWARF_TASK: usize = 1 << 15;
-/// Answers age in steps: each age covers an eighth of the allowed bytes.
+/// Answers age in steps. One step is an eighth of the allowed bytes.
 const AGES: usize = 8;
 
-/// What identifies an object of any kind.
+/// The identity of an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ObjectIdentity {
     Object(ObjectKey),
@@ -27,7 +27,7 @@ pub(super) enum ObjectIdentity {
     Vdso,
 }
 
-/// Where the names of an object come from.
+/// The source of the names of an object.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Elf(Arc<ObjectOrigin>),
@@ -35,7 +35,7 @@ pub(super) enum Content {
     Vdso,
 }
 
-/// Where an ELF file comes from: the parts of an [`Object`], shared.
+/// The source of an ELF file: the parts of an [`Object`], shared.
 #[derive(Debug)]
 pub(crate) struct ObjectOrigin {
     pub(crate) key: ObjectKey,
@@ -50,7 +50,7 @@ impl Content {
         Self::Elf(Arc::new(ObjectOrigin { key, source, root, path }))
     }
 
-    /// Whether this keeps a file open.
+    /// Whether the content contains an open file.
     fn holds_file(&self) -> bool {
         match self {
             Self::Elf(origin) => matches!(origin.source, ObjectSource::File(_)) || origin.root.is_some(),
@@ -64,7 +64,7 @@ impl Content {
 #[derive(Debug)]
 struct ObjectEntry {
     identity: ObjectIdentity,
-    /// `None` after the file was closed to make room.
+    /// `None` if the file was closed to make room.
     content: Option<Content>,
     answers: HashMap<u64, ObjectSlot>,
     /// Addresses that wait for the symbol table.
@@ -73,7 +73,7 @@ struct ObjectEntry {
     for_dwarf: Vec<u64>,
     /// Addresses that wait for a debug file from a server.
     for_file: Vec<u64>,
-    /// How many addresses the thread is working on.
+    /// The number of addresses that the thread is working on.
     taken: usize,
     used: u64,
 }
@@ -94,7 +94,7 @@ struct ObjectSlot {
 /// The outcome for one address.
 #[derive(Debug, Clone)]
 pub(super) enum LookupResult {
-    /// Final.
+    /// The final answer.
     Settled(Result<Arc<Symbols>, Unknown>),
     /// The symbol table's answer. DWARF will be read next.
     Continued(Option<Arc<Symbols>>),
@@ -117,21 +117,21 @@ pub(super) struct SymbolizerState {
     clock: u64,
     symbol_queue: VecDeque<ObjectId>,
     dwarf_queue: VecDeque<ObjectId>,
-    /// Addresses that wait for anything, of all objects.
+    /// The number of waiting addresses of all objects, whatever they wait for.
     pub(super) waiting: usize,
     pub(super) stop: bool,
     /// Objects whose tables the thread can drop.
     pub(super) forgotten: Vec<ObjectId>,
     open_files: usize,
-    /// Bytes of answers, without their strings.
+    /// The number of bytes of answers, without their strings.
     answer_bytes: usize,
-    /// Bytes of the strings that answers share.
+    /// The number of bytes of the strings that answers share.
     string_bytes: usize,
-    /// Answers were dropped, so some strings may be unused.
+    /// Whether answers were dropped, so that some strings may be unused.
     pub(super) sweep: bool,
     answer_limit: usize,
     age: u64,
-    /// Bytes of answers that were added in this age.
+    /// The number of bytes of answers that were added in this age.
     age_bytes: usize,
     max_objects: usize,
     max_open_files: usize,
@@ -311,8 +311,8 @@ impl SymbolizerState {
         self.objects.iter().filter(|(_, entry)| !entry.for_file.is_empty()).map(|(&id, _)| id).collect()
     }
 
-    /// Looks addresses of an object up again: those that waited for a debug file and, if it has `arrived`, all others
-    /// that were answered without it. The previous answers stay until better ones replace them.
+    /// Looks up addresses of an object again: those that waited for a debug file and, if the file has `arrived`, all
+    /// others that were answered without it. The previous answers stay until better ones replace them.
     pub(super) fn resume(&mut self, object: ObjectId, arrived: bool) {
         let Some(entry) = self.objects.get_mut(&object) else { return };
         let queued = !entry.for_symbols.is_empty();
@@ -328,7 +328,7 @@ impl SymbolizerState {
         }
     }
 
-    /// The next task. Symbol tables of all objects come before any DWARF.
+    /// The next task. The symbol tables of all objects come before any DWARF.
     pub(super) fn next_task(&mut self) -> Option<Task> {
         while let Some(id) = self.symbol_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
@@ -378,7 +378,7 @@ impl SymbolizerState {
                     self.waiting -= 1;
                     result.map_or_else(SymbolAnswer::Unknown, SymbolAnswer::Final)
                 }
-                // A waiting address cannot be evicted. If waiting addresses fill all the room, DWARF is skipped.
+                // A waiting address cannot be evicted. If waiting addresses use up all the room, DWARF is skipped.
                 LookupResult::Continued(symbols) | LookupResult::Postponed(symbols)
                     if self.answer_bytes + self.string_bytes > self.answer_limit =>
                 {

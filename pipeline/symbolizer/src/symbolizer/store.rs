@@ -1,4 +1,4 @@
-//! Symbol tables, DWARF and perf maps that the thread keeps for later questions.
+//! Symbol tables, DWARF and perf maps that the thread keeps for later requests.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,11 +20,12 @@ use crate::symbol_table::{SymbolTable, SymbolTableBuilder};
 use crate::unwind_table::UnwindTable;
 use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, plt, vdso};
 
-/// How many files stay open between reading the symbol table and DWARF. Further ones are opened again.
+/// The maximum number of files that stay open between reading the symbol table and DWARF. Further ones are opened
+/// again.
 const MAX_KEPT_OPEN: usize = 32;
-/// After this time without any data, answers no longer wait for the server.
+/// If no data arrives for this long, answers no longer wait for the server.
 const MAX_IDLE: Duration = Duration::from_secs(10);
-/// How many pairs of object and reason are remembered to log each only once.
+/// The maximum number of pairs of object and reason that are stored in order to log each only once.
 const MAX_COMPLAINTS: usize = 1 << 14;
 
 /// Symbol tables, DWARF and perf maps, bounded in bytes: the least recently used ones are evicted.
@@ -34,7 +35,7 @@ pub(super) struct ObjectTables<'a> {
     counting: &'a Counting,
     stop: &'a AtomicBool,
     remote: &'a RemoteFiles,
-    /// Build ids of debug files that may still arrive, by the object that is read again when they do.
+    /// Build ids of debug files that may still arrive, by object. The object is read again when they do.
     coming: HashMap<ObjectId, Vec<Box<[u8]>>>,
     entries: HashMap<ObjectId, CachedObject>,
     clock: u64,
@@ -57,16 +58,16 @@ enum CachedNames {
         map: PerfMap,
         identity: FileIdentity,
     },
-    /// Reading the file panicked and is not tried again.
+    /// Reading the file panicked, so it is not tried again.
     Broken,
 }
 
 #[derive(Debug)]
 struct ElfNames {
     symbols: SymbolTable,
-    /// Go's function table, only if no symbol table was found.
+    /// Go's function table, if there is no symbol table.
     go: Option<GoTable>,
-    /// Function starts, only if no symbol table was found.
+    /// Function starts, if there is no symbol table.
     unwind: UnwindTable,
     /// The base name of the file.
     name: String,
@@ -90,11 +91,11 @@ impl ElfNames {
     }
 }
 
-/// The names of one object, to look addresses up in.
+/// The names of one object, for looking up addresses.
 #[derive(Debug)]
 pub(super) struct LoadedNames<'s> {
     names: &'s CachedNames,
-    /// A debug file with better names may arrive soon.
+    /// Whether a debug file with better names may arrive soon.
     pub(super) waits: bool,
 }
 
@@ -114,7 +115,7 @@ impl LoadedNames<'_> {
         matches!(self.names, CachedNames::Elf(elf) if elf.symbols.is_alias(address, name.as_bytes()))
     }
 
-    /// The function that contains an address, by Go's own table.
+    /// The function that contains an address, from Go's own table.
     pub(super) fn go_function(&self, address: u64) -> Option<go_table::GoFunction<'_>> {
         self.go()?.function(address)
     }
@@ -136,7 +137,7 @@ impl LoadedNames<'_> {
         }
     }
 
-    /// The base name of the file and the start of the function that contains an address, by the unwind table.
+    /// The base name of the file and the start of the function that contains an address, from the unwind table.
     pub(super) fn start(&self, address: u64) -> Option<(&str, u64)> {
         match self.names {
             CachedNames::Elf(elf) if !elf.name.is_empty() => Some((&elf.name, elf.unwind.start(address)?)),
@@ -144,7 +145,7 @@ impl LoadedNames<'_> {
         }
     }
 
-    /// Whether DWARF may have more to say.
+    /// Whether DWARF may add data.
     pub(super) fn has_dwarf(&self) -> bool {
         matches!(self.names, CachedNames::Elf(elf) if !matches!(elf.dwarf, DwarfState::None))
     }
@@ -186,13 +187,13 @@ impl<'a> ObjectTables<'a> {
         let (Some(ids), Some(server)) = (self.coming.get(&object), &self.remote.server) else { return false };
         ids.iter().any(|id| match server.request(id) {
             Requested::Coming { since, idle } => since < self.settings.patience && idle < MAX_IDLE,
-            // The next check opens it.
+            // The next check opens the file.
             Requested::Here(_) | Requested::Missing => true,
         })
     }
 
-    /// The objects whose debug files have all arrived or are missing, and whether at least one arrived: such an object
-    /// is read again.
+    /// The objects whose debug files have all arrived or are missing, and whether at least one file arrived, so that
+    /// the object has to be read again.
     pub(super) fn arrived(&mut self) -> Vec<(ObjectId, bool)> {
         let Self { remote, coming, entries, counting, .. } = self;
         let Some(server) = &remote.server else { return Vec::new() };
@@ -300,7 +301,7 @@ impl<'a> ObjectTables<'a> {
                 let open =
                     |cached: &&CachedObject| matches!(&cached.names, CachedNames::Elf(elf) if is_open(&elf.dwarf));
                 let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
-                // Even DWARF that is not kept may need a file from the server first.
+                // DWARF that is not kept may need a file from the server first, too.
                 let sources = Box::new(self.finder().sources(origin, file));
                 DwarfState::Unread(keep.then_some(sources))
             }
@@ -309,7 +310,7 @@ impl<'a> ObjectTables<'a> {
         Ok(CachedNames::Elf(Box::new(ElfNames { symbols: builder.build(), go, unwind, name, code, dwarf })))
     }
 
-    /// The tables that stripping leaves: Go's own table, and function starts.
+    /// The tables that stripping keeps: Go's own table, and function starts.
     fn without_symbols(
         &self,
         origin: &ObjectOrigin,
@@ -334,7 +335,7 @@ impl<'a> ObjectTables<'a> {
         Ok(CachedNames::Table(builder.build()))
     }
 
-    /// What DWARF says about addresses, which must be in ascending order. `None` if there is no DWARF or it cannot be
+    /// The result of DWARF for addresses, which must be in ascending order. `None` if there is no DWARF or it cannot be
     /// read.
     pub(super) fn places(
         &mut self,
@@ -360,7 +361,7 @@ impl<'a> ObjectTables<'a> {
         });
         match result {
             Ok(places) => places,
-            // Reading was interrupted, which says nothing about the file.
+            // Reading was interrupted, which is not the file's fault.
             Err(_) if self.stop.load(Ordering::Relaxed) => None,
             Err(failure) => {
                 elf.dwarf = DwarfState::None;
@@ -418,7 +419,7 @@ impl<'a> ObjectTables<'a> {
         Counting::add(counter, 1);
     }
 
-    /// Counts and logs each object and reason once.
+    /// Counts and logs each pair of object and reason once.
     fn complain(&mut self, object: ObjectId, content: Option<&Content>, why: Unknown) {
         if self.complaints.len() >= MAX_COMPLAINTS {
             self.complaints.clear();
@@ -502,7 +503,7 @@ fn read_perf_map(
 ) -> Result<(), Unknown> {
     let length = input::check(file, settings.fuse)?;
     let now = FileIdentity::of(file).map_err(|_| Unknown::NoFile)?;
-    // Another file, or one that was truncated and rewritten.
+    // The file is another one, or was truncated and rewritten.
     if (now.device, now.inode) != (identity.device, identity.inode) || length < identity.size {
         *map = PerfMap::default();
     }
@@ -512,7 +513,7 @@ fn read_perf_map(
     Counting::add(&counting.perf_map_lines_malformed, map.malformed_lines - malformed);
     if map.full && !full {
         Counting::add(&counting.too_large, 1);
-        tracing::warn!("perf map is larger than allowed; what was appended last has no names");
+        tracing::warn!("perf map is larger than allowed; its last entries are ignored");
     }
     Ok(())
 }

@@ -6,10 +6,10 @@ use hashbrown::HashSet;
 
 use crate::demangle::demangle;
 
-/// What a string costs beside its content: the reference counts and its entry in the table, in bytes.
+/// The memory of a string without its content, in bytes: the reference counts and its entry in the table.
 const STRING_BYTES: usize = 48;
 
-/// Interns the strings of all answers: many addresses have the same names and files.
+/// Interns the strings of all answers, since many addresses have the same names and files.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
     strings: HashSet<Arc<str>>,
@@ -27,7 +27,7 @@ impl Strings {
         string
     }
 
-    /// A name, demangled and as the file has it.
+    /// A name, demangled and as it is in the file.
     pub(super) fn names(&mut self, system_name: &str, demangles: bool) -> (Arc<str>, Arc<str>) {
         let system = self.keep(system_name);
         if !demangles {

@@ -87,7 +87,7 @@ struct SymbolizerWorker<'a> {
 type LookupResults = Vec<(u64, LookupResult)>;
 
 impl SymbolizerWorker<'_> {
-    /// Resumes addresses that waited for debug files which have arrived or are not worth waiting for any more.
+    /// Resumes addresses whose debug files have arrived, or for which waiting is no longer worthwhile.
     fn look_for_files(&mut self) {
         let arrived = self.store.arrived();
         let mut state = self.shared.state();
@@ -214,19 +214,19 @@ impl SymbolizerWorker<'_> {
     }
 }
 
-/// Combines what DWARF and the symbol table say.
+/// Combines the results of DWARF and the symbol table.
 struct Combiner<'a> {
     strings: &'a mut Strings,
     demangle: bool,
-    /// Names from DWARF, demangled and as the file has them.
+    /// Names from DWARF, demangled and as they are in the file.
     known: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
 }
 
 impl Combiner<'_> {
-    /// The symbol names the outermost function. DWARF's name for that function is usually better: cloned functions
-    /// (`f.cold`) have odd symbols, and languages mangle. There are two exceptions. If DWARF has only the short name
-    /// (`size`), a mangled symbol says more (`std::vector<int>::size() const`). If DWARF has an alias of the symbol, or
-    /// one that only glibc uses (`__GI___libc_malloc`), the symbol is the better known name (`malloc`).
+    /// Returns the name of the outermost function from its symbol or from DWARF. DWARF's name is usually better: cloned
+    /// functions (`f.cold`) have odd symbols, and languages mangle. There are two exceptions. If DWARF has only the
+    /// short name (`size`), a mangled symbol contains more (`std::vector<int>::size() const`). If DWARF has an alias of
+    /// the symbol, or one that only glibc uses (`__GI___libc_malloc`), the symbol is the better known name (`malloc`).
     fn combine(
         &mut self,
         place: SourceFrames,
@@ -257,7 +257,7 @@ impl Combiner<'_> {
                     let names = self.known.entry(name.text).or_insert_with_key(|text| strings.names(text, demangles));
                     (Arc::clone(&names.0), Arc::clone(&names.1))
                 }
-                // A function without a name cannot be told from others.
+                // A function without a name cannot be distinguished from others.
                 (None, _) => continue,
             };
             let file = frame.file.map(|file| self.strings.keep(&file));

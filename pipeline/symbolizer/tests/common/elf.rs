@@ -1,7 +1,7 @@
-//! Handmade ELF files, which no compiler produces.
+//! Handmade ELF files, such as no compiler produces.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-/// Address of the code in such a file.
+/// The address range of the code in a handmade file.
 pub(crate) const CODE: (u64, u64) = (0x1000, 0x100_0000);
 
 /// A section of a handmade file.

@@ -4,7 +4,7 @@
 /// The formats, by their first four bytes.
 pub(crate) const VERSIONS: [u32; 4] = [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1];
 
-/// A function in such a table. Lines and inlining are given for offsets from its start.
+/// A function in a handmade table. Lines and inlining are given for offsets from its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Function<'a> {
     pub(crate) name: &'a str,
@@ -13,7 +13,7 @@ pub(crate) struct Function<'a> {
     pub(crate) end: u64,
     /// End offset and line of each range.
     pub(crate) lines: &'a [(u32, i32)],
-    /// End offset and number of the inlined function of each range; -1 for the function itself.
+    /// End offset of each range, and the number of the inlined function; -1 for the function itself.
     pub(crate) inlined: &'a [(u32, i32)],
 }
 

@@ -1,4 +1,4 @@
-//! Shared by the tests: building programs, running tools, and handmade files.
+//! Helpers of the tests: building programs, running tools, and handmade files.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use profbridge_symbolizer::{Frame, Object, ObjectId, ObjectKey, ObjectSource, Se
 /// Timeout for the background thread, far longer than needed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Whether a tool is installed. Prints a message if not, since the test then proves nothing.
+/// Whether a tool is installed. If not, prints a message, since the test then proves nothing.
 pub(crate) fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -42,7 +42,7 @@ pub(crate) fn build(compiler: &str, source: &str, out: &Path, options: &[&str]) 
     out.to_owned()
 }
 
-/// One of the programs next to the tests, built in a folder of its own. `None` if a tool is missing.
+/// One of the programs next to the tests, built in a new folder. `None` if a tool is missing.
 pub(crate) fn built(tools: &[&str], source: &str, options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     if !tools.iter().all(|tool| has(tool)) {
         return None;
@@ -116,7 +116,7 @@ pub(crate) struct Symbol {
     pub(crate) name: String,
 }
 
-/// The functions of a file with a size, by `nm`.
+/// The functions of a file that have a size, according to `nm`.
 pub(crate) fn nm(path: &Path, options: &[&str]) -> Vec<Symbol> {
     let mut arguments = vec![OsStr::new("--print-size"), OsStr::new("--defined-only")];
     arguments.extend(options.iter().map(OsStr::new));

@@ -92,8 +92,8 @@ impl Frame {
         Self { lines: lines.into_iter().map(NamedLine::from).collect(), ..Self::default() }
     }
 
-    /// A function in a file, without parsing the text form: for names with `@`, `!` or `:`. Either may be empty, and
-    /// the line 0.
+    /// A function in a file, without parsing the text form: for names with `@`, `!` or `:`. `name` or `filename` may be
+    /// empty, and `line` may be 0.
     pub fn exact(name: &str, filename: &str, line: i64) -> Self {
         Self::default().called_by(name, filename, line)
     }
@@ -118,7 +118,7 @@ impl Frame {
         self
     }
 
-    /// Sets the GNU build id (hex) of the frame's mapping; an empty one leaves the attribute out.
+    /// Sets the GNU build id (hex) of the frame's mapping. With an empty one, the mapping has no build id.
     pub fn build_id(mut self, hex: &str) -> Self {
         if let Some((_, id)) = &mut self.mapping {
             *id = Some(hex.to_owned());
@@ -153,7 +153,8 @@ impl Frame {
     }
 }
 
-/// The mapping of `file`: 16 MiB from ELF address 0x1000, or (0, 0) for the kernel, as the eBPF profiler writes them.
+/// The mapping of `file`: 16 MiB from ELF address 0x1000, or an empty range at 0 for the kernel, as the eBPF profiler
+/// writes them.
 fn intern_mapping(dictionary: &mut Dictionary, file: &str, build_id: Option<&str>, frame_type: Option<&str>) -> i32 {
     let (memory_start, memory_limit) = if frame_type == Some("kernel") { (0, 0) } else { (0x1000, 0x100_1000) };
     let derived = derived_id(file, 20);
@@ -173,7 +174,7 @@ fn intern_mapping(dictionary: &mut Dictionary, file: &str, build_id: Option<&str
     })
 }
 
-/// Hex digits for `bytes` bytes that depend on `file` alone (FNV-1a, chained).
+/// Hexadecimal digits for `bytes` bytes, derived from `file` alone (FNV-1a, chained).
 fn derived_id(file: &str, bytes: usize) -> String {
     let mut state = 0xcbf2_9ce4_8422_2325_u64 ^ (bytes as u64);
     let mut hex = String::with_capacity(bytes * 2);

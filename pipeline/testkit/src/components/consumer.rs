@@ -22,7 +22,7 @@ pub struct Consumer {
     budget: Budget,
     edge: Edge,
     gate: Arc<Gate>,
-    /// Ends the waiting of the intake when it is dropped.
+    /// Makes requests of the intake stop waiting when this is dropped.
     _stop: Trigger,
     last_call: Trigger,
 }
@@ -30,7 +30,7 @@ pub struct Consumer {
 /// An exporter whose queue a test can mark as full.
 #[derive(Debug)]
 struct Gate {
-    /// What happens while it is full; `None` while there is room.
+    /// What happens while the queue is full; `None` while there is room.
     full: watch::Sender<Option<Overflow>>,
     via: Via,
 }
@@ -50,7 +50,7 @@ impl Sink for Gate {
 
     fn room(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // The sender lives as long as `self`.
+            // The wait cannot fail, since `self` owns the sender.
             drop(self.full.subscribe().wait_for(Option::is_none).await);
         })
     }
@@ -64,13 +64,13 @@ impl Sink for Gate {
 
 /// Creates an intake for a receiver under test, and its consumer. `memory` is the budget in bytes.
 ///
-/// Nothing is accepted until [`Consumer::take`] or [`Consumer::reject`] is awaited; up to four requests may wait until
-/// then.
+/// No request is accepted until [`Consumer::take`] or [`Consumer::reject`] is awaited; up to four requests may wait
+/// until then.
 pub fn intake(memory: u64) -> (Intake, Consumer) {
     intake_of(Carries::Everything, memory)
 }
 
-/// The same with a pipeline that only carries this kind.
+/// Like [`intake`], with a pipeline that only carries this kind.
 pub fn intake_of(carries: Carries, memory: u64) -> (Intake, Consumer) {
     let budget = Budget::new(memory);
     let metrics = Metrics::new(budget.clone());
@@ -107,22 +107,22 @@ impl Consumer {
         Some(arrival.telemetry)
     }
 
-    /// Sets whether the queue of the exporter behind it is full, and what happens then; `None` means there is room.
+    /// Sets whether the queue of the consumer's exporter is full, and what happens then; `None` means there is room.
     pub fn set_full(&self, overflow: Option<Overflow>) {
         self.gate.full.send_replace(overflow);
     }
 
-    /// The number of requests waiting for room in that queue.
+    /// The number of requests that wait for room in the queue of the consumer's exporter.
     pub fn waiting(&self) -> usize {
         self.gate.full.receiver_count()
     }
 
-    /// Signals that the receiver will be cut off soon, as in a long shutdown.
+    /// Triggers the last call, as in a long shutdown.
     pub fn last_call(&self) {
         self.last_call.trigger();
     }
 
-    /// Accepts nothing more, as in a shutdown.
+    /// Accepts no more requests, as in a shutdown.
     pub fn close(&mut self) {
         self.arrivals.close();
     }

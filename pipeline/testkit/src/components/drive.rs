@@ -1,4 +1,4 @@
-//! Drives a processor by hand, and reads what it sends.
+//! Calls a processor step by step, and returns its output.
 
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_model::{Profiles, Telemetry};
@@ -8,7 +8,7 @@ use super::START_UNIX_NANO;
 /// A second in nanoseconds.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// The time this many nanoseconds after [`START_UNIX_NANO`]; the monotonic clock began five seconds before that.
+/// The time `nanos` nanoseconds after [`START_UNIX_NANO`]; the monotonic clock began five seconds before that.
 pub fn at(nanos: u64) -> Now {
     Now { monotonic_nano: 5 * SECOND + nanos, unix_nano: START_UNIX_NANO + nanos }
 }
@@ -20,7 +20,7 @@ pub fn process(processor: &mut impl Processor, telemetry: impl Into<Telemetry>, 
     out
 }
 
-/// Lets a processor do everything that is due.
+/// Lets a processor do all due work.
 pub fn advance(processor: &mut impl Processor, now: Now) -> Outbox {
     let mut out = Outbox::default();
     while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
@@ -29,19 +29,19 @@ pub fn advance(processor: &mut impl Processor, now: Now) -> Outbox {
     out
 }
 
-/// Lets a processor send all that it holds, as at the end.
+/// Makes a processor emit all held data, as at the shutdown.
 pub fn flush(processor: &mut impl Processor, now: Now) -> Outbox {
     let mut out = Outbox::default();
     flush_all(processor, now, &mut out);
     out
 }
 
-/// The total of a note.
+/// The total count of a note.
 pub fn note(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
-/// The profiles that were sent, in order, those in envelopes included.
+/// The profiles that were emitted, in order, including those in envelopes.
 pub fn sent_profiles(out: &Outbox) -> Vec<Profiles> {
     out.telemetry.iter().flat_map(Telemetry::profiles).cloned().collect()
 }

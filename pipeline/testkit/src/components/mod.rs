@@ -29,7 +29,7 @@ use profbridge_engine::via::Via;
 /// The time at which a [`ManualClock`] starts: 2026-01-01 00:00:00 UTC, in nanoseconds since the Unix epoch.
 pub const START_UNIX_NANO: u64 = 1_767_225_600_000_000_000;
 
-/// A clock that only moves when told to. Cheap to clone; clones share the time.
+/// A clock that only moves by [`ManualClock::advance`]. Cheap to clone; clones share the time.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock {
     elapsed_nano: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ impl ManualClock {
     }
 }
 
-/// The context that the engine gives to an exporter with this id.
+/// The context that the engine provides to an exporter with this id.
 pub fn exporter_context(id: &str) -> ExporterContext {
     let budget = Budget::new(64 << 20);
     let telemetry = Metrics::new(budget.clone()).exporter(id);

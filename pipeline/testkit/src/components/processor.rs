@@ -11,17 +11,17 @@ use profbridge_engine::component::{Now, Outbox, Processor};
 /// Calls in one stream.
 const STEPS: usize = 60;
 
-/// More calls in a row than this count as an endless loop.
+/// The number of consecutive calls above which the processor counts as endless.
 const MOST: usize = 100_000;
 
-/// Drives `processor` with a random stream that `seed` determines, and flushes it.
+/// Calls `processor` with a random stream that `seed` determines, and flushes it.
 ///
 /// `make` creates the telemetry, for instance [`super::telemetry`]. The checks are:
 ///
 /// * conservation on every call, in each unit: `in + synthesized + held before = out + dropped + held after`;
 /// * a call outputs at most one batch;
 /// * nothing is due in the past after some calls of [`Processor::advance`], which would keep the thread busy forever,
-///   and by then telemetry is completely taken in;
+///   and by then the telemetry is completely absorbed;
 /// * held bytes are not zero while anything is held, and after [`Processor::flush`] nothing is held or due;
 /// * a flushed processor can be flushed again, which does nothing.
 ///
@@ -63,7 +63,7 @@ pub fn check_processor(
                 let telemetry = make(&mut random, now);
                 let inbound = telemetry.quantities();
                 checked(processor, inbound, &place("process"), |p, out| p.process(telemetry, now, out));
-                // Due work sometimes stays undone for a while, but telemetry must be completely taken in.
+                // Due work may stay undone for a while, but telemetry must be completely absorbed.
                 if processor.is_absorbing() || random.bool() {
                     advance(processor, now, &place("advance"));
                 }
@@ -90,13 +90,13 @@ pub fn check_processor(
     assert!(!flush(&place).2, "{place}: a second flush puts something out");
 }
 
-/// Repeats a call until there is nothing left to do.
+/// Repeats a call until there is no work left.
 fn until_done(place: &str, mut call: impl FnMut(&str) -> bool) {
     let calls = (0..MOST).take_while(|_| call(place)).count();
     assert!(calls < MOST, "{place}: it does not come to an end");
 }
 
-/// Lets the processor do everything that is due.
+/// Lets the processor do all due work.
 fn advance(processor: &mut dyn Processor, now: Now, place: &str) {
     until_done(place, |place| {
         let is_due = processor.due().is_some_and(|due| due <= now.monotonic_nano);

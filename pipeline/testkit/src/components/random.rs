@@ -1,4 +1,4 @@
-//! Random telemetry: small, valid, and with everything that makes counting difficult.
+//! Random telemetry: small, valid, and with all shapes that make counting difficult.
 
 use bytes::Bytes;
 use profbridge_model::buffer::ByteRange;
@@ -53,7 +53,7 @@ pub fn profiles(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Pro
     }
 }
 
-/// A batch like that of [`profiles`], or sometimes an envelope with some, and with items without a view.
+/// A batch like that of [`profiles`], or sometimes an envelope with such batches and with items without a view.
 ///
 /// # Panics
 ///

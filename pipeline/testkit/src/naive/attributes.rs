@@ -1,4 +1,4 @@
-//! Attribute look-up: a sample's own attributes first, then its profile's, then its resource's.
+//! Looks up attributes: a sample's own attributes first, then its profile's, then its resource's.
 
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value::Value},
@@ -42,7 +42,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The value of `key` among entries of the attribute table. Broken indices are skipped.
+/// The value of `key` among entries of the attribute table. Invalid indices are skipped.
 pub(super) fn indexed<'a>(dictionary: &'a ProfilesDictionary, indices: &[i32], key: &str) -> Option<&'a AnyValue> {
     indices
         .iter()
@@ -58,7 +58,7 @@ fn in_resource<'a>(dictionary: &'a ProfilesDictionary, resource: &'a [KeyValue],
         .and_then(|pair| pair.value.as_ref())
 }
 
-/// A value as text, if it has one.
+/// A value as text, if it is text or a number.
 pub(super) fn text_of(dictionary: &ProfilesDictionary, value: &AnyValue) -> Option<String> {
     match value.value.as_ref()? {
         Value::StringValue(text) => Some(text.clone()),
@@ -68,7 +68,7 @@ pub(super) fn text_of(dictionary: &ProfilesDictionary, value: &AnyValue) -> Opti
     }
 }
 
-/// A string of the table; empty for a broken index.
+/// A string of the table; empty for an invalid index.
 pub(super) fn string(dictionary: &ProfilesDictionary, index: i32) -> &str {
     usize::try_from(index).ok().and_then(|index| dictionary.string_table.get(index)).map_or("", String::as_str)
 }

@@ -1,4 +1,4 @@
-//! Compares chunks by content: tables may be in any order, and equal samples may swap places.
+//! Compares chunks by content: tables may be in any order, and equal samples may be swapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ pub struct CanonicalSample {
     pub timestamp_us: i64,
     /// The thread.
     pub thread_id: String,
-    /// Leaf first; empty for an idle thread.
+    /// The frames, leaf first; empty for an idle thread.
     pub stack: Vec<Frame>,
 }
 
-/// The properties that identify a frame to a reader: everything but its address and its language.
+/// The properties of a frame that a reader sees: all except its address and its language.
 fn identifying(frame: &Frame) -> Frame {
     Frame { instruction_addr: None, platform: None, ..frame.clone() }
 }
@@ -57,8 +57,8 @@ pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
     (left.len() != right.len()).then(|| format!("{} samples on the left, {} on the right", left.len(), right.len()))
 }
 
-/// The microseconds that Sentry assigns to each thread's stacks: a non-idle sample lasts until the next sample of its
-/// thread, and the last one has no duration.
+/// The microseconds that Sentry attributes to each thread's stacks: a non-idle sample lasts until the next sample of
+/// its thread, and the last one has no duration.
 pub fn attributed_us(chunk: &Chunk) -> BTreeMap<String, i64> {
     let mut threads: BTreeMap<String, Vec<(i64, bool)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {

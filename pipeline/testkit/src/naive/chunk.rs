@@ -45,7 +45,7 @@ pub struct ClientSdk {
 /// The images of a chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DebugMeta {
-    /// One per mapping with a GNU build id.
+    /// One image per mapping with a GNU build id.
     pub images: Vec<Image>,
 }
 
@@ -66,24 +66,24 @@ pub struct Image {
     pub debug_id: String,
     /// The mapping's file.
     pub code_file: String,
-    /// Where the image starts, `0x` hex.
+    /// The start of the image, as `0x` and hexadecimal digits.
     pub image_addr: String,
-    /// The ELF address of `image_addr`, `0x` hex.
+    /// The ELF address of `image_addr`, as `0x` and hexadecimal digits.
     pub image_vmaddr: String,
-    /// Bytes.
+    /// The size in bytes.
     pub image_size: u64,
 }
 
 /// Samples, stacks and frames.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// In order of time.
+    /// The samples in order of time.
     pub samples: Vec<Sample>,
     /// Frame indices, leaf first; an empty stack is an idle thread.
     pub stacks: Vec<Vec<usize>>,
     /// The frames.
     pub frames: Vec<Frame>,
-    /// By thread id, for threads with samples.
+    /// The metadata of threads with samples, by thread id.
     #[serde(default)]
     pub thread_metadata: BTreeMap<String, ThreadMetadata>,
 }
@@ -122,13 +122,13 @@ pub struct Frame {
     /// The source file, if it is an absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abs_path: Option<String>,
-    /// 1-based.
+    /// The line, 1-based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineno: Option<u32>,
-    /// 1-based.
+    /// The column, 1-based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub colno: Option<u32>,
-    /// Absolute, `0x` hex.
+    /// The absolute address, as `0x` and hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instruction_addr: Option<String>,
     /// The mapping's file.
@@ -137,7 +137,7 @@ pub struct Frame {
     /// The frame's platform, if it differs from the chunk's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
-    /// Whether it is the application's own code.
+    /// Whether the frame is the application's own code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_app: Option<bool>,
 }

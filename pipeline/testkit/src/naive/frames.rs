@@ -1,4 +1,4 @@
-//! Converts locations to frames: one function per rule (DESIGN.md 5.7).
+//! Converts locations to frames, with one function per rule.
 
 use opentelemetry_proto::tonic::profiles::v1development::{Line, Location, ProfilesDictionary};
 
@@ -47,7 +47,7 @@ fn frame(
         filename.as_deref(),
         (module.as_deref().or(name.as_deref()), module.is_some()),
     );
-    // Sentry shows the module of in-app frames without a different platform, and for Java only if it contains a dot.
+    // Sentry shows the module of in-app frames whose platform is the chunk's, and for Java only if it contains a dot.
     let names_none = platform == root_platform || (own && !matches!(platform, "native" | "go"));
     let module = module.map(|module| match kind {
         "jvm" if !module.contains('.') => format!("(default).{module}"),
@@ -128,13 +128,13 @@ fn platform(frame_type: &str) -> &'static str {
     }
 }
 
-/// Whether addresses of this frame type are machine addresses instead of bytecode indices.
+/// Whether addresses of this frame type are machine addresses rather than bytecode indices.
 pub(super) fn has_machine_address(frame_type: &str) -> bool {
     matches!(frame_type, "native" | "kernel" | "go" | "rust")
 }
 
-/// Splits a name: a Java frame into class (module) and method, a Go frame into package and function; other names stay
-/// whole.
+/// Splits a name: a Java frame into class (module) and method, a Go frame into package and function. Other names are
+/// not split.
 ///
 /// HotSpot frames look like `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's like
 /// `java.lang.Thread.run`.
@@ -151,7 +151,7 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
             name[slash..].find('.').map(|dot| (&name[..slash + dot], &name[slash + dot + 1..]))
         }
         "ruby" => name.rsplit_once("::").filter(|(_, function)| !function.contains(')')),
-        // The class is also kept in the name.
+        // The class also stays in the name.
         "php" => name.rsplit_once("::").map(|(class, _)| (class, name)),
         _ => None,
     };
@@ -163,8 +163,8 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
     }
 }
 
-/// `[basename]` of the mapping, and the 4 KiB page if the mapping contains the address. The workloads only have file
-/// addresses.
+/// `[basename]` of the mapping, and the 4 KiB page if the mapping contains the address. All addresses in the workloads
+/// are addresses in the file.
 fn unnamed(dictionary: &ProfilesDictionary, location: &Location, package: Option<&str>) -> Option<String> {
     let name = format!("[{}]", basename(package?));
     let inside = mapping(dictionary, location.mapping_index)
@@ -172,7 +172,7 @@ fn unnamed(dictionary: &ProfilesDictionary, location: &Location, package: Option
     Some(if inside { format!("{name}+{:#x}", location.address / 4096 * 4096) } else { name })
 }
 
-/// The mapping's file, for frames with code in it.
+/// The mapping's file, for frames whose code is in that file.
 fn package(dictionary: &ProfilesDictionary, location: &Location, frame_type: &str) -> Option<String> {
     let mapping = mapping(dictionary, location.mapping_index).filter(|_| has_machine_address(frame_type))?;
     non_empty(string(dictionary, mapping.filename_strindex))
@@ -185,7 +185,7 @@ fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> O
     images.absolute(location.mapping_index, location.address).map(|address| format!("{address:#x}"))
 }
 
-/// Whether code is the program's own: not the kernel's, a system library's, a package's or the standard library's.
+/// Whether code is the application's own: not the kernel's, a system library's, a package's or the standard library's.
 /// `name` is the module if there is one, else the function.
 fn in_app(
     frame_type: &str,
@@ -197,9 +197,9 @@ fn in_app(
         && !package.is_some_and(|package| is_system_library(package) || is_interpreter(package))
         && !filename.is_some_and(is_library_path)
         && !match frame_type {
-            // Go functions without a package are the runtime's assembly.
+            // Go functions without a package are assembly of the runtime.
             "go" => name.is_some_and(|name| is_go_standard_library(name) || !has_module),
-            // Java functions without a class are the virtual machine's.
+            // Java functions without a class belong to the virtual machine.
             "jvm" => name.is_none_or(|name| is_library_class(name) || !has_module),
             // Functions bundled with the interpreter have no file.
             "cpython" | "v8js" | "php" | "ruby" | "perl" | "luajit" => filename.is_none(),
@@ -270,8 +270,8 @@ fn is_absolute(path: &str) -> bool {
     path.starts_with('/')
 }
 
-/// The last part of a path. A separate implementation: the control shares nothing with the conversion it is compared
-/// with.
+/// The last part of a path. This is a separate implementation, because the control must share nothing with the
+/// converter that it is compared with.
 pub(crate) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

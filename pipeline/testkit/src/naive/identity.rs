@@ -1,4 +1,4 @@
-//! The process of a sample, and the ids that follow from it (DESIGN.md 5.1, 5.2).
+//! The process of a sample, and the ids computed from it.
 
 use super::attributes::Attributes;
 
@@ -11,7 +11,7 @@ pub enum Identity {
     Host([Option<String>; 5], i64),
     /// `service.instance.id`.
     Instance(String),
-    /// No complete tuple: the number of the resource in the request.
+    /// There is no complete tuple: the number of the resource in the request.
     Weak(usize),
 }
 

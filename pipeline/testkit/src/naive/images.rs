@@ -1,4 +1,4 @@
-//! Converts mappings to images in disjoint synthetic ranges (DESIGN.md 5.8).
+//! Converts mappings to images in disjoint synthetic address ranges.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ struct Placed {
 }
 
 impl Images {
-    /// Places every used mapping, in order of its index. `used` contains the highest address in each.
+    /// Places every used mapping, in order of its index. `used` contains the highest used address of each.
     pub(super) fn place(dictionary: &ProfilesDictionary, used: &BTreeMap<i32, u64>) -> Self {
         let mut next = BASE;
         let mut placed = BTreeMap::new();

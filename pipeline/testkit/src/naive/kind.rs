@@ -1,10 +1,10 @@
-//! How a profile's numbers measure time (DESIGN.md 5.6).
+//! How a profile's numbers measure time.
 
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary, Sample, ValueType};
 
 use super::attributes::string;
 
-/// The way a profile measures time; of all profiles of a process only the highest kind is converted.
+/// How a profile measures time. Among the profiles of a process, only those of the highest kind are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Values count samples of a known period.
@@ -34,7 +34,7 @@ impl Meaning {
     }
 }
 
-/// The meaning of `profile`; `None` if it measures no time, or off-CPU time that is not enabled.
+/// The meaning of `profile`; `None` if it measures no time, or off-CPU time although that is disabled.
 pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cpu: bool) -> Option<Meaning> {
     let (kind, unit) = names(dictionary, profile.sample_type.as_ref());
     if kind == "off_cpu" && !off_cpu {

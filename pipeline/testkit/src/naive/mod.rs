@@ -1,9 +1,9 @@
 //! The naive control: converts OTLP profiles to Sentry chunks in a straightforward way, without regard to speed.
 //!
 //! prost decodes the request, owned serde structs represent the chunks, `serde_json::to_vec` writes them, flate2
-//! compresses them at level 6. It follows the rules of profbridge's own converter for the data of the eBPF profiler and
-//! pprof, one function per rule, so its chunks serve as an oracle: compare with [`difference`]. It counts nothing,
-//! merges nothing across requests, and skips invalid data.
+//! compresses them at level 6. The control follows the rules of profbridge's own converter for the data of the eBPF
+//! profiler and pprof, with one function per rule, so its chunks serve as an oracle: compare with [`difference`]. It
+//! counts nothing, merges nothing across requests, and skips invalid data.
 //!
 //! Intentionally omitted: cutting a chunk where its process idles, run-length encoding in wall mode, and all limits.
 
@@ -37,7 +37,7 @@ use crate::ExportProfilesServiceRequest;
 use process::Process;
 use timeline::{Observation, WINDOW};
 
-/// What a caller may choose.
+/// The options of the conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Whether to convert off-CPU profiles.
@@ -49,7 +49,7 @@ pub struct Options {
 /// Any error of [`run`].
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The whole control: an encoded request to gzipped envelopes, one per chunk.
+/// Converts an encoded request to gzipped envelopes, one per chunk.
 ///
 /// # Errors
 /// The request does not decode.
@@ -61,10 +61,10 @@ pub fn run(request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     Ok(envelopes)
 }
 
-/// prost's decoder.
+/// Decodes a request with prost.
 ///
 /// # Errors
-/// The bytes are no request.
+/// The bytes are not a request.
 pub fn decode(request: &[u8]) -> Result<ExportProfilesServiceRequest, prost::DecodeError> {
     ExportProfilesServiceRequest::decode(request)
 }
@@ -90,7 +90,7 @@ pub fn convert(request: &ExportProfilesServiceRequest, options: &Options) -> Vec
 /// The request's tables.
 struct Source<'a> {
     dictionary: &'a ProfilesDictionary,
-    /// By location.
+    /// The kind of each location.
     kinds: Vec<frames::Kind>,
 }
 
@@ -174,7 +174,7 @@ impl Source<'_> {
         used
     }
 
-    /// The locations of a stack, leaf first. Broken indices are skipped.
+    /// The locations of a stack, leaf first. Invalid indices are skipped.
     fn locations(&self, stack: i32) -> impl Iterator<Item = (usize, &Location)> {
         let stack = usize::try_from(stack).ok().and_then(|stack| self.dictionary.stack_table.get(stack));
         stack.into_iter().flat_map(|stack| &stack.location_indices).filter_map(|&index| {

@@ -1,6 +1,6 @@
 //! The module of a source file, for the languages and layouts in the workloads.
 
-/// The module of a function in a file, if the function's name has none.
+/// The module of a function in a file, for functions whose name has none.
 pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<String> {
     if path.is_empty() {
         return None;
@@ -8,7 +8,7 @@ pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<Str
     match frame_type {
         "cpython" => Some(python(path)),
         "v8js" => Some(node(path)),
-        // A class is a single module, wherever its parts are.
+        // A Ruby class is a single module, wherever its parts are defined.
         "ruby" if function.split(' ').next_back().is_some_and(|last| last.contains(['#', '.'])) => None,
         "ruby" => Some(match after(path, "/gems/").and_then(|rest| rest.split_once('/')) {
             Some((gem, rest)) => format!("gems/{}/{rest}", gem.rsplit_once('-').map_or(gem, |(name, _)| name)),

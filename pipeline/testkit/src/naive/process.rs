@@ -1,4 +1,4 @@
-//! Samples grouped by the process they belong to.
+//! Groups samples by process.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -25,7 +25,7 @@ pub(super) struct Process {
     parts: Vec<Part>,
 }
 
-/// The process's share of one profile.
+/// A process's samples of one profile.
 struct Part {
     kind: Kind,
     start: u64,
@@ -35,7 +35,7 @@ struct Part {
 }
 
 impl Process {
-    /// The observations of the highest kind, and the earliest start and latest end.
+    /// The observations of the highest kind, and the earliest start and latest end of their profiles.
     pub(super) fn observations(self) -> (Vec<Observation>, u64, u64) {
         let best = self.parts.iter().map(|part| part.kind).max();
         let mut observations = Vec::new();
@@ -153,7 +153,7 @@ fn release(attributes: &Attributes<'_>) -> Option<String> {
     }
 }
 
-/// `deployment.environment.name`, else `production`.
+/// `deployment.environment.name`, or `production` without it.
 fn environment(attributes: &Attributes<'_>) -> String {
     attributes.text("deployment.environment.name").unwrap_or_else(|| "production".to_owned())
 }

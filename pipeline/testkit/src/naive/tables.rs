@@ -1,4 +1,4 @@
-//! The tables of one chunk: samples, stacks, frames and threads, each stack and frame once.
+//! The tables of one chunk (samples, stacks, frames and threads), with each stack and frame once.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -51,7 +51,7 @@ pub(super) fn tables(
     profile
 }
 
-/// Sentry lists a function only if at least two samples of a chunk have its time (observed with `vroomrs` 0.1.24), so
+/// Sentry lists a function only if at least two samples of a chunk count for it (observed with `vroomrs` 0.1.24), so
 /// the only sample of a function is split in half.
 fn halve_unlisted(profile: &Profile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
     let owner = |stack: usize| owner(profile, stack);

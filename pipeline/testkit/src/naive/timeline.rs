@@ -1,4 +1,4 @@
-//! Converts observations of one process to samples, so that Sentry assigns the measured time (DESIGN.md 5.4 to 5.6).
+//! Converts observations of one process to samples, so that Sentry attributes the measured time.
 //!
 //! In Sentry a sample lasts until the next sample of its thread, and the last one has no duration (observed with
 //! `vroomrs` 0.1.24).
@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, rc::Rc};
 /// One stack of one thread, with its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Observation {
-    /// Nanoseconds since the epoch.
+    /// The time, in nanoseconds since the epoch.
     pub(super) timestamp: u64,
-    /// Nanoseconds.
+    /// The duration, in nanoseconds.
     pub(super) weight: u64,
     /// The thread, if the producer names it.
     pub(super) thread: Option<Rc<str>>,
@@ -18,7 +18,7 @@ pub(super) struct Observation {
     pub(super) stack: i32,
 }
 
-/// A sample to be written; without a stack the thread is idle from here on.
+/// A sample to be written. Without a stack, the thread is idle from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) timestamp: u64,
@@ -29,8 +29,9 @@ pub(super) struct Entry {
 /// The longest chunk: Relay rejects more than 66.0 s (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 pub(super) const WINDOW: u64 = 60_000_000_000;
 
-/// Places values without timestamps on the time from `start` on: end to end per thread; without thread ids on as many
-/// lanes as needed so that nothing overlaps or exceeds `duration`. A value that crosses a minute is split there.
+/// Distributes values without timestamps over the time from `start` on: one after the other per thread; without thread
+/// ids on as many parallel lanes as needed so that values neither overlap nor exceed `duration`. A value that crosses a
+/// minute is split there.
 pub(super) fn spread(values: &[(i32, Option<Rc<str>>, u64)], start: u64, duration: u64) -> Vec<Observation> {
     let mut totals: BTreeMap<&Option<Rc<str>>, u64> = BTreeMap::new();
     for (_, thread, weight) in values {
@@ -60,7 +61,7 @@ pub(super) fn spread(values: &[(i32, Option<Rc<str>>, u64)], start: u64, duratio
     observations
 }
 
-/// Scales a thread's time to the profile's range: rounding by the producer must not push samples past its end.
+/// Scales a thread's time to the profile's range, because rounding by the producer must not move samples past its end.
 fn scaled(weight: u64, total: u64, duration: u64) -> u64 {
     if duration == 0 || total <= duration {
         return weight;
@@ -68,8 +69,8 @@ fn scaled(weight: u64, total: u64, duration: u64) -> u64 {
     (u128::from(weight) * u128::from(duration) / u128::from(total)) as u64
 }
 
-/// Assigns observations without a thread to the first lane that is free at their time, allowing half a weight of
-/// jitter.
+/// Assigns observations without a thread to the first lane that is free at their time. They may overlap by half a
+/// weight of jitter.
 pub(super) fn assign_lanes(observations: &mut [Observation]) {
     observations.sort_by_key(|observation| observation.timestamp);
     let mut lanes: Vec<u64> = Vec::new();
@@ -85,7 +86,7 @@ pub(super) fn assign_lanes(observations: &mut [Observation]) {
     }
 }
 
-/// Cuts at every full minute after `start`: an observation belongs to the window in which it begins.
+/// Cuts at every full minute after `start`. An observation belongs to the window in which it begins.
 pub(super) fn windows(observations: Vec<Observation>, start: u64) -> BTreeMap<u64, Vec<Observation>> {
     let mut windows: BTreeMap<u64, Vec<Observation>> = BTreeMap::new();
     for observation in observations {
@@ -123,18 +124,19 @@ fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<En
 
 fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u64) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(observations.len() + 1);
-    // By how much the shown time of the thread exceeds its sampled time, and the allowed maximum: its largest weight. A
-    // negative excess is missing time; its value one observation earlier shows how long it has been missing.
+    // `excess` is the shown time of the thread minus its sampled time, and `most` the allowed maximum: the thread's
+    // largest weight. A negative excess is missing time; `earlier`, its value one observation before, shows for how
+    // long it has been missing.
     let (mut excess, mut earlier, mut most) = (0_i128, 0_i128, 0_i128);
     for (position, observation) in observations.iter().enumerate() {
         let stack = Some(observation.stack);
         entries.push(Entry { timestamp: observation.timestamp, thread: Rc::clone(thread), stack });
         let weight = i128::from(observation.weight);
         most = most.max(weight);
-        // One observation passes on at most one weight to the next, and all of them at most 64.
+        // One observation passes on at most one weight of missing time to the next, and all of them at most 64.
         excess = excess.max(earlier.min(0) - weight).max(-64 * weight);
         earlier = excess;
-        // Each observation makes up for at most one weight. From half a weight on, its end is moved.
+        // Each observation makes up for at most one weight. If half a weight or more is missing, the end is moved.
         let owed = (-excess).clamp(0, weight);
         let later = if 2 * owed >= weight - weight % 2 { owed } else { 0 };
         let distance = observations.get(position + 1).map(|next| i128::from(next.timestamp - observation.timestamp));
@@ -154,7 +156,7 @@ fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u6
     entries
 }
 
-/// The end of an observation's weight and of its thread's missing time, not after the window's end and not before the
+/// The end of an observation's weight plus its thread's missing time, not after the window's end and not before the
 /// observation.
 fn closing_time(observation: &Observation, owed: u64, window_end: u64) -> u64 {
     let end = observation.timestamp.saturating_add(observation.weight).saturating_add(owed);

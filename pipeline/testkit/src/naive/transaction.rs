@@ -182,7 +182,7 @@ fn child(scope: &InstrumentationScope, span: Span) -> Child {
     }
 }
 
-/// Operation, description and source.
+/// The operation, the description and the source of a span's transaction.
 fn described(span: &Span, data: &Map<String, Value>) -> (Option<String>, String, &'static str) {
     let text = |key: &str| data.get(key).and_then(Value::as_str);
     if let Some(method) = text("http.request.method") {

@@ -44,7 +44,7 @@ fn valid() -> ExportProfilesServiceRequest {
 /// A change that makes a valid request invalid, and the rule it breaks.
 type Broken = (fn(&mut Profile, &mut ProfilesDictionary), &'static str);
 
-/// Guarantees: a valid request passes, and each broken rule is detected on its own.
+/// Guarantees: a valid request is accepted, and each broken rule is detected separately.
 /// rule: round-trip#profcheck
 #[test]
 fn each_rule() {

@@ -1,7 +1,7 @@
 //! The fields of each message, and their numbers in the releases.
 //!
-//! Numbers are listed in the order 1.3; 1.4 and 1.5; 1.6 and 1.7; 1.8; 1.9. A number is 0 if the release has no such
-//! field; trailing ones are omitted if no later release has the message or the field.
+//! Numbers are listed in the order 1.3; 1.4 and 1.5; 1.6 and 1.7; 1.8; 1.9. A number is 0 if the release does not have
+//! the field. Trailing numbers are omitted if no later release has the message or the field.
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
@@ -13,7 +13,7 @@ use super::messages::{
     EarlierTables, EarlierValueType,
 };
 
-/// The fields of one message, encoded.
+/// The encoded fields of one message.
 pub(super) struct Fields {
     release: Release,
     pub(super) bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl Release {
         Fields { release: self, bytes: Vec::new() }
     }
 
-    /// The position of this release's numbers.
+    /// The position of this release's numbers in a list.
     fn column(self) -> usize {
         match self {
             Self::V1_3 => 0,
@@ -35,7 +35,7 @@ impl Release {
         }
     }
 
-    /// A profile's message; in 1.3 that of its container.
+    /// Encodes a profile; for 1.3, its container.
     pub fn profile(self, of: &EarlierProfile) -> Vec<u8> {
         let mut out = self.fields();
         out.messages(&[1, 1, 1, 1, 1], &of.sample_type, |of| self.value_type(of));
@@ -65,7 +65,7 @@ impl Release {
         };
         let [id, attributes, dropped, format, payload] = container;
         match self {
-            // Go's Collector writes it even if it is empty.
+            // Go's Collector writes the field even if it is empty.
             Self::V1_8 => out.message(&[0, 0, 0, 8], &of.profile_id),
             _ => out.text(&[id, 17, 10, 0, 7], &of.profile_id),
         }
@@ -152,7 +152,7 @@ impl Release {
         out.bytes
     }
 
-    /// A request of 1.3 to 1.5, which store their tables in profiles, with these profiles of one resource.
+    /// Encodes a request of 1.3 to 1.5, whose tables are in the profiles, with these profiles of one resource.
     pub fn request(self, resource: &Resource, profiles: &[EarlierProfile]) -> Vec<u8> {
         let mut scope = self.fields();
         scope.messages(&[2, 2], profiles, |of| self.profile(of));
@@ -173,17 +173,17 @@ impl Release {
 }
 
 impl Fields {
-    /// The number in this release, if it has the field.
+    /// The number of a field in this release, if the release has the field.
     fn number(&self, numbers: &[u32]) -> Option<u32> {
         numbers.get(self.release.column()).copied().filter(|&number| number != 0)
     }
 
-    /// An integer or a flag, left out where it is 0.
+    /// Writes an integer or a flag, unless it is 0.
     fn int(&mut self, numbers: &[u32], value: i64) {
         self.present(numbers, Some(value).filter(|&value| value != 0));
     }
 
-    /// An optional index, which 1.4 to 1.7 write even if it is 0.
+    /// Writes an optional index, which 1.4 to 1.7 write even if it is 0.
     fn optional(&mut self, numbers: &[u32], value: Option<i64>) {
         let has_presence = (Release::V1_4..=Release::V1_7).contains(&self.release);
         self.present(numbers, value.filter(|&value| value != 0 || has_presence));
@@ -207,7 +207,7 @@ impl Fields {
         }
     }
 
-    /// A time, of fixed length from 1.8 on.
+    /// Writes a time, which has a fixed length from 1.8 on.
     fn time(&mut self, numbers: &[u32], value: u64) {
         if self.release < Release::V1_8 { self.int(numbers, value as i64) } else { self.fixed(numbers, value) }
     }
@@ -220,14 +220,14 @@ impl Fields {
         }
     }
 
-    /// A string or bytes, omitted if empty.
+    /// Writes a string or bytes, unless empty.
     pub(super) fn text(&mut self, numbers: &[u32], value: &[u8]) {
         if !value.is_empty() {
             self.message(numbers, value);
         }
     }
 
-    /// A message, empty or not.
+    /// Writes a message, even if it is empty.
     pub(super) fn message(&mut self, numbers: &[u32], message: &[u8]) {
         if let Some(number) = self.number(numbers) {
             bytes::encode(number, &message.to_vec(), &mut self.bytes);
@@ -238,7 +238,7 @@ impl Fields {
         all.iter().for_each(|one| self.message(numbers, &encode(one)));
     }
 
-    /// The tables, with their field numbers in the enclosing message.
+    /// Writes the tables, whose field numbers in the enclosing message are `numbers`.
     pub(super) fn tables(&mut self, numbers: [u32; 7], of: &EarlierTables) {
         let release = self.release;
         let [mapping, location, function, link, string, attribute, unit] = numbers.map(|number| [number; 5]);

@@ -25,9 +25,9 @@ pub struct EarlierProfile {
     pub original_payload_format: String,
     pub original_payload: Vec<u8>,
     pub attribute_indices: Vec<i64>,
-    /// The same inline, in 1.3 and 1.4.
+    /// The attributes as messages instead of indices, in 1.3 and 1.4.
     pub attributes: Vec<KeyValue>,
-    /// Up to 1.5; later releases have tables outside of profiles.
+    /// The profile's own tables, up to 1.5; later releases have tables outside of profiles.
     pub tables: EarlierTables,
 }
 
@@ -52,12 +52,12 @@ pub struct EarlierValueType {
 
 #[derive(Clone, Debug, Default)]
 pub struct EarlierSample {
-    /// From 1.8 on.
+    /// The stack, from 1.8 on.
     pub stack_index: i64,
-    /// Up to 1.7.
+    /// The range of locations, up to 1.7.
     pub locations_start_index: i64,
     pub locations_length: i64,
-    /// The same individually, in 1.3.
+    /// The locations as a list instead of a range, in 1.3.
     pub location_index: Vec<i64>,
     pub values: Vec<i64>,
     pub labels: Vec<EarlierLabel>,

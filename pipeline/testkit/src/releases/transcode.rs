@@ -11,19 +11,19 @@ use super::messages::*;
 /// Alternative encodings of the same data in releases up to 1.7.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Way {
-    /// The tables have no leading zero element, unless it is referenced. In 1.3 they always have it, since index 0
-    /// means none.
+    /// Whether the tables have no leading zero element, unless it is referenced. In 1.3 they always have it, since
+    /// index 0 means none.
     pub bare: bool,
-    /// Omits the value beside timestamps that count 1 each; otherwise it is their number.
+    /// Whether to omit the value if each timestamp counts 1; otherwise the value is the number of timestamps.
     pub no_totals: bool,
-    /// Samples of 1.3 list their locations individually instead of as a range.
+    /// Whether samples of 1.3 list their locations individually instead of as a range.
     pub one_by_one: bool,
-    /// Timestamps of 1.3 samples are milliseconds.
+    /// Whether timestamps of 1.3 samples are in milliseconds.
     pub milliseconds: bool,
 }
 
 impl Way {
-    /// Without zero elements, which makes layouts easiest to distinguish.
+    /// Tables without zero elements, which make layouts easiest to distinguish.
     pub const BARE: Self = Self { bare: true, no_totals: false, one_by_one: false, milliseconds: false };
 }
 
@@ -34,8 +34,8 @@ pub fn earlier(request: &ExportProfilesServiceRequest) -> [(&'static str, Vec<u8
         .map(|(name, release)| (name, release.write(request)))
 }
 
-/// Reduces the data to what an earlier release can express: no references to all-zero elements, one unit for all
-/// attributes with the same key, and no value of 1 beside a single timestamp.
+/// Reduces the data to the part that an earlier release can express: no references to all-zero elements, one unit for
+/// all attributes with the same key, and no value of 1 with a single timestamp.
 pub fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     let dictionary = request.dictionary.get_or_insert_default();
     let mut units: Vec<(i32, i32)> = Vec::new();
@@ -186,7 +186,7 @@ impl Release {
     }
 }
 
-/// Keeps a 1.10 profile, and marks its values as deltas, a field that existed up to 1.8.
+/// Keeps the fields of a 1.10 profile, and marks its values as deltas, by a field that existed up to 1.8.
 fn current(of: &proto::Profile) -> EarlierProfile {
     let value_type = |of: &proto::ValueType| EarlierValueType {
         type_strindex: of.type_strindex.into(),
@@ -217,7 +217,7 @@ fn current(of: &proto::Profile) -> EarlierProfile {
     }
 }
 
-/// Indices, shifted by the omitted zero elements.
+/// Converts indices to tables without their first `skip` elements.
 fn indices(list: &[i32], skip: i64) -> Vec<i64> {
     list.iter().map(|&index| i64::from(index) - skip).collect()
 }

@@ -1,14 +1,14 @@
 //! Valid requests that are as difficult as possible: every observation has a unique stack, locations inline up to sixty
-//! functions, and names need every JSON escape. Invalid requests are left to the decoder's tests.
+//! functions, and names need every JSON escape. The decoder's tests cover invalid requests.
 
 use fastrand::Rng;
 
 use crate::{ExportProfilesServiceRequest, Frame, RequestBuilder};
 
-/// Observations.
+/// The number of observations.
 const OBSERVATIONS: u64 = 4_000;
 
-/// Threads in rotation.
+/// The number of threads, which observations use in rotation.
 const THREADS: u64 = 8;
 
 /// Text that is difficult for JSON writers: escapes, control characters, the separators that JavaScript rejects,
@@ -50,7 +50,7 @@ pub(super) fn request(rng: &mut Rng, start: u64, period: u64) -> ExportProfilesS
         .range(start, OBSERVATIONS / THREADS * period);
     for number in 0..OBSERVATIONS {
         let mut stack: Vec<&Frame> = (0..rng.usize(20..100)).map(|_| &frames[rng.usize(..frames.len())]).collect();
-        // The two leaf frames count up, so that all stacks differ.
+        // The first two frames are chosen by counting, so that all stacks differ.
         stack.insert(0, &frames[number as usize % frames.len()]);
         stack.insert(0, &frames[number as usize / frames.len()]);
         let (tick, thread) = (number / THREADS, number % THREADS);

@@ -1,7 +1,8 @@
 //! The code of one process: functions, locations, a call graph, and the stacks that occur in it.
 //!
-//! The call graph grows with the stacks: a stack keeps the root part of an earlier one and continues from there, mostly
-//! along existing calls. So stacks look like those of a real program, and the tables get the sizes of the recipe.
+//! The call graph grows with the stacks: a new stack keeps the root part of an earlier one and continues from there,
+//! mostly along existing calls. So stacks look like those of a real program, and the tables reach the sizes of the
+//! recipe.
 
 use std::collections::HashSet;
 
@@ -39,7 +40,7 @@ impl Runtime {
         }
     }
 
-    /// Whether its frames are machine code in the executable.
+    /// Whether the runtime's frames are machine code in the executable.
     fn is_compiled(self) -> bool {
         matches!(self, Self::Cxx | Self::Go | Self::Rust)
     }
@@ -84,7 +85,7 @@ pub(super) struct Location {
     pub(super) lines: Vec<(usize, i64)>,
 }
 
-/// Libraries mapped by every process, after its executable; the kernel is the last.
+/// Libraries that every process maps after its executable; the last one is the kernel.
 const LIBRARIES: [&str; 8] = [
     "libc.so.6",
     "libm.so.6",
@@ -96,10 +97,10 @@ const LIBRARIES: [&str; 8] = [
     "vmlinux",
 ];
 
-/// The share of locations in libraries.
+/// The fraction of locations in libraries.
 const LIBRARY: f64 = 0.14;
 
-/// The share of locations in libraries and the kernel.
+/// The fraction of locations in libraries and the kernel.
 const KERNEL: f64 = 0.22;
 
 /// The code of one process.
@@ -114,7 +115,7 @@ pub(super) struct Code {
     known_names: HashSet<String>,
     pub(super) locations: Vec<Location>,
     callees: Vec<Vec<usize>>,
-    /// Each with its leaf first.
+    /// The stacks, each with its leaf first.
     pub(super) stacks: Vec<Vec<usize>>,
     known_stacks: HashSet<Vec<usize>>,
 }
@@ -141,7 +142,7 @@ impl Code {
         code
     }
 
-    /// Adds stacks until there are `count`. Stacks beyond the recipe have few new locations.
+    /// Adds stacks until there are `count`. Stacks beyond the recipe's number add few new locations.
     pub(super) fn grow(&mut self, count: usize) {
         while self.stacks.len() < count {
             let stack = self.stack();
@@ -171,8 +172,8 @@ impl Code {
         root_first
     }
 
-    /// A location called from `caller`: a new one with the probability needed to reach the recipe's number with the
-    /// last stack.
+    /// A location called from `caller`. It is new with such a probability that the last stack reaches the recipe's
+    /// number of locations.
     fn call(&mut self, caller: Option<usize>) -> usize {
         let frames_left =
             self.recipe.stacks.saturating_sub(self.stacks.len()) as f64 * self.recipe.depth as f64 * 0.225;
@@ -225,8 +226,8 @@ impl Code {
         Location { frame_type, binary, address, lines }
     }
 
-    /// A line in a function: a new function with the probability needed to reach the recipe's number with the last
-    /// location.
+    /// A line in a function. The function is new with such a probability that the last location reaches the recipe's
+    /// number of functions.
     fn line(&mut self, frame_type: &str) -> (usize, i64) {
         let missing = (self.recipe.functions - 1).saturating_sub(self.functions.len()) as f64;
         // About 4 % of the locations have no symbol.
@@ -272,7 +273,8 @@ fn binaries(rng: &mut Rng, executable: &str) -> Vec<Binary> {
     binaries
 }
 
-/// An index below `len`; the greater `skew`, the more small ones are preferred (1 for none). 0 if `len` is 0.
+/// A random index below `len`. The greater `skew`, the more small indices are preferred (1 for no preference). 0 if
+/// `len` is 0.
 pub(super) fn skewed(rng: &mut Rng, len: usize, skew: f64) -> usize {
     ((rng.f64().powf(skew) * len as f64) as usize).min(len.saturating_sub(1))
 }

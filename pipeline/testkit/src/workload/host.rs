@@ -1,4 +1,4 @@
-//! A machine with its processes, and its reports.
+//! A machine with its processes, and the reports of its profiler.
 
 use std::collections::HashMap;
 
@@ -20,19 +20,19 @@ use crate::{
     dictionary::{Dictionary, Value},
 };
 
-/// Observations of a thread inside each span.
+/// Number of observations of a thread during each span.
 const PER_SPAN: usize = 5;
 
-/// Observations between two spans: one observation in twenty is linked.
+/// Number of observations between two spans: one observation in twenty is linked.
 const BETWEEN_SPANS: usize = 95;
 
-/// One part in this many of the stacks (a tenth) changes between reports.
+/// This fraction of the stacks, as a divisor (a tenth), changes between reports.
 const CHANGING: usize = 10;
 
-/// One part in this many of the stacks (a fiftieth) is replaced from one report to the next.
+/// This fraction of the stacks, as a divisor (a fiftieth), is replaced from one report to the next.
 const CHANGED: usize = 50;
 
-/// A machine whose profiler reports.
+/// A machine with a profiler that sends reports.
 #[derive(Clone, Debug)]
 pub struct Host {
     shape: Shape,
@@ -71,7 +71,7 @@ struct Seen {
 }
 
 impl Host {
-    /// Creates a machine of this shape; its first report starts at [`T0`].
+    /// Creates a machine of this shape. Its first report starts at [`T0`].
     pub fn new(shape: Shape, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let recipe = shape.recipe();
@@ -82,7 +82,7 @@ impl Host {
         Self { shape, recipe, seed, start: T0, name: format!("ip-10-{}-{}", rng.u8(..), rng.u8(..)), processes }
     }
 
-    /// The same machine with its first report starting at `start` (nanoseconds since the epoch).
+    /// Sets the start of the first report, in nanoseconds since the epoch.
     pub fn starting_at(mut self, start: u64) -> Self {
         self.start = start;
         self
@@ -184,7 +184,7 @@ impl Process {
         seen
     }
 
-    /// Merges observations of equal stack, thread and span into one sample, in order of their first.
+    /// Merges observations of equal stack, thread and span into one sample, in order of first appearance.
     fn samples(&self, rng: &mut Rng, dictionary: &mut Dictionary, start: u64, seen: &[Seen]) -> Vec<Sample> {
         let mut tables = Tables { process: self, dictionary, locations: HashMap::new(), stacks: HashMap::new() };
         let mut links: HashMap<usize, i32> = HashMap::new();
@@ -250,7 +250,7 @@ impl Process {
     }
 }
 
-/// The dictionary's indices of a process's code.
+/// The indices of a process's code in the dictionary.
 struct Tables<'a> {
     process: &'a Process,
     dictionary: &'a mut Dictionary,
@@ -307,7 +307,7 @@ impl Tables<'_> {
     }
 }
 
-/// Decides which observations are inside a span: [`PER_SPAN`] consecutive ones of a thread after every
+/// Decides which observations are during a span: [`PER_SPAN`] consecutive ones of a thread after every
 /// [`BETWEEN_SPANS`].
 #[derive(Default)]
 struct Spans {

@@ -10,8 +10,8 @@
 //! Zipf-like popularity, every tenth location with an inlined line, `profile.frame.type` on locations, build ids on
 //! mappings, and names built from words as compilers and people do.
 //!
-//! Timing: threads run on a CPU in bursts of 40 ticks on average and pause for 8 on average (both geometric).
-//! Observations of a burst are one period apart, give or take 40 µs; a gap ends a burst. [`crate::figures`] ignores
+//! Threads run on a CPU in bursts of 40 ticks on average and pause for 8 on average (both geometrically distributed).
+//! Observations of a burst are one period apart, plus or minus 40 µs; a gap ends a burst. [`crate::figures`] ignores
 //! time; a converter closes gaps after about 2 % of the observations, including one at the end of each thread.
 //!
 //! Requests of spans are in [`traces`].

@@ -33,7 +33,7 @@ const GEMS: &str = "\
 
 const KERNEL: &str = "ext4 tcp ip sock futex vfs skb net_rx page blk_mq nf_hook dev_queue";
 
-/// A directory of packages or modules with its file, e.g. `/app/vendor/…/order_cache.go`.
+/// A path of packages or modules with a file, e.g. `/app/vendor/…/order_cache.go`.
 pub(super) fn path(rng: &mut Rng, runtime: Runtime) -> String {
     let (package, sub) = (pick(rng, PACKAGES), pick(rng, PACKAGES));
     let file = format!("{}_{}", pick(rng, QUALITIES), pick(rng, NOUNS));
@@ -112,7 +112,7 @@ pub(super) fn kernel_function(rng: &mut Rng) -> String {
     format!("{}_{}_{}", pick(rng, KERNEL), pick(rng, VERBS), pick(rng, NOUNS))
 }
 
-/// A thread's name (the kernel keeps 15 bytes).
+/// A thread's name (of which the kernel keeps 15 bytes).
 pub(super) fn thread(rng: &mut Rng, number: usize) -> String {
     let name = format!("{}-{}-{number}", pick(rng, NOUNS), pick(rng, VERBS));
     name[name.len().saturating_sub(15)..].to_owned()

@@ -1,4 +1,4 @@
-//! When threads run on a CPU.
+//! Simulates when threads run on a CPU.
 
 use fastrand::Rng;
 
@@ -11,7 +11,7 @@ const PAUSE: f64 = 8.0;
 /// The maximum delay of an observation after its tick, in nanoseconds.
 const JITTER: u64 = 40_000;
 
-/// The share of ticks at which a thread runs on a CPU.
+/// The fraction of ticks at which a thread runs on a CPU.
 const DUTY: f64 = BURST / (BURST + PAUSE);
 
 /// The times in `window` (nanoseconds from the host's start) at which one thread is observed, in order.

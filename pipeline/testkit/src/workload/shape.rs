@@ -1,4 +1,4 @@
-//! The shapes, and the recipe of each.
+//! The shapes of requests, and the recipe of each.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use super::code::Runtime;
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// 8 KB, like the "average" profile of OTEP 0239: shows the cost per request.
+    /// 8 KB, like the "average" profile of OTEP 0239. It shows the cost per request.
     Tiny,
     /// One busy Go process: 10,000 observations in 5 s at 101 Hz.
     Avg,
@@ -15,7 +15,7 @@ pub enum Shape {
     RubyDeep,
     /// Twenty processes of all runtimes on a large machine: 1.2 million observations in 60 s at 101 Hz.
     Large,
-    /// Every stack unique and every name hostile to writers: see the module `adversarial`.
+    /// Every stack is unique and every name is difficult for writers: see the module `adversarial`.
     Adversarial,
 }
 
@@ -111,11 +111,11 @@ impl FromStr for Shape {
 /// The recipe of a host. Counts are per process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
-    /// Assigned to the processes in rotation.
+    /// The runtimes, assigned to the processes in rotation.
     pub(super) runtimes: &'static [Runtime],
     pub(super) processes: usize,
     pub(super) stacks: usize,
-    /// Frames per stack on average.
+    /// The average number of frames per stack.
     pub(super) depth: usize,
     /// The maximum deviation of a stack's depth from the average, as a fraction.
     pub(super) spread: f64,
@@ -127,9 +127,9 @@ pub(super) struct Recipe {
     pub(super) repeats: f64,
     /// The exponent of the stacks' popularity.
     pub(super) skew: f64,
-    /// How much a new stack prefers the oldest stacks as its parent (1 for no preference).
+    /// How strongly a new stack prefers the oldest stacks as its parent (1 for no preference).
     pub(super) elders: f64,
-    /// Entry points of threads: stacks that share nothing with each other.
+    /// The number of entry points of threads. Stacks with different entry points share no frames.
     pub(super) roots: usize,
     pub(super) hertz: u64,
     /// The length of a report in nanoseconds.

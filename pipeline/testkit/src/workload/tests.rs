@@ -1,4 +1,4 @@
-//! Tests that the workloads have the figures of the table.
+//! Tests that the workloads have the figures in the table of the benches' page.
 
 use prost::Message;
 

@@ -1,5 +1,5 @@
-//! Seeded traces of a web service: each is a served request with queries, calls, a message and sometimes an exception,
-//! as written by OpenTelemetry's Python instrumentation.
+//! Seeded traces of a web service. Each trace is a served request with queries, calls, a message and sometimes an
+//! exception, as OpenTelemetry's Python instrumentation writes them.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -14,7 +14,7 @@ use crate::T0;
 /// The number of spans per trace, including its root.
 pub const SPANS: usize = 12;
 
-/// The scope names: the libraries that make spans.
+/// The names of the scopes, which are the libraries that create spans.
 const SCOPES: [&str; 4] = ["fastapi", "psycopg", "httpx", "kafka"];
 
 fn text(key: &str, value: &str) -> KeyValue {

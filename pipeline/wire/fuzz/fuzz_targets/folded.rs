@@ -1,6 +1,7 @@
-//! Bytes that claim to be collapsed stacks.
+//! Uses arbitrary bytes as collapsed stacks.
 //!
-//! Promises: no panic; each line is in the profile or refused; what was written is read again, and written as the same.
+//! Guarantees: no panic; each line is in the profile or refused; the output can be read, and results in the same
+//! output.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +22,8 @@ fuzz_target!(|data: &[u8]| {
     let (once, refused) = written(data);
     let lines = data.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
     assert!(once.iter().filter(|&&byte| byte == b'\n').count() as u64 + refused <= lines as u64);
-    // Control characters are written as spaces, which mean nothing at the ends of a name.
+    // Control characters are written as spaces, which are ignored at the ends of a name, so only the second output is
+    // final.
     let twice = written(&once).0;
     assert_eq!(written(&twice).0, twice);
 });

@@ -1,7 +1,7 @@
-//! Bytes that claim to be an OTLP request in an earlier layout, which the first of them names.
+//! Uses arbitrary bytes as an OTLP request in an earlier layout, which the first byte selects.
 //!
-//! Promises: no panic; memory in proportion; what is let through is encoded, read again as 1.10, and says the same;
-//! what the layout is found to be without its name is read, too.
+//! Guarantees: no panic; memory in proportion to the request; an accepted request can be encoded, decoded as 1.10, and
+//! has the same content then. Decoding with layout detection does not panic either.
 #![no_main]
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     drop(decode(request.clone(), &Limits::default()));
     let Ok(decoded) = decode_as(request.clone(), layout, &Limits::default()) else { return };
     assert_eq!(decoded.layout, layout);
-    // Columns whose length is not known beforehand grow by doubling.
+    // Columns whose length is not known in advance grow by doubling.
     assert!(decoded.memory() <= 2 * (8 * request.len() + (1 << 20)));
     assert!(layout == Layout::V1_10 || decoded.profiles.received.is_none());
     let options = EncodeOptions { original_payload: true, ..EncodeOptions::default() };

@@ -1,7 +1,7 @@
-//! Bytes that claim to be an OTLP request.
+//! Uses arbitrary bytes as an OTLP request.
 //!
-//! Promises: no panic; memory in proportion; what is let through is encoded in the announced size and read again as it
-//! was; a batch and its parts hold the same observations.
+//! Guarantees: no panic; memory in proportion to the request; an accepted request is encoded in the computed size, and
+//! decoded with the same content; the parts of a batch have all of its observations.
 #![no_main]
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, encoded_len, 
 fuzz_target!(|data: &[u8]| {
     sniff(data);
     let Ok(decoded) = decode(Bytes::copy_from_slice(data), &Limits::default()) else { return };
-    // Columns whose length is not known beforehand grow by doubling.
+    // Columns whose length is not known in advance grow by doubling.
     assert!(decoded.memory() <= 2 * (8 * data.len() + (1 << 20)));
     let options = EncodeOptions { original_payload: true, ..EncodeOptions::default() };
     let bytes = encode(&decoded.profiles, &options);

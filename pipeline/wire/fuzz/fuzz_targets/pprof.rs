@@ -1,7 +1,7 @@
-//! Bytes that claim to be a pprof profile, uncompressed.
+//! Uses arbitrary bytes as an uncompressed pprof profile.
 //!
-//! Promises: no panic; memory in proportion; what is let through survives OTLP, and is the same once it was written and
-//! read again.
+//! Guarantees: no panic; memory in proportion to the profile; an accepted profile is equal after conversion to OTLP and
+//! back, and after encoding and decoding it.
 #![no_main]
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use profbridge_wire::pprof::{decode, encode, groups};
 fuzz_target!(|data: &[u8]| {
     let Ok(decoded) = decode(Bytes::copy_from_slice(data), &Limits::default()) else { return };
     let batch = decoded.profiles;
-    // Columns whose length is not known beforehand grow by doubling.
+    // Columns whose length is not known in advance grow by doubling.
     assert!(memory(&batch) <= 2 * (8 * data.len() + (1 << 20)));
     let limits = Limits { memory_factor: 1000, max_values: usize::MAX, ..Limits::default() };
     let write = |batch: &Profiles| groups(batch).iter().map(|group| encode(batch, group).bytes).collect::<Vec<_>>();

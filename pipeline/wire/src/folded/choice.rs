@@ -1,9 +1,9 @@
-//! Chooses what the values of profiles are shown as, folded or drawn.
+//! Chooses the type of value that is shown for profiles, in collapsed stacks or flame graphs.
 //!
-//! A profile has one type of value. The profiles of a scope mostly show the same or belong together, so if only one can
-//! be shown, it is pprof's default type, or else running time, or else the first one with any value. Blocked time is
-//! independent of that: one of its types may be shown in addition. Values other than time keep the name and the unit of
-//! their type, and are never added to others.
+//! A profile has one type of value. The profiles of a scope usually show the same work in different types, so only one
+//! of them is shown: pprof's default type, or else running time, or else the first type with a non-zero value. Blocked
+//! time is independent of that: one of its types may be shown in addition. Values other than time keep the name and the
+//! unit of their type, and are never added to values of other types.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -37,7 +37,7 @@ impl ShownType {
         (Self { kind, unit: unit.into() }, scale)
     }
 
-    /// The noun for its values, such as `objects`: for counts the last word of the type's name.
+    /// The noun for the values, such as `objects`: for counts, the last word of the type's name.
     pub fn counted(&self) -> &str {
         match (&*self.unit, self.kind.rsplit(['_', ' ']).next().unwrap_or_default()) {
             ("count", "") => "samples",
@@ -57,16 +57,16 @@ impl Display for ShownType {
 /// How a profile is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// The type, or `None` for time of threads.
+    /// The type, or `None` for the time of threads.
     pub own: Option<ShownType>,
     /// The factor from a value to nanoseconds, or to the type's unit.
     pub scale: u64,
-    /// Whether it is the profile to show if only one type can be shown.
+    /// Whether this profile is shown if only one type can be.
     pub is_chosen: bool,
 }
 
 /// How each profile of a scope is shown. With `blocked_apart`, one type of blocked time is chosen in addition to one of
-/// the other types; without it, blocked time is only chosen if there is nothing else.
+/// the other types; without it, blocked time is only chosen if there is no other type.
 pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Vec<Shown> {
     let default = match batch.find(&scope.scope.attributes, DEFAULT) {
         Some(Value::String(name)) => batch.dictionary().string(*name),
@@ -123,7 +123,7 @@ fn has_values(batch: &Profiles, profile: &Profile) -> bool {
     batch.samples(profile).any(|sample| sample.values_bytes().is_empty() || sample.values().any(|value| value != 0))
 }
 
-/// Types that were left out because another one is shown, with their numbers of observations.
+/// Types that are not shown because another one is, with their numbers of observations.
 #[derive(Debug, Clone, Default)]
 pub struct NotShown(BTreeMap<ShownType, u64>);
 
@@ -131,7 +131,7 @@ impl NotShown {
     /// Maximum number of types listed by name.
     const MOST: usize = 64;
 
-    /// Counts a profile that was left out, unless all of its values are zero. Returns its number of observations.
+    /// Counts a profile that is not shown, unless all of its values are zero. Returns its number of observations.
     pub fn add(&mut self, batch: &Profiles, profile: &Profile) -> u64 {
         if !has_values(batch, profile) {
             return 0;

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use profbridge_model::{Dictionary, Line, Location};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Maximum length of a name, in bytes. C++ templates reach kilobytes; a reader sees the first hundred.
+/// Maximum length of a name, in bytes. C++ templates have names of kilobytes, of which a reader sees the first hundred
+/// bytes.
 pub const MAX_NAME: usize = 1024;
 
 /// Length of the suffix of a truncated name in bytes: an ellipsis and 64 bits in hexadecimal.
@@ -21,7 +22,7 @@ pub fn shortened(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}…{:016x}", &name[..end], xxh3_64(name.as_bytes())))
 }
 
-/// The name of a frame: its function or, if it has none, the binary in brackets, with the page.
+/// The name of a frame: its function or, without one, the binary in brackets, with the page.
 pub fn frame_name<'a>(dictionary: &'a Dictionary, location: &Location, line: Option<&Line>) -> Cow<'a, str> {
     let function = line.and_then(|line| line.function).map(|function| dictionary.function(function));
     let name = function.map(|function| match dictionary.string(function.name) {
@@ -33,7 +34,7 @@ pub fn frame_name<'a>(dictionary: &'a Dictionary, location: &Location, line: Opt
         None => {
             let mapping = location.mapping.map(|mapping| dictionary.mapping(mapping));
             let file = mapping.map_or("", |mapping| dictionary.string(mapping.filename));
-            // An interpreter's frame has a line, and its address is not in a file.
+            // A frame of an interpreter has a line, and its address is not an address in a file.
             let page = mapping.filter(|_| line.is_none()).and_then(|mapping| mapping.page_of(location.address));
             Cow::Owned(unnamed(file, page))
         }

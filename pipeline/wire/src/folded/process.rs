@@ -10,14 +10,14 @@ pub enum CalledBy {
     /// The service's name.
     #[default]
     Service,
-    /// The executable's name: a process that executes several programs in turn keeps one service.
+    /// The executable's name: a process that executes several programs one after the other keeps one service name.
     Executable,
 }
 
 /// A process as named in profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedProcess<'a> {
-    /// The name of its service or executable; empty if neither is known.
+    /// The name of the process's service or executable; empty if neither is known.
     pub name: &'a str,
     /// The process id.
     pub pid: Option<u32>,

@@ -1,7 +1,8 @@
 //! Converts collapsed stacks to a profile.
 //!
-//! A line has frames, root first and separated by `;`, then white space and an integer. The file does not say what the
-//! integer counts: samples, unless the caller knows better. There are no times either, so the profile has none.
+//! A line has frames, root first and separated by `;`, then white space and an integer. The file does not state what
+//! the integer counts: samples, unless the caller passes another unit. It contains no times either, so the profile has
+//! none.
 
 use std::collections::HashMap;
 
@@ -10,10 +11,10 @@ use profbridge_model::{Builder, LocationId, Profile, Profiles, StackId};
 
 use crate::otlp::Limits;
 
-/// How many of the first lines are inspected to detect the file type.
+/// The number of first lines that are inspected to detect the file type.
 const LOOKED_AT: usize = 32;
 
-/// How many rejected lines are listed individually.
+/// The maximum number of rejected lines that are listed individually.
 const MOST_NAMED: usize = 100;
 
 /// Memory for a new frame, in bytes: its name's range, a function, a location, a line, and their entries in the
@@ -24,7 +25,7 @@ const BYTES_OF_FRAME: usize = 160;
 const BYTES_OF_STACK: usize = 96;
 
 /// The memory limit is this factor times the size of the text, plus a base. Real names have tens of bytes, and most
-/// lines no new ones; a file with only new three-byte names would need fifty times its size.
+/// lines contain no new names; a file with only new three-byte names would need fifty times its size.
 const MEMORY_FACTOR: usize = 16;
 const MEMORY_BASE: usize = 1 << 20;
 
@@ -80,8 +81,8 @@ pub struct RefusedLine {
     pub rule: &'static str,
 }
 
-/// Whether a text is collapsed stacks: at least half of its first lines end with a number, and one of them has several
-/// frames. No JSON and no document begins like this. Comments before the first stack are ignored.
+/// Whether a text consists of collapsed stacks: at least half of its first lines end with a number, and one of them has
+/// several frames. No JSON and no document begins like this. Comments before the first stack are ignored.
 pub fn is_folded(text: &[u8]) -> bool {
     let mut lines = stacks(text).map(|(_, line)| line).peekable();
     if lines.peek().is_none_or(|first| is_other(first)) {
@@ -93,7 +94,7 @@ pub fn is_folded(text: &[u8]) -> bool {
             return false;
         }
         seen += 1;
-        // A number that cannot be parsed only invalidates its own line, so it still counts for the detection.
+        // A number that cannot be parsed only invalidates its own line, so the line still counts for the detection.
         if let Some((stack, _)) = divided(line).filter(|(_, number)| is_any_number(number)) {
             numbered += 1;
             deep |= stack.contains(&b';');
@@ -102,9 +103,9 @@ pub fn is_folded(text: &[u8]) -> bool {
     deep && numbered * 2 >= seen
 }
 
-/// Whether a text may be collapsed stacks of one frame each: every line ends with a number, including the last, which
-/// rules out JSON and other documents. A text with comments is not accepted, because it could be any list, such as
-/// metrics. `named` means that something, such as the file's name, calls it collapsed stacks: then one such line is
+/// Whether a text may consist of collapsed stacks of one frame each: every line ends with a number, including the last,
+/// which excludes JSON and other documents. A text with comments is not accepted, because it could be any list, such as
+/// metrics. `named` means that the file's name or something else indicates collapsed stacks: then one such line is
 /// enough.
 pub fn is_flat(text: &[u8], named: bool) -> bool {
     let mut lines = stacks(text).map(|(_, line)| line).peekable();
@@ -123,8 +124,8 @@ pub fn is_flat(text: &[u8], named: bool) -> bool {
     if named { numbered > 0 } else { !commented && numbered == seen }
 }
 
-/// The number, from 1, of the first line of differential stacks: each line ends with two numbers, before and after
-/// (brendangregg/FlameGraph `difffolded.pl`). `None` if a line has fewer.
+/// The number, from 1, of the first line of differential stacks, in which each line ends with two numbers, before and
+/// after (brendangregg/FlameGraph `difffolded.pl`). `None` if a line has fewer.
 pub fn differential(text: &[u8]) -> Option<u64> {
     let two = |line| {
         divided(line)
@@ -141,7 +142,7 @@ fn stacks(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     lines.filter(|(_, line)| !line.is_empty()).skip_while(|(_, line)| is_comment(line))
 }
 
-/// Whether a line is a comment. `#<Class:Shop>#open` is not: Ruby names methods like this.
+/// Whether a line is a comment. `#<Class:Shop>#open` is not, because Ruby names methods like this.
 fn is_comment(line: &[u8]) -> bool {
     matches!(line, [b'#', rest @ ..] if rest.first() != Some(&b'<'))
 }
@@ -272,7 +273,7 @@ impl StackCollector {
         Ok(())
     }
 
-    /// Returns the location of a frame, adding it if necessary. A frame without a name is `[unknown]`.
+    /// Returns the location of a frame, which is added if it is new. A frame without a name is `[unknown]`.
     fn frame(&mut self, name: &str) -> Result<Option<LocationId>, &'static str> {
         let name = if name.is_empty() { "[unknown]" } else { name };
         if let Some(known) = self.frames.get(name) {

@@ -91,7 +91,7 @@ fn different_types() {
     assert_eq!(folded(&[bytes.clone(), cpu]), expected);
     let expected = (Some("alloc (bytes)".to_owned()), "alloc 6\n".to_owned(), not("alloc (objects)"), lost);
     assert_eq!(folded(&[bytes.clone(), objects]), expected);
-    // Units have several spellings.
+    // `By` and `bytes` are spellings of the same unit.
     assert_eq!(folded(&[bytes, of("alloc", "bytes", 4)]).1, "alloc 14\n");
     for unit in ["", "1", "count", "counts", "sample", "samples", "{sample}", "{samples}"] {
         let (shown, text, ..) = folded(&[of("hits", unit, 3), of("hits", "count", 4)]);
@@ -254,7 +254,7 @@ fn attack_long_names() {
     assert_eq!(2 * kept + folded.losses().get(Reason::LimitExceeded).total(), 160);
 }
 
-/// Guarantees: frames hidden by the profile are left out.
+/// Guarantees: frames that the profile hides are omitted.
 /// rule: otep-0239#drop-frames
 #[test]
 fn frames_that_are_not_shown() {
@@ -269,7 +269,7 @@ fn frames_that_are_not_shown() {
     assert_eq!(text(&folded), "main 100000000\n");
 }
 
-/// Guarantees: on request, the thread's state is in front of its stacks if wall-clock samples say it.
+/// Guarantees: on request, the thread's state is the root of its stacks if wall-clock samples have a state.
 #[test]
 fn states() {
     let build = |kind: &'static str| {
@@ -296,8 +296,8 @@ fn states() {
     assert_eq!(written(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
 }
 
-/// Guarantees: on request, each of several processes is in front of its stacks, taken from its resource or its samples;
-/// a single process is not shown, and a process without weight does not count.
+/// Guarantees: on request, each of several processes is a frame before its stacks, from its resource or its samples; a
+/// single process is not shown, and a process without weight does not count.
 #[test]
 fn processes() {
     let written = |resources: &[(&[(&str, &str)], i64)], samples: &[&str]| {

@@ -13,8 +13,8 @@
 //!   requires such a message to be rejected as a whole, the batch then drops the received bytes, so that they are never
 //!   forwarded.
 //! * The layouts of opentelemetry-proto before 1.10 share a path with the current one. The sibling module `layout`
-//!   recognises them. 1.8 and 1.9 only differ in some field numbers; the submodule `older` first rewrites earlier
-//!   layouts, within the same limits. An ambiguous request is rejected, and the error names the possible layouts.
+//!   detects them. 1.8 and 1.9 only differ in some field numbers; the submodule `older` first rewrites earlier layouts,
+//!   within the same limits. An ambiguous request is rejected, and the error names the possible layouts.
 //!
 //! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
 //! (opentelemetry-proto `profiles.proto`). A list with duplicate keys is accepted unchanged, and a lookup finds the
@@ -22,12 +22,11 @@
 //! the profile would lose data that every reader can use.
 //!
 //! A dictionary that arrives in several parts is merged, as protobuf specifies. By the same rule two concatenated
-//! requests decode as one, and the indices of the second then point into the tables of the first. Code that reads
-//! files, which may have been joined by `cat`, calls [`has_second_dictionary`](super::sniff::has_second_dictionary)
-//! first.
+//! requests decode as one, in which the indices of the second refer to the tables of the first. Code that reads files,
+//! which may have been joined by `cat`, calls [`has_second_dictionary`](super::sniff::has_second_dictionary) first.
 //!
-//! The decoder is stricter than protobuf in two points: an index list of the dictionary may not hold integers beyond 32
-//! bits (protobuf truncates them), and nesting is bounded.
+//! The decoder is stricter than protobuf in two points: an index list of the dictionary may not contain integers beyond
+//! 32 bits (protobuf truncates them), and nesting is limited.
 
 pub(crate) mod census;
 mod dictionary;
@@ -88,8 +87,8 @@ impl Decoded {
     }
 }
 
-/// Heap size of a batch's tables and columns in bytes, without the request that they point into. Counts the allocated
-/// capacity of vectors; nested attribute values count without spare capacity.
+/// Heap size of a batch's tables and columns in bytes, without the request to which they point. Counts the allocated
+/// capacity of vectors; nested attribute values count without unused capacity.
 pub fn memory(profiles: &Profiles) -> usize {
     fn column_bytes<T>(column: &Vec<T>) -> usize {
         column.capacity() * size_of::<T>()
@@ -137,7 +136,7 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
         Ok((decoded, suspicious)) => *suspicious || !decoded.refused.is_empty(),
     };
     if wrong && is_pprof(&request) {
-        // The fields of a pprof profile could pass for one of the older layouts.
+        // The fields of a pprof profile may look like one of the older layouts.
         let rule = "it is a pprof profile, not OTLP; let the sender export OTLP".to_owned();
         return Err(DecodeError::Malformed { place: "request".to_owned(), offset: None, rule });
     }
@@ -172,7 +171,8 @@ fn in_limit(request: &Bytes, limits: &Limits) -> std::result::Result<(), DecodeE
     Ok(())
 }
 
-/// Decodes a request in the given layout. Returns true if the content is odd enough to check the other layouts.
+/// Decodes a request in the given layout. Also returns whether the content is unusual enough to check the other
+/// layouts.
 fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Result<(Decoded, bool), DecodeError> {
     let Some(rewritten) = older::rewrite(request, limits, layout) else {
         let mut decoder = Decoder::new(request, limits, layout);
@@ -187,7 +187,7 @@ fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Res
     decoder.finish(resources, &request)
 }
 
-/// Whether the samples may come from 1.9: a 1.9 sample with values, read as 1.10, has no link and no values, and either
+/// Whether the samples may come from 1.9. A 1.9 sample with values, read as 1.10, has no link and no values, and either
 /// no attributes or one 8-byte timestamp for each. At least one sample must have attributes. For most batches the first
 /// sample decides.
 fn has_shape_of_1_9(profiles: &Profiles) -> bool {
@@ -226,9 +226,9 @@ struct Decoder<'a> {
     faults: Vec<(RequestPart, Invalid)>,
     /// The pending reference to a missing string: the field and the index.
     dangling: Option<(&'static str, u32)>,
-    /// Something is odd enough to check for an older layout.
+    /// Whether the content is unusual enough to check for an older layout.
     suspicious: bool,
-    /// For a rewritten request: the errors found in single profiles so far, in order, and the dropped fields.
+    /// For a rewritten request, the errors found in single profiles so far, in order, and the dropped fields.
     known_faults: VecDeque<(RequestPart, Invalid)>,
     left_out: Vec<(&'static str, u64)>,
 }
@@ -332,14 +332,14 @@ impl<'a> Decoder<'a> {
         Ok((Decoded { profiles, refused, replaced_strings, layout, left_out }, suspicious))
     }
 
-    /// Handles an unexpected field in a message whose fields are numbered from 1 to `known`.
+    /// Handles an unknown field in a message whose known fields are numbered from 1 to `known`.
     #[cold]
     fn other(&mut self, reader: &mut ProtobufReader<'a>, key: u32, known: u32) -> Result<()> {
         self.suspicious = true;
         reader.other(key, known)
     }
 
-    /// Returns the id of an element of `string_table`. An index out of range is noted in `dangling`.
+    /// Returns the id of an element of `string_table`. An index out of range is stored in `dangling`.
     #[inline]
     fn table_string(&mut self, index: u64, field: &'static str) -> Option<StringId> {
         // Protobuf reads an int32 from the lower half of the integer.
@@ -386,8 +386,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Builds the dictionary. Also returns the number of strings in which invalid UTF-8 was replaced: text is only scanned
-/// again if the check failed. `within` adds the outer path to an error.
+/// Builds the dictionary. Also returns the number of strings in which invalid UTF-8 was replaced: text is scanned again
+/// only if the check failed. `within` adds the outer path to an error.
 pub(crate) fn checked(
     tables: Tables,
     budget: &mut Budget,

@@ -1,4 +1,4 @@
-//! Recognises the earlier layouts of OTLP profiles, which use the same path and the same names.
+//! Detects the earlier layouts of OTLP profiles, which use the same path and the same names.
 //!
 //! Between 1.4 and 1.10 fields were renumbered without a new package name (opentelemetry-proto CHANGELOG.md, and the
 //! comparison in open-telemetry/opentelemetry-python#5223); before 1.4 the package was `v1experimental`:
@@ -13,7 +13,7 @@
 //! | 1.9 | in the dictionary | as 1.8 | 7 id, 8 dropped count |
 //! | 1.10 | in the dictionary | 1 stack, 2 attributes, 3 link, 4 values, 5 times | as 1.9 |
 //!
-//! Wire types decide nearly all cases, see [`evidence`].
+//! In nearly all cases the wire types determine the layout, see [`evidence`].
 
 mod evidence;
 
@@ -79,8 +79,8 @@ pub(super) enum Verdict {
     Unclear(DecodeError),
 }
 
-/// Determines the layout of a request. This reads the request again, so it is only called after decoding found
-/// something odd. `decoded` means that the wire types fit the current layout, so that only the values can decide.
+/// Determines the layout of a request. This reads the request again, so it is only called after decoding found unusual
+/// content. `decoded` means that the wire types fit the current layout, so that only the values can decide.
 pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
     let mut evidence = Evidence::default();
     evidence.request(ProtobufReader::new(request));
@@ -91,8 +91,8 @@ pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
 const PROBED: usize = 16;
 
 /// Detects 1.8 or 1.9 before decoding, from the first samples of the first profile: either they have wire types that no
-/// other layout allows, or their values are impossible in 1.10. This avoids decoding such a request twice. For other
-/// layouts it costs a look at a few samples, and [`detect`] decides.
+/// other layout allows, or their values are impossible in 1.10. This avoids decoding such a request twice. For requests
+/// in other layouts it only costs inspecting a few samples, and [`detect`] decides.
 pub(super) fn probe(request: &[u8]) -> Option<Layout> {
     let profile = first(first(first(ProtobufReader::new(request), 0x0a)?, 0x12)?, 0x12)?;
     let mut reader = profile;
@@ -118,7 +118,7 @@ pub(super) fn probe(request: &[u8]) -> Option<Layout> {
         }
         left -= 1;
     }
-    // The evidence must hold for all samples, not only for the first.
+    // The evidence must hold for all samples, not only for the first ones.
     evidence.is_impossible_as_1_10().then(|| older(detect(request, true))).flatten()
 }
 

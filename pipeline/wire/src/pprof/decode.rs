@@ -1,15 +1,15 @@
 //! Decodes pprof into a batch: one resource, one scope, and a profile for each sample type.
 //!
 //! As with OTLP, the decoder copies as little as possible. Strings and values are byte ranges of the profile; so are
-//! stacks if locations are numbered from 1 on, as Go and most other writers do. Samples usually precede the elements
-//! that they refer to. A first pass therefore records where each element is; then the decoded sizes are charged to a
-//! budget ([`Limits`]), and the elements are decoded, samples last.
+//! stacks if locations are numbered from 1 on, as Go and most other writers do. Samples usually precede the elements to
+//! which they refer. A first pass therefore records the position of each element; then the decoded sizes are charged to
+//! a budget ([`Limits`]), and the elements are decoded, samples last.
 //!
 //! A profile is rejected as a whole for the same errors as in google/pprof (a location with the id 0, a duplicate id, a
 //! missing location, a number of values that differs from the number of types, a string table whose first element is
 //! not the empty string), and for times before 1970, which OTLP cannot represent. References to missing mappings and
 //! functions, or to those with the id 0, are dropped and counted. Ids may be in any order. Negative values are kept,
-//! because differences of profiles have them.
+//! because differences of profiles contain them.
 
 mod elements;
 mod ids;
@@ -46,10 +46,10 @@ pub struct Decoded {
     pub profiles: Profiles,
     /// Number of strings that were not valid UTF-8 and had bytes replaced by U+FFFD.
     pub replaced_strings: u64,
-    /// Number of labels with both a number and text, which pprof does not allow: the text is kept.
+    /// Number of labels with both a number and text, which pprof does not allow: only the text is used.
     pub left_out_numbers: u64,
-    /// Number of references to missing mappings and functions, plus mappings and functions with the id 0, which cannot
-    /// be referenced.
+    /// Number of references to missing mappings and functions, and of mappings and functions with the id 0, to which
+    /// nothing can refer.
     pub left_out_references: u64,
 }
 
@@ -162,7 +162,7 @@ struct Decoder<'a> {
     left_out_references: u64,
     sample_places: Vec<ByteRange>,
     samples: Samples,
-    /// The values of all samples: one for each type of the first sample, then of the second one.
+    /// The values of all samples: one for each type of the first sample, then those of the second one, and so on.
     values: Vec<ByteRange>,
     /// The pieces of a list of locations, and its rewritten form.
     scratch: [Vec<u8>; 2],
@@ -172,7 +172,7 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Allocates room for the counted elements, after charging it.
+    /// Charges the room for the counted elements, and allocates it.
     fn new(profile: &'a [u8], limits: &'a Limits, mut budget: Budget, places: &Places<'a>) -> Result<Self> {
         let samples = places.samples.len();
         let rows = samples.saturating_mul(places.types);
@@ -183,7 +183,7 @@ impl<'a> Decoder<'a> {
         // Stack, attributes, link and timestamps of each row, and its values twice: as decoded, and in columns.
         budget.charge::<[u32; 5]>(rows)?;
         budget.charge::<[ByteRange; 2]>(rows)?;
-        // A stack for each sample, and its entry in the hash table.
+        // A stack for each sample, and the stack's entry in the hash table.
         budget.charge::<[ByteRange; 2]>(samples)?;
         budget.charge::<Profile>(places.types)?;
         let mut tables = Tables::empty();

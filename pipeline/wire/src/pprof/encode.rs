@@ -2,17 +2,18 @@
 //!
 //! A pprof profile has one process, one time and several types of values for each sample; an OTLP profile has one type,
 //! and a batch has profiles of many processes. So adjacent profiles of a scope become one pprof profile if they only
-//! differ in their types and have the same samples, the reverse of [`mod@super::decode`]; all others become separate
+//! differ in their types and have the same samples, as [`mod@super::decode`] creates them; all others become separate
 //! pprof profiles ([`groups`]). Elements keep the order of the tables and are numbered from 1 on. A batch that becomes
-//! a single pprof profile keeps all its mappings, functions and locations; otherwise only those used by samples are
+//! a single pprof profile keeps all its mappings, functions and locations; otherwise only those that samples use are
+//! written.
 //! written.
 //!
-//! `go tool pprof` shows one type of values and names the first mapping as the program. So wall-clock time whose samples
-//! say whether their threads ran becomes two types, `cpu`, which is shown, and `off_cpu`; and the mapping of the
-//! process's executable is the first.
+//! `go tool pprof` shows one type of values and takes the first mapping for the program. So wall-clock time whose
+//! samples have thread states becomes two types, `cpu`, which is shown, and `off_cpu`; and the mapping of the process's
+//! executable is the first.
 //!
-//! Some OTLP data has no place in pprof and is left out: times of observations (a sample's value is the sum of its
-//! values, or else the number of its observations), resources, scopes, attributes of other elements than samples
+//! Some OTLP data cannot be represented in pprof and is omitted: times of observations (a sample's value is the sum of
+//! its values, or else the number of its observations), resources, scopes, attributes of elements other than samples
 //! without a field in pprof, and attributes of samples that are lists or bytes.
 
 mod marks;
@@ -51,14 +52,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// An uncompressed pprof profile, and counts of the data left out.
+/// An uncompressed pprof profile, and counts of the omitted data.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     /// The profile.
     pub bytes: Vec<u8>,
-    /// Number of samples whose times were left out.
+    /// Number of samples whose times were omitted.
     pub left_out_times: u64,
-    /// Number of sample attributes left out.
+    /// Number of omitted sample attributes.
     pub left_out_attributes: u64,
 }
 
@@ -86,7 +87,7 @@ pub fn groups(batch: &Profiles) -> Vec<Group<'_>> {
 
 /// Whether two profiles only differ in their types and values.
 fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
-    // Each profile has its own id.
+    // Each profile has its own id, so ids are not compared.
     let common = |profile: &Profile| Profile {
         sample_type: ValueType::default(),
         samples: 0..0,
@@ -127,7 +128,7 @@ pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
 /// The types of running and of waiting time.
 const STATES: [&str; 2] = ["cpu", "off_cpu"];
 
-/// The executable of the process that a scope belongs to; empty if it is unknown.
+/// The executable of a scope's process; empty if it is unknown.
 fn executable<'a>(batch: &'a Profiles, scope: &ScopeProfiles) -> &'a str {
     let is_it = |resource: &&ResourceProfiles| resource.scopes.iter().any(|known| std::ptr::eq(known, scope));
     let resource = batch.resources().iter().find(is_it);
@@ -193,7 +194,7 @@ impl<'a> ProfileEncoder<'a> {
         self.texts.index(self.dictionary.string_bytes(id))
     }
 
-    /// Whether all samples of wall-clock time say whether their threads ran.
+    /// Whether all samples of wall-clock time have a thread state.
     fn has_states(&self, profile: &Profile) -> bool {
         let state = |sample: Sample<'_>| ThreadState::of(self.dictionary, sample.attributes);
         Mode::of(self.dictionary, profile) == Mode::Wall
@@ -311,8 +312,8 @@ impl<'a> ProfileEncoder<'a> {
     }
 }
 
-/// The comments of a profile: a list under one key, or, as the Collector's translator writes them, one key per comment
-/// with its position as the suffix.
+/// The comments of a profile: a list under one key, or, as the Collector's translator writes them, one key per comment,
+/// with the comment's position as the suffix.
 fn comments_of(dictionary: &Dictionary, attributes: Option<AttributeSetId>) -> Vec<Option<StringId>> {
     let mut single: Vec<(u32, Option<StringId>)> = Vec::new();
     for Attribute { key, value, unit: _ } in dictionary.attributes(attributes) {

@@ -3,7 +3,7 @@
 use crate::otlp;
 use crate::otlp::error::{At, Fault};
 
-/// Why a pprof profile was rejected. It is always rejected as a whole.
+/// The reason why a pprof profile was rejected, always as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The profile is not a valid protobuf message of this kind, or breaks a rule of pprof.
@@ -40,7 +40,7 @@ impl From<otlp::DecodeError> for DecodeError {
                 Self::Malformed { place, offset, rule }
             }
             otlp::DecodeError::LimitExceeded { what, limit } => Self::LimitExceeded { what, limit },
-            // Cannot happen: only OTLP has several layouts.
+            // This cannot happen, because only OTLP has several layouts.
             otlp::DecodeError::UnclearLayout { why, .. } => {
                 Self::Malformed { place: "profile".to_owned(), offset: None, rule: why.to_owned() }
             }

@@ -1,4 +1,4 @@
-//! The attributes for pprof's fields (semantic-conventions `model/pprof/registry.yaml`).
+//! The attribute keys for pprof's fields (semantic-conventions `model/pprof/registry.yaml`).
 
 /// `Profile.comment`: a list of texts.
 pub(super) const COMMENT: &str = "pprof.profile.comment";

@@ -1,15 +1,15 @@
-//! Removes the frames that a profile hides: `drop_frames` and `keep_frames`.
+//! Removes the frames that a profile's `drop_frames` and `keep_frames` hide.
 //!
-//! A profiler that records its own functions, such as an allocator's in an allocation profile, names them there
-//! (google/pprof `proto/profile.proto`). A frame whose function matches `drop_frames` but not `keep_frames` is removed
-//! with all its callees, unless there is no remaining frame above it, as in `go tool pprof` (google/pprof
+//! If a profiler records its own functions, such as an allocator's in an allocation profile, the profile names them in
+//! `drop_frames` (google/pprof `proto/profile.proto`). A frame whose function matches `drop_frames` but not
+//! `keep_frames` is removed with all its callees, unless no frame above it is kept, as in `go tool pprof` (google/pprof
 //! `profile/prune.go`, `RemoveUninteresting` and `Prune`). Patterns match the whole name, without a leading `.` and
 //! without arguments; inlined functions below the outermost match are removed with it.
 //!
 //! Only output that displays frames uses this. Forwarded profiles keep all frames and the patterns.
 //!
 //! The patterns have RE2's syntax, parsed by `regex-lite`, which has no Unicode classes (`\pL`). Patterns that cannot
-//! be parsed or would take too long are not applied, and counted.
+//! be parsed or would take too long are not applied, but counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Pruned {
     pub not_applied: u64,
 }
 
-/// Removes hidden frames. `None` if no profile hides any.
+/// Removes hidden frames. Returns `None` if no profile hides frames.
 pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     let dictionary = &**batch.dictionary();
     let mut patterns: BTreeMap<AttributeSetId, Pruning<'_>> = BTreeMap::new();
@@ -96,7 +96,7 @@ struct Left {
     not_applied: u64,
 }
 
-/// The new elements of the tables.
+/// New elements for the tables.
 struct Made {
     bytes: Vec<u8>,
     /// Offset of these bytes in the final buffer.
@@ -105,14 +105,14 @@ struct Made {
     stacks: Vec<ByteRange>,
 }
 
-/// What happens to a location.
+/// The result of matching a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It stays.
+    /// The location is kept.
     Stays,
-    /// It is removed, with all frames below it.
+    /// The location is removed, with all frames below it.
     Goes,
-    /// The frames below it are removed; this copy without the inlined lines replaces it.
+    /// The frames below the location are removed; this copy without the inlined lines replaces it.
     Ends(LocationId),
 }
 
@@ -146,7 +146,7 @@ impl Pattern {
                 self.regex.is_match(name)
             }
             None => {
-                // Counts once per batch, however many functions there are.
+                // Counts the patterns once per batch, however many functions there are.
                 left.not_applied += u64::from(left.work > 0);
                 left.work = 0;
                 false
@@ -161,7 +161,7 @@ impl<'a> Pruning<'a> {
         let asked_to_keep = keep.is_some();
         let keep = keep.and_then(|keep| Pattern::new(keep, left));
         if asked_to_keep && keep.is_none() {
-            // Without a valid keep pattern nothing may be dropped.
+            // Without a valid keep pattern no frame may be removed.
             drop = None;
         }
         let (functions, locations, stacks) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -214,7 +214,7 @@ impl<'a> Pruning<'a> {
         let frames: Vec<Option<LocationId>> = self.dictionary.stack(Some(id)).collect();
         let fates: Vec<Fate> =
             frames.iter().map(|frame| frame.map_or(Fate::Stays, |frame| self.location(frame, made, left))).collect();
-        // Starting at the root: the first frame to remove below one that stays.
+        // Searches from the root: the first frame to remove below a frame that is kept.
         let root = fates.iter().rposition(|&fate| fate == Fate::Stays);
         let first = root.and_then(|root| fates[..root].iter().rposition(|&fate| fate != Fate::Stays));
         let from = match first {
@@ -259,7 +259,7 @@ fn simplified(name: &str) -> &str {
     name
 }
 
-/// C++'s name for an unnamed namespace.
+/// C++'s name of an unnamed namespace.
 const ANONYMOUS: &str = "(anonymous namespace)";
 
 #[cfg(test)]
@@ -303,8 +303,9 @@ mod tests {
         (shown.collect(), not_applied)
     }
 
-    /// Guarantees: a matching frame is removed with its callees, but only below the first frame that stays; a pattern
-    /// has to match the whole name without arguments; `keep_frames` wins; inlined functions are removed on their own.
+    /// Guarantees: a matching frame is removed with its callees, but only below the first frame that is kept; a pattern
+    /// has to match the whole name without arguments; `keep_frames` takes precedence; inlined functions are removed
+    /// separately.
     /// rule: otep-0239#drop-frames
     #[test]
     fn frames() {
@@ -325,8 +326,8 @@ mod tests {
         assert_eq!(shown("", "x", &[&[&["main"]]]), (Vec::new(), 0));
     }
 
-    /// Guarantees: an invalid drop pattern drops nothing and is counted, and so does an invalid keep pattern. A pattern
-    /// that would take too long is counted once.
+    /// Guarantees: an invalid drop pattern removes nothing and is counted, and so does an invalid keep pattern. A
+    /// pattern that would take too long is counted once.
     /// rule: otep-0239#drop-frames
     #[test]
     fn patterns_that_are_not_applied() {

@@ -1,4 +1,4 @@
-//! The labels that link a sample to a span.
+//! Reads the labels that link a sample to a span.
 //!
 //! | label | who writes it | what it holds |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | `span id` | DataDog/dd-trace-go `internal/traceprof` | a 64-bit number, as text or as number |
 //! | `local root span id` | dd-trace-go, and Datadog's native profilers | a number, of the process's outermost span |
 //!
-//! A span needs its id. Without a trace id, as with Datadog's labels, the trace id is all zeros. The labels stay
+//! A link needs a span id. Without a trace id, as with Datadog's labels, the trace id is all zeros. The labels remain
 //! attributes, except for `trace_id` and `span_id` if both exist in the form that this module writes: so a profile
 //! keeps its labels when it is read and written again.
 
@@ -71,15 +71,15 @@ fn number(held: LabelValue<'_>) -> Option<[u8; 8]> {
     (number != 0).then(|| number.to_be_bytes())
 }
 
-/// The span that the labels of a sample name. Also knows whether `trace_id` and `span_id` can be dropped because the
-/// writer would restore them from the link.
+/// The span that the labels of a sample name, and whether `trace_id` and `span_id` can be dropped because the writer
+/// would restore them from the link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SpanLabels {
     trace: Option<([u8; 16], bool)>,
     span: Option<([u8; 8], bool)>,
     number: Option<[u8; 8]>,
     root: Option<[u8; 8]>,
-    /// An OpenTelemetry label is duplicate.
+    /// Whether an OpenTelemetry label is duplicate.
     twice: bool,
 }
 
@@ -103,7 +103,7 @@ impl SpanLabels {
         }
     }
 
-    /// The span.
+    /// The link to the span.
     pub(super) fn link(&self) -> Option<Link> {
         let span_id = self.span.map(|(id, _)| id).or(self.number).or(self.root)?;
         Some(Link { trace_id: self.trace.map_or([0; 16], |(id, _)| id), span_id })
@@ -130,8 +130,8 @@ mod tests {
         named
     }
 
-    /// Guarantees: each form of the labels gives its span, and the most exact one wins; a label with an invalid id
-    /// gives none.
+    /// Guarantees: each form of the labels gives its span, and the most exact form takes precedence; a label with an
+    /// invalid id gives none.
     #[test]
     fn forms() {
         let trace = LabelValue::Text(b"0102030405060708090a0b0c0d0e0f10");

@@ -1,4 +1,4 @@
-//! Arbitrary requests that keep the rules.
+//! Arbitrary requests that follow the rules.
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, EntityRef, InstrumentationScope, KeyValue, any_value};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::traces::arbitrary::{any_values, key_value, text};
 
-/// Requests in which every index is in range and every sample has a lawful shape.
+/// Requests in which every index is in range and every sample has a valid shape.
 pub(crate) fn requests() -> impl Strategy<Value = ExportProfilesServiceRequest> {
     (option::weighted(0.9, dictionary()), vec(resource_profiles(), 0..4)).prop_map(|(dictionary, resource_profiles)| {
         let mut request = ExportProfilesServiceRequest { resource_profiles, dictionary };
@@ -154,11 +154,11 @@ fn sample() -> impl Strategy<Value = proto::Sample> {
     })
 }
 
-/// Puts the zero value in front of every table and folds every index into the range of its table.
+/// Inserts the zero value at the front of every table, and reduces every index to the range of its table.
 fn bring_into_range(request: &mut ExportProfilesServiceRequest) {
     let mut none = proto::ProfilesDictionary::default();
     let dictionary = request.dictionary.as_mut().unwrap_or(&mut none);
-    // A table may be left out as a whole; otherwise its element 0 is the zero value.
+    // A table may be missing as a whole; otherwise its element 0 is the zero value.
     fn lead<T: Default>(table: &mut Vec<T>) -> i32 {
         if !table.is_empty() {
             table.insert(0, T::default());
@@ -213,7 +213,7 @@ fn bring_into_range(request: &mut ExportProfilesServiceRequest) {
                     sample.stack_index %= stacks;
                     sample.link_index %= links;
                     all(&mut sample.attribute_indices, attributes);
-                    // Keys have to be unique, and 0 is no attribute.
+                    // Keys have to be unique, and 0 is not an attribute.
                     sample.attribute_indices.sort_unstable();
                     sample.attribute_indices.dedup();
                     sample.attribute_indices.retain(|&index| index != 0);

@@ -1,4 +1,4 @@
-//! One test per abuse: what is amplified, by how much at most, and what the safe outcome is.
+//! Tests of hostile requests. Each comment states what is amplified, the maximum (ceiling), and the safe outcome.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -16,7 +16,7 @@ fn attack(bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
     decode(Bytes::from(bytes), &Limits::default())
 }
 
-/// A request with this dictionary and nothing else.
+/// A request with only this dictionary.
 fn dictionary(content: &[u8]) -> Vec<u8> {
     field(2, content)
 }
@@ -42,8 +42,8 @@ fn rule(outcome: Result<Decoded, DecodeError>) -> String {
 
 const MEMORY: &str = "bytes of memory for the decoded request";
 
-/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the request and
-/// a megabyte, checked before anything is allocated. Outcome: the request is refused.
+/// Amplification: an empty element of two bytes becomes up to a hundred in memory. Ceiling: eight times the request
+/// plus a megabyte, checked before any allocation. Outcome: the request is refused.
 #[test]
 fn a_million_empty_elements() {
     let million = |element: &[u8]| element.repeat(1_000_000);
@@ -67,8 +67,8 @@ fn a_million_empty_elements() {
     }
 }
 
-/// Amplification: strings and stacks are eight bytes each, four times the shortest element. Ceiling: the same. Outcome:
-/// accepted, for that is within it.
+/// Amplification: strings and stacks take eight bytes each, four times the shortest element. Ceiling: the same as
+/// above. Outcome: accepted, because this is within the ceiling.
 #[test]
 fn a_million_empty_strings_and_stacks() {
     for key in [0x2a, 0x3a] {
@@ -78,7 +78,7 @@ fn a_million_empty_strings_and_stacks() {
     }
 }
 
-/// Amplification: a thousand empty profiles are still few. Outcome: accepted.
+/// Amplification: a thousand empty profiles are within the ceiling. Outcome: accepted.
 #[test]
 fn some_empty_elements_are_fine() {
     let decoded = attack(field(1, &field(2, &[0x12, 0x00].repeat(5_000)))).unwrap();
@@ -86,7 +86,7 @@ fn some_empty_elements_are_fine() {
 }
 
 /// Amplification: a length or a list claims 2^31 elements or more bytes than there are. Ceiling: nothing is allocated
-/// by claim. Outcome: refused, with the place.
+/// because of a claim. Outcome: refused, with the place.
 #[test]
 fn huge_claims() {
     for claimed in [1u64 << 31, 1 << 32, 1 << 62, u64::MAX] {
@@ -111,8 +111,8 @@ fn huge_claims() {
     }
 }
 
-/// Amplification: each sample refers to the one stack with the one name of 4 MB. Ceiling: the name is stored once.
-/// Outcome: accepted; who writes it out has a budget of its own.
+/// Amplification: each sample refers to the same stack with a name of 4 MB. Ceiling: the name is stored once. Outcome:
+/// accepted; code that writes the name out has its own budget.
 #[test]
 fn a_million_references_to_one_long_name() {
     let name = "x".repeat(4 << 20);
@@ -137,8 +137,8 @@ fn a_million_references_to_one_long_name() {
     assert!(decoded.memory() < 4 * request.len(), "{}", decoded.memory());
 }
 
-/// Amplification: a line is four bytes and a location of a million of them a million frames. Ceiling: 4,096 lines.
-/// Outcome: refused.
+/// Amplification: a line takes four bytes, and a location with a million lines becomes a million frames. Ceiling: 4,096
+/// lines. Outcome: refused.
 #[test]
 fn deep_inlining() {
     let lines = |count| dictionary(&[field(2, &[]), field(2, &field(3, &[0x10, 1]).repeat(count))].concat());
@@ -146,20 +146,20 @@ fn deep_inlining() {
     assert!(attack(lines(4_096)).is_ok());
 }
 
-/// Amplification: a location of a stack is one byte, and is written out as a number once per chunk. Ceiling: 65,536
+/// Amplification: a location in a stack takes one byte, and is written as a number once per chunk. Ceiling: 65,536
 /// locations. Outcome: refused.
 #[test]
 fn deep_stacks() {
     let stack = |count: usize| dictionary(&[field(7, &[]), field(7, &field(1, &vec![0; count]))].concat());
     assert_eq!(limit(attack(stack(65_537))), ("locations of one stack", 65_536));
     assert!(attack(stack(65_536)).is_ok());
-    // The same one by one, which takes twice the bytes.
+    // The same stack as an unpacked list, which takes twice the bytes.
     let unpacked = dictionary(&[field(7, &[]), field(7, &[0x08, 0x00].repeat(65_537))].concat());
     assert_eq!(limit(attack(unpacked)), ("locations of one stack", 65_536));
 }
 
-/// Amplification: pieces of two lists in turn, where joining one of them each time would copy it each time. Ceiling:
-/// each byte is copied once. Outcome: accepted, with the lists joined.
+/// Amplification: pieces of two lists alternate, and joining a list could copy it for each piece. Ceiling: each byte is
+/// copied once. Outcome: accepted, with the lists joined.
 #[test]
 fn lists_in_many_pieces() {
     const TIMES: usize = 300_000;
@@ -178,7 +178,7 @@ fn resource_with(value: AnyValue) -> Vec<u8> {
     ExportProfilesServiceRequest { resource_profiles, dictionary: None }.encode_to_vec()
 }
 
-/// Amplification: each level of nesting is a stack frame of the decoder. Ceiling: 16 levels. Outcome: refused.
+/// Amplification: each level of nesting takes a stack frame of the decoder. Ceiling: 16 levels. Outcome: refused.
 /// rule: otlp-profiles#any-value
 #[test]
 fn deep_values() {
@@ -189,7 +189,7 @@ fn deep_values() {
         assert!(attack(resource_with(nested(16))).is_ok());
         assert_eq!(limit(attack(resource_with(nested(17)))), ("depth of attribute values", 16));
     }
-    // Deeper than any stack would bear.
+    // Deeper than any stack allows.
     let mut value = Vec::new();
     for _ in 0..10_000 {
         value = field(5, &field(1, &value));
@@ -198,8 +198,8 @@ fn deep_values() {
     assert_eq!(limit(attack(field(1, &field(1, &attribute)))), ("depth of attribute values", 16));
 }
 
-/// Amplification: an empty value is two bytes on the wire and 24 in memory. Ceiling: the memory of the request, and a
-/// million values. Outcome: refused.
+/// Amplification: an empty value takes two bytes on the wire and 24 in memory. Ceiling: the memory limit of the
+/// request, and a million values. Outcome: refused.
 #[test]
 fn many_values() {
     let array = |count: usize| field(1, &field(1, &field(1, &field(2, &field(5, &[0x0a, 0x00].repeat(count))))));
@@ -210,7 +210,7 @@ fn many_values() {
     assert_eq!(limit(decode(Bytes::from(array(1 << 20)), &limits)), ("attribute values", 1 << 20));
 }
 
-/// Amplification: a value that stands a million times has to be merged, which copies it each time if done badly.
+/// Amplification: a value that occurs a million times has to be merged, and a bad implementation copies it each time.
 /// Ceiling: each element is moved a bounded number of times. Outcome: accepted, merged.
 #[test]
 fn a_value_in_many_parts() {
@@ -222,7 +222,7 @@ fn a_value_in_many_parts() {
     assert_eq!(values.len(), 100_000);
 }
 
-/// Amplification: none, but groups nest without a length, so skipping one recurses. Ceiling: 100 levels. Outcome:
+/// Amplification: none, but groups nest without a length, so skipping a group recurses. Ceiling: 100 levels. Outcome:
 /// refused.
 #[test]
 fn group_bombs() {
@@ -235,8 +235,8 @@ fn group_bombs() {
     assert_eq!(rule(attack(vec![0xa4, 0x06])), "request: a group ends that did not start");
 }
 
-/// Outcome: text that is not UTF-8 refuses nothing, wherever it stands. It is replaced in that string, which is
-/// counted, and the batch, which protobuf's readers would refuse as it came, is written anew.
+/// Outcome: text that is not UTF-8 causes no refusal, wherever it is. It is replaced in that string, which is counted.
+/// The batch is encoded anew, because protobuf's readers would refuse the received bytes.
 #[test]
 fn invalid_utf8() {
     let bad = [b'a', 0xff];
@@ -256,7 +256,7 @@ fn invalid_utf8() {
         assert!(ExportProfilesServiceRequest::decode(&*request).is_err(), "protobuf refuses it");
         let options = EncodeOptions { original_payload: true, ..EncodeOptions::default() };
         let written = encode(&decoded.profiles, &options);
-        // A format goes out with a payload only.
+        // A format is only sent with a payload.
         if request != profile(&field(9, &bad)) {
             assert!(written.windows(good.len()).any(|bytes| bytes == good.as_bytes()), "{request:?}");
         }
@@ -268,7 +268,7 @@ fn invalid_utf8() {
     assert_eq!((&*entity.schema_url, &*entity.r#type, &*entity.id_keys), ("schema", good, &["id".to_owned()][..]));
 }
 
-/// Outcome: only what is broken is replaced, and everything that refers to its neighbours still does.
+/// Outcome: only invalid text is replaced, and all references to other strings are still correct.
 #[test]
 fn invalid_utf8_among_text() {
     let strings: [&[u8]; 5] = [b"", b"parse", b"\xf0\x9f\x98", b"r\xc3\xa9nder", b"a\xc0b"];
@@ -282,7 +282,7 @@ fn invalid_utf8_among_text() {
     assert_eq!(names, ["", "parse", "\u{fffd}", "r\u{e9}nder", "a\u{fffd}b"]);
 }
 
-/// Amplification: a byte that is no text becomes three. Ceiling: the memory of a request, charged before it is taken.
+/// Amplification: an invalid byte becomes three. Ceiling: the memory limit of a request, charged before the allocation.
 /// Outcome: the request is refused.
 #[test]
 fn invalid_utf8_is_paid_for() {
@@ -295,7 +295,7 @@ fn invalid_utf8_is_paid_for() {
     assert!(decoded.memory() >= 3 << 20, "what was written anew is counted: {}", decoded.memory());
 }
 
-/// Outcome: what is no protobuf at all is refused with the place where it stops being some.
+/// Outcome: bytes that are not protobuf are refused, with the position at which they become invalid.
 #[test]
 fn not_protobuf() {
     assert_eq!(rule(attack(vec![0x00])), "request: is not a field number");
@@ -309,15 +309,15 @@ fn not_protobuf() {
     assert!(rule(attack(profile(&halves))).ends_with("an integer is cut off at the end of a packed list"));
 }
 
-/// Outcome: a request above the limit is refused before it is looked at.
+/// Outcome: a request above the limit is refused before it is read.
 #[test]
 fn a_request_that_is_too_long() {
     let limits = Limits { max_request: 3, ..Limits::default() };
     assert_eq!(limit(decode(Bytes::from_static(&[0xff; 4]), &limits)), ("bytes of the request", 3));
 }
 
-/// Amplification: lists of attributes that differ each time are each stored. Ceiling: the memory of the request.
-/// Outcome: accepted within it, each list once.
+/// Amplification: each distinct list of attributes is stored. Ceiling: the memory limit of the request. Outcome:
+/// accepted within the limit, with each list stored once.
 #[test]
 fn distinct_lists_of_attributes() {
     let attributes = 2_000;

@@ -1,4 +1,4 @@
-//! Requests in earlier layouts are recognised and never misread.
+//! Tests that requests in earlier layouts are detected and never misread.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
@@ -12,12 +12,12 @@ use prost::Message;
 use super::older::{one_profile, resources_only, small, unclear};
 use super::oracle::{canonical, to_prost};
 
-/// The name of the layout that a request is found to have.
+/// The name of the layout that is detected for a request.
 fn found(bytes: Vec<u8>) -> &'static str {
     decode(Bytes::from(bytes), &Limits::default()).unwrap().layout.name()
 }
 
-/// Guarantees: a request of each release is recognised by any of its samples: with times, with values, with attributes
+/// Guarantees: a request of each release is detected by any of its samples: with times, with values, with attributes
 /// and a link.
 /// rule: differences#otlp-layouts, otep-0239#container, otep-0239#container-profile
 #[test]
@@ -48,7 +48,7 @@ fn each_release() {
             assert_eq!(found(bytes), name);
         }
     }
-    // 1.6 is recognised by its tables alone, 1.7 by its samples alone.
+    // 1.6 is detected by its tables alone, 1.7 by its samples alone.
     request.resource_profiles.clear();
     assert_eq!(found(V1_6.write(&request)), "1.6");
     let samples_only = V1_7.write_with(&small(3), Way::BARE, &|profile| {
@@ -79,7 +79,7 @@ struct ValuesFirst {
     timestamps_unix_nano: Vec<u64>,
 }
 
-/// A profile of 1.8 without an id, which the Collector always writes, or one of 1.9.
+/// A profile of 1.8 without an id, which the Collector always writes, or a profile of 1.9.
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, optional, tag = "1")]
@@ -108,14 +108,14 @@ fn values_first(values: &[i64], attributes: &[i32], link_index: i32, times: &[u6
     }
 }
 
-/// Guarantees: a request of 1.8 without an id is recognised by its dropped count or by its temporality.
+/// Guarantees: a request of 1.8 without an id is detected by its dropped count or by its temporality.
 /// rule: differences#otlp-layouts
 #[test]
 fn version_1_8_without_an_id() {
     for sample in
         [values_first(&[1], &[1], 0, &[5]), values_first(&[1], &[], 1, &[5]), values_first(&[1], &[], 0, &[5])]
     {
-        // 1.10 has the dropped count in field 8, 1.8 in 9, where 1.10 has a string.
+        // The dropped count is field 8 in 1.10 and field 9 in 1.8, which is a string in 1.10.
         let profile = Profile { samples: vec![sample], dropped_attributes_of_1_8: 3, ..Default::default() };
         assert_eq!(found(request(&profile)), "1.8");
     }
@@ -130,9 +130,9 @@ fn version_1_9(samples: Vec<ValuesFirst>) -> Vec<u8> {
     request(&Profile { samples, id_of_1_9: vec![7; 16], ..Default::default() })
 }
 
-/// Guarantees: a request of 1.9 is recognised if a single sample has attributes, whose place 1.10 gave to links; or
-/// else if its values cannot be attributes of 1.10: there are no such elements, an element stands twice, it is element
-/// 0, or no time is left.
+/// Guarantees: a request of 1.9 is detected if a single sample has attributes, whose field number 1.10 gave to links;
+/// or else if its values cannot be attributes of 1.10: there are no such elements, an element occurs twice, it is
+/// element 0, or no times would be left.
 /// rule: differences#otlp-layouts
 #[test]
 fn version_1_9_by_its_samples() {
@@ -152,8 +152,8 @@ fn version_1_9_by_its_samples() {
     }
 }
 
-/// Guarantees: a request whose samples have the same value of 1.9 or attribute of 1.10 for each time is refused with
-/// both names, whichever it is; samples that differ are of 1.10, and so is what the encoder writes.
+/// Guarantees: a request whose samples have the same values of 1.9, or attributes of 1.10, for each time is refused
+/// with both names, whichever it is. Samples that differ are of 1.10, and so are those that the encoder writes.
 #[test]
 fn values_that_read_as_attributes() {
     let one = |time| values_first(&[1], &[], 0, &[time]);
@@ -173,8 +173,8 @@ fn values_that_read_as_attributes() {
     assert_eq!((decoded.layout.name(), decoded.profiles.sample(0).link), ("1.10", None));
 }
 
-/// Guarantees: a request of 1.10 with a fault like that is not taken for 1.9, as long as one sample shows that it is
-/// not: only the faulty profile is refused.
+/// Guarantees: an error of this kind in a 1.10 request is not taken for 1.9, as long as one sample shows that the
+/// layout is 1.10: only the faulty profile is refused.
 #[test]
 fn a_fault_is_no_layout() {
     let mut whole = small(3);
@@ -186,7 +186,7 @@ fn a_fault_is_no_layout() {
     assert_eq!((decoded.profiles.profiles().count(), decoded.refused.len()), (1, 1));
 }
 
-/// The captures of a real eBPF profiler, which lie beside the work tree and not in it.
+/// A capture of a real eBPF profiler. Captures are stored beside the work tree, not in it.
 pub(crate) fn capture(name: &str) -> Option<Bytes> {
     let path = format!("{}/../../../shared/fixtures/otlp/{name}", env!("CARGO_MANIFEST_DIR"));
     let bytes = std::fs::read(&path);
@@ -196,7 +196,7 @@ pub(crate) fn capture(name: &str) -> Option<Bytes> {
     bytes.ok().map(Bytes::from)
 }
 
-/// Guarantees: a real capture of 1.8 is recognised, framed or not.
+/// Guarantees: a real capture of 1.8 is detected, framed or not.
 /// rule: differences#otlp-layouts, otlp#layouts
 #[test]
 fn real_capture_of_1_8() {
@@ -210,7 +210,7 @@ fn real_capture_of_1_8() {
     }
 }
 
-/// Guarantees: a real capture of 1.10 is read as prost reads it, with its 189 observations.
+/// Guarantees: a real capture of 1.10 is decoded as prost decodes it, with its 189 observations.
 #[test]
 fn real_capture_of_1_10() {
     let Some(file) = capture("ebpf-profiler.wire-1.10.otlp") else { return };

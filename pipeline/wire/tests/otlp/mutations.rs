@@ -1,4 +1,4 @@
-//! Damaged requests: no bytes make the decoder panic, and what it lets through is well-formed.
+//! Tests with damaged requests: no bytes make the decoder panic, and its result is well-formed.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -11,7 +11,7 @@ use crate::otlp::oracle::{canonical, to_prost};
 use crate::otlp::round_trip::with_lawful_payloads;
 use crate::scramble::{OTLP, Random, scramble};
 
-/// What must hold for any bytes.
+/// Checks the properties that hold for any bytes.
 fn holds(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let Ok(decoded) = decode(Bytes::from(bytes.clone()), &Limits::default()) else { return Ok(()) };
     let options = EncodeOptions { original_payload: true, ..EncodeOptions::default() };
@@ -19,17 +19,18 @@ fn holds(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let again = again.map_err(|error| TestCaseError::fail(error.to_string()))?;
     prop_assert_eq!(canonical(again), with_lawful_payloads(to_prost(&decoded.profiles)));
     if decoded.layout != Layout::V1_10 {
-        // What was damaged can have become what an earlier release writes, which prost's messages are not.
+        // The damaged bytes may be a valid request of an earlier release, which prost's messages do not support.
         prop_assert!(decoded.profiles.received.is_none());
     } else if decoded.replaced_strings > 0 {
-        // Text that is not UTF-8 was replaced, so these are bytes that protobuf refuses, and they are not kept.
+        // Invalid text was replaced. protobuf refuses such bytes, so they are not kept.
         prop_assert!(ExportProfilesServiceRequest::decode(&*bytes).is_err());
         prop_assert!(decoded.profiles.received.is_none());
     } else if decoded.refused.is_empty() {
-        // All of it was let through, so prost must read the same from the damaged bytes themselves.
+        // Everything was accepted, so prost must decode the damaged bytes to the same result.
         match ExportProfilesServiceRequest::decode(&*bytes) {
             Ok(read) => prop_assert_eq!(canonical(read), to_prost(&decoded.profiles)),
-            // Of a field that comes twice the last one counts. prost looks at the text of the others, too.
+            // Of a field that occurs twice only the last occurrence counts, but prost also checks the text of the
+            // others.
             Err(error) => prop_assert!(error.to_string().contains("not UTF-8"), "{}", error),
         }
     }
@@ -39,7 +40,7 @@ fn holds(bytes: Vec<u8>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Guarantees: after bytes were changed, a request is refused, or what is let through is what prost reads too.
+    /// Guarantees: a request with changed bytes is refused, or decoded to the same result as by prost.
     #[test]
     fn flipped(request in requests(), seed: u64, flips in 1..6usize) {
         let mut random = Random::new(seed);
@@ -59,7 +60,7 @@ proptest! {
         holds(bytes)?;
     }
 
-    /// Guarantees: so it is for a request that was cut off or lost a piece.
+    /// Guarantees: the same holds for a request that was cut off or lost a piece.
     #[test]
     fn cut(request in requests(), seed: u64) {
         let mut random = Random::new(seed);
@@ -70,7 +71,7 @@ proptest! {
         holds(bytes)?;
     }
 
-    /// Guarantees: so it is for bytes of any origin, in whichever layout they are read.
+    /// Guarantees: the same holds for arbitrary bytes, whichever layout they are decoded as.
     #[test]
     fn noise(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         super::older_attacks::holds(&bytes);

@@ -1,4 +1,4 @@
-//! Requests in earlier layouts say what the same data says in 1.10.
+//! Tests that requests in earlier layouts are decoded to the same result as the same data in 1.10.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -26,7 +26,7 @@ fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {
     decoded
 }
 
-/// Decodes a request, whose layout has to be recognised.
+/// Decodes a request whose layout has to be detected.
 fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
     assert_eq!(signal(&bytes), Signal::Profiles);
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
@@ -36,7 +36,7 @@ fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
     decoded
 }
 
-/// All that a batch says, whatever its tables look like: the content of each profile, its id and its payload.
+/// The content of a batch, independent of its tables: the content hash of each profile, its id and its payload.
 type Said = Vec<([u8; 16], Option<[u8; 16]>, String, Vec<u8>)>;
 
 fn said(decoded: &Decoded) -> Said {
@@ -49,7 +49,7 @@ fn said(decoded: &Decoded) -> Said {
     batch.profiles().zip(content_hashes(batch)).map(of).collect()
 }
 
-/// The request with times of whole milliseconds in the range of their profiles.
+/// The request with times in whole milliseconds, in the range of their profiles.
 fn timely(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     for resource in &mut request.resource_profiles {
         for profile in resource.scope_profiles.iter_mut().flat_map(|scope| &mut scope.profiles) {
@@ -62,7 +62,7 @@ fn timely(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceReq
     request
 }
 
-/// What a batch says, without the attributes' new forms: earlier layouts have no references to strings.
+/// The request without references to strings in attributes, which earlier layouts do not have.
 fn without_references(request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     canonical(with_lawful_payloads(request))
 }
@@ -70,8 +70,9 @@ fn without_references(request: ExportProfilesServiceRequest) -> ExportProfilesSe
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: any data sent in 1.3 to 1.7 says what it says in 1.10, with and without zero elements in the tables,
-    /// with and without totals beside times, with locations in ranges and one by one, times in either unit.
+    /// Guarantees: any data sent in 1.3 to 1.7 is decoded to the same content as in 1.10: with and without zero
+    /// elements in the tables, with and without totals in addition to times, with locations in ranges and in lists,
+    /// with times in either unit.
     /// rule: differences#otlp-layouts, otep-0239#container, otep-0239#start-time, otep-0239#end-time
     /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
     /// rule: otep-0239#container-profile, otep-0239#samples, otep-0239#locations, otep-0239#attribute-table
@@ -109,7 +110,7 @@ proptest! {
     }
 }
 
-/// Guarantees: data like real producers' is recognised as what it is, and becomes the same batch as in 1.10.
+/// Guarantees: the layout of data like real producers' is detected, and the data becomes the same batch as in 1.10.
 #[test]
 fn workloads_are_recognised() {
     for shape in [Shape::Tiny, Shape::Avg] {
@@ -130,7 +131,7 @@ fn workloads_are_recognised() {
     }
 }
 
-/// A small request with a string table of this many strings beside the empty one, and a sample that has an attribute.
+/// A small request with a string table of this many strings after the empty one, and a sample that has an attribute.
 pub(super) fn small(strings: usize) -> ExportProfilesServiceRequest {
     let sample =
         proto::Sample { attribute_indices: vec![1], timestamps_unix_nano: vec![5], ..proto::Sample::default() };
@@ -158,7 +159,7 @@ fn refused(bytes: Vec<u8>) -> String {
     decoded.refused[0].invalid.to_string()
 }
 
-/// Guarantees: cumulative values are refused by name, an unset temporality is read as changes.
+/// Guarantees: cumulative values are refused with an error that names them, and an unset temporality means delta.
 /// rule: otep-0239#temporality
 #[test]
 fn temporality_of_1_8() {
@@ -175,7 +176,7 @@ fn temporality_of_1_8() {
     assert!(refused(with(3)).contains("3 is no temporality"));
 }
 
-/// Guarantees: comments of 1.8 become the attribute that later releases have for them.
+/// Guarantees: comments of 1.8 become the attribute that later releases use for comments.
 /// rule: otep-0239#comment
 #[test]
 fn comments_of_1_8() {
@@ -193,7 +194,7 @@ fn comments_of_1_8() {
     });
     assert_eq!(texts.collect::<Vec<_>>(), ["text 2", "text 3"]);
     assert_eq!(dictionary.attribute_set(profile.attributes).len(), 2);
-    // One that is not there refuses its profile.
+    // A reference to a missing comment refuses the profile.
     assert!(
         refused(V1_8.write_with(&small(3), Way::BARE, &|profile| profile.comment_strindices = vec![4]))
             .contains("comment")
@@ -207,12 +208,12 @@ pub(super) fn unclear(bytes: Vec<u8>) -> String {
     }
 }
 
-/// The request without its dictionary, to be put behind another one with the same.
+/// The request without its dictionary, to be appended to another request with the same dictionary.
 pub(super) fn resources_only(request: &ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     ExportProfilesServiceRequest { dictionary: None, ..request.clone() }
 }
 
-/// Guarantees: a request with profiles of several layouts is refused, and the layouts are named.
+/// Guarantees: a request with profiles of several layouts is refused, and the error names the layouts.
 /// rule: differences#otlp-layouts
 #[test]
 fn mixed_layouts() {
@@ -232,8 +233,8 @@ fn mixed_layouts() {
     }
 }
 
-/// Guarantees: sixteen bytes that are an id in 1.9 and lawful comments in 1.8 are not guessed at; an id of random bytes
-/// is one.
+/// Guarantees: sixteen bytes that are an id in 1.9 and valid comments in 1.8 are refused as unclear; an id of random
+/// bytes is decoded as an id.
 #[test]
 fn an_id_that_could_be_comments() {
     let with_id = |id: u8| {
@@ -248,7 +249,8 @@ fn an_id_that_could_be_comments() {
     }
 }
 
-/// Guarantees: values of 1.9 that are lawful indices of attributes in 1.10 are known by what those attributes are.
+/// Guarantees: values of 1.9 that are valid indices of attributes in 1.10 are detected by the kinds of these
+/// attributes.
 #[test]
 fn values_that_are_indices_of_attributes() {
     let mut request = small(3);
@@ -261,8 +263,8 @@ fn values_that_are_indices_of_attributes() {
     assert_eq!(to_prost(&found(Layout::V1_9, V1_9.write(&request)).profiles), request);
 }
 
-/// Guarantees: where fewer than half of the samples have values that cannot be attributes, neither 1.9 nor 1.10 is
-/// guessed at.
+/// Guarantees: if fewer than half of the samples have values that cannot be attributes, neither 1.9 nor 1.10 is
+/// guessed.
 #[test]
 fn a_few_impossible_attributes() {
     let mut request = small(3);
@@ -273,8 +275,8 @@ fn a_few_impossible_attributes() {
     assert!(why.contains("1.9, 1.10") && why.contains("attributes"), "{why}");
 }
 
-/// Guarantees: a request of 1.9 that has values and nothing else is found by its first samples, and one of 1.10 whose
-/// first samples are as odd is still read as what the rest of it is.
+/// Guarantees: a request of 1.9 that has only values is detected by its first samples, and a request of 1.10 whose
+/// first samples are as unusual is still decoded as 1.10.
 #[test]
 fn odd_first_samples() {
     let mut request = small(3);

@@ -1,4 +1,5 @@
-//! The readers of earlier layouts, abused: what is amplified, by how much at most, and what the safe outcome is.
+//! Tests of hostile requests in earlier layouts. Each comment states what is amplified, the maximum (ceiling), and the
+//! safe outcome.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -22,7 +23,7 @@ fn attack(layout: Layout, bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
     let len = bytes.len();
     let outcome = decode_as(Bytes::from(bytes), layout, &Limits::default());
     if let Ok(decoded) = &outcome {
-        // Columns whose length is not known beforehand grow by doubling.
+        // Columns whose length is not known in advance grow by doubling.
         assert!(decoded.memory() <= 2 * (8 * len + (1 << 20)), "{} of {len}", decoded.memory());
     }
     outcome
@@ -45,8 +46,8 @@ fn request_1_7(tables: &EarlierTables, profile: &EarlierProfile) -> Vec<u8> {
     [nested(&[2], &V1_7.dictionary(tables)), nested(&[1, 2, 2], &V1_7.profile(profile))].concat()
 }
 
-/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the request and
-/// a megabyte. Outcome: the request is refused, or it is within that.
+/// Amplification: an empty element of two bytes becomes up to a hundred in memory. Ceiling: eight times the request
+/// plus a megabyte. Outcome: the request is refused, or stays within the ceiling.
 #[test]
 fn a_million_empty_elements() {
     for (layout, around, fields) in [
@@ -72,8 +73,8 @@ fn a_million_empty_elements() {
     }
 }
 
-/// Amplification: samples with overlapping ranges of one list are each a stack as long as the list. Ceiling: the memory
-/// of the request, and the depth of a stack. Outcome: the request is refused.
+/// Amplification: samples with overlapping ranges of one list each have a stack as long as the list. Ceiling: the
+/// memory limit of the request, and the depth of a stack. Outcome: the request is refused.
 /// rule: otep-0239#sample-stack
 #[test]
 fn overlapping_ranges() {
@@ -90,12 +91,12 @@ fn overlapping_ranges() {
         location_indices: (0..locations).map(|index| 1 + index % 2).collect(),
         ..Default::default()
     };
-    // The table's elements must not be zero, or all stacks were of zeros.
+    // The table's elements must not be zero, because all stacks would otherwise consist of zeros.
     let mut dictionary = dictionary;
     dictionary.location_table.iter_mut().enumerate().for_each(|(i, of)| of.address = i as u64);
     let outcome = attack(Layout::V1_7, request_1_7(&dictionary, &profile(2_000)));
     assert_eq!(limit(outcome), MEMORY);
-    // The same range again and again is one stack.
+    // Repetitions of the same range result in one stack.
     let mut same = profile(2_000);
     same.samples.iter_mut().for_each(|of| (of.locations_start_index, of.locations_length) = (0, locations));
     let decoded = attack(Layout::V1_7, request_1_7(&dictionary, &same)).unwrap();
@@ -106,8 +107,8 @@ fn overlapping_ranges() {
     assert_eq!(limit(attack(Layout::V1_7, request_1_7(&dictionary, &deep))), "locations of one stack");
 }
 
-/// Amplification: each of n types has each of m samples. Ceiling: the memory of the request, before the first of them
-/// is read. Outcome: the request is refused.
+/// Amplification: each of n types has each of m samples. Ceiling: the memory limit of the request, before the first
+/// sample is decoded. Outcome: the request is refused.
 #[test]
 fn types_times_samples() {
     let sample = EarlierSample { values: vec![1; 1_000], timestamps_unix_nano: vec![T0], ..Default::default() };
@@ -119,8 +120,8 @@ fn types_times_samples() {
     assert_eq!(limit(attack(Layout::V1_7, request_1_7(&EarlierTables::default(), &profile))), MEMORY);
 }
 
-/// Amplification: a time of one byte becomes eight, and as many values as times are made of one. Ceiling: the memory of
-/// the request. Outcome: the request is refused where it is more.
+/// Amplification: a time of one byte becomes eight, and one value becomes as many as there are times. Ceiling: the
+/// memory limit of the request. Outcome: a request beyond the limit is refused.
 #[test]
 fn short_times() {
     let sample =
@@ -131,7 +132,7 @@ fn short_times() {
 }
 
 /// Amplification: units are looked up for each attribute, and labels for each sample. Ceiling: linear time. Outcome:
-/// the request is read.
+/// the request is accepted.
 /// rule: otep-0239#attribute-table
 #[test]
 fn units_and_labels() {
@@ -163,7 +164,7 @@ fn units_and_labels() {
     assert_eq!(decoded.profiles.dictionary().tables().attributes.len(), 1 + count as usize);
 }
 
-/// Outcome: lines, and values in values, are bounded as in 1.10.
+/// Outcome: lines, and nested values, are limited as in 1.10.
 #[test]
 fn depth_is_bounded() {
     let attribute = pair("", (0..20).fold(AnyValue::default(), |inner, _| list(vec![inner])));
@@ -186,8 +187,8 @@ fn depth_is_bounded() {
     assert_eq!(limit(attack(Layout::V1_3, request)), "lines of one location");
 }
 
-/// Outcome: an index that is out of range in tables that all share refuses the request, with its place; a field of a
-/// wrong type refuses it, too.
+/// Outcome: an index out of range in tables that all profiles share refuses the request, with the place of the index.
+/// So does a field with a wrong type.
 /// rule: otep-0239#string-table, otep-0239#line-function
 #[test]
 fn what_all_share_refuses_all() {
@@ -212,7 +213,7 @@ fn what_all_share_refuses_all() {
     assert!(rule(nested(&[1, 2, 2, 2], &[6 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0])).contains("field 6 has wire type 1"));
 }
 
-/// What must hold for any bytes, in each layout.
+/// Checks the properties that hold for any bytes, in each layout.
 pub(super) fn holds(bytes: &[u8]) {
     for layout in Layout::ALL {
         let Ok(decoded) = attack(layout, bytes.to_vec()) else { continue };
@@ -227,8 +228,8 @@ pub(super) fn holds(bytes: &[u8]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: damaged requests of every layout are refused or read within their memory, in whichever layout they
-    /// are read, and what is read can be written.
+    /// Guarantees: damaged requests of every layout are refused or decoded within their memory limit, whichever layout
+    /// they are decoded as, and the result can be encoded.
     #[test]
     fn damaged(request in requests(), seed: u64, flips in 0..6usize) {
         let request = plain(canonical(request));

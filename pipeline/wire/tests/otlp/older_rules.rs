@@ -1,4 +1,4 @@
-//! What earlier layouts say in another way than 1.10, rule by rule.
+//! Tests of the rules by which earlier layouts are converted to 1.10, one by one.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -22,7 +22,7 @@ fn read(layout: Layout, bytes: Vec<u8>) -> Decoded {
     decoded
 }
 
-/// What is wrong with the only profile of a request.
+/// The error of the only profile of a request.
 fn refused(layout: Layout, bytes: Vec<u8>) -> String {
     let decoded = read(layout, bytes);
     assert_eq!((decoded.profiles.profiles().count(), decoded.refused_profiles()), (0, 1));
@@ -35,7 +35,7 @@ fn observed(batch: &Profiles) -> Vec<Vec<(Vec<u64>, Vec<i64>)>> {
     batch.profiles().map(|profile| samples(profile).collect()).collect()
 }
 
-/// A request of one profile with these strings behind the empty one.
+/// A request of one profile with these strings after the empty one.
 fn request(strings: &[&str]) -> ExportProfilesServiceRequest {
     let mut request = small(0);
     let tables = request.dictionary.as_mut().unwrap();
@@ -64,8 +64,9 @@ fn sample_1_7(types: &[(i64, i64)], values: &[i64], times: &[u64]) -> Vec<u8> {
     })
 }
 
-/// Guarantees: a total beside times is dropped where it is their number, and else divided among them with its sum kept;
-/// a count of 1 beside several times and a value for each of them are what the eBPF profiler wrote.
+/// Guarantees: a total in addition to times is dropped if it equals their number, and otherwise divided among them with
+/// its sum preserved. A count of 1 with several times, and a value for each time, are converted as the eBPF profiler
+/// means them.
 /// rule: otep-0239#sample-values
 #[test]
 fn totals_are_divided() {
@@ -96,8 +97,8 @@ fn totals_are_divided() {
     }
 }
 
-/// Guarantees: each type becomes a profile with its values and all else alike; the first keeps the id and the payload,
-/// the others have ids of their own, which are the same each time.
+/// Guarantees: each type becomes a profile with its values, which is otherwise equal; the first keeps the id and the
+/// payload, the others have new ids, which are the same each time.
 /// rule: otep-0239#profile-id, otep-0239#sample-type, otep-0239#default-sample-type
 #[test]
 fn a_profile_for_each_type() {
@@ -123,7 +124,7 @@ fn a_profile_for_each_type() {
     assert!(profiles.iter().map(|profile| profile.original_payload.len).eq([3, 0, 0]));
     let again = read(Layout::V1_7, bytes).profiles;
     assert!(again.profiles().map(|profile| profile.profile_id.unwrap()).eq(ids));
-    // What is refused counts as the one that was sent.
+    // A refused profile counts once, as it was sent.
     let bytes = V1_7.write_with(&request(&TYPES), Way::BARE, &|profile| {
         profile.sample_type = vec![value_type(1, 2), value_type(3, 99)];
         profile.samples[0].values = vec![2, 30];
@@ -131,7 +132,7 @@ fn a_profile_for_each_type() {
     assert!(refused(Layout::V1_7, bytes).contains("sample_type.unit_strindex: index 99 is out of range"));
 }
 
-/// Guarantees: flags of mappings and locations, and comments, become the attributes that later releases have for them.
+/// Guarantees: flags of mappings and locations, and comments, become the attributes that later releases use for them.
 /// rule: otep-0239#drop-frames, otep-0239#comment, otep-0239#mapping-flags, otep-0239#is-folded
 #[test]
 fn flags_and_comments_are_attributes() {
@@ -169,7 +170,7 @@ fn text_of<'a>(batch: &'a Profiles, value: Option<&Value>) -> &'a str {
     texts(batch, &[value.unwrap().clone()])[0]
 }
 
-/// A profile of 1.3 with one sample at one time, and with these strings behind the empty one.
+/// A profile of 1.3 with one sample at one time, and with these strings after the empty one.
 fn profile(strings: &[&str]) -> EarlierProfile {
     let string_table = [""].iter().chain(strings).map(|&text| text.to_owned()).collect();
     EarlierProfile {
@@ -188,7 +189,7 @@ fn request_1_3(profiles: &[EarlierProfile]) -> Vec<u8> {
     V1_3.request(&Resource::default(), profiles)
 }
 
-/// Guarantees: labels become attributes with their unit, each different one once; the stack's own id is left out and
+/// Guarantees: labels become attributes with their unit, each distinct one once; the stack's own id is dropped and
 /// counted.
 /// rule: otep-0239#stacktrace-id, otep-0239#labels
 #[test]
@@ -214,8 +215,8 @@ fn labels_are_attributes() {
     assert!(refused(Layout::V1_3, request_1_3(&[profile])).contains("sample[0].label.str"));
 }
 
-/// Guarantees: build ids and types of frames become attributes under the names that the conventions have; mapping and
-/// link 0 are none.
+/// Guarantees: build ids and frame types become the attributes of the semantic conventions; index 0 of a mapping and of
+/// a link means none.
 /// rule: otep-0239#sample-link, otep-0239#build-id-kind, otep-0239#build-id, otep-0239#location-mapping
 /// rule: otep-0239#frame-type
 #[test]
@@ -245,8 +246,8 @@ fn fields_of_1_3_are_attributes() {
     assert_eq!([kind(1), kind(2), kind(3)], ["jvm", "native", "jvm"]);
 }
 
-/// Guarantees: locations come as a range of `location_indices`, one by one, or, where the profile has no such list, as
-/// a range of the table; what lies outside refuses the profile.
+/// Guarantees: locations are given as a range of `location_indices`, as a list, or, if the profile has no
+/// `location_indices`, as a range of the table; an index or a range outside refuses the profile.
 /// rule: otep-0239#location-indices, otep-0239#sample-stack
 #[test]
 fn locations_of_1_3() {
@@ -274,7 +275,7 @@ fn locations_of_1_3() {
     }
     for (indices, range, list, place) in [
         (&[2, 0][..], [1, 2], &[][..], "locations_start_index"),
-        // 2^64 - 1: the field has no sign.
+        // This is 2^64 - 1, since the field is unsigned.
         (&[], [1, -1], &[], "locations_start_index"),
         (&[3], [0, 1], &[], "location_indices[0]"),
         (&[], [0, 0], &[3], "sample[0].location_index"),
@@ -284,8 +285,8 @@ fn locations_of_1_3() {
     }
 }
 
-/// Guarantees: times of 1.3 are nanoseconds or milliseconds, told by the range of their container; all of a profile are
-/// the same, and what is neither is refused with both named.
+/// Guarantees: times of 1.3 are nanoseconds or milliseconds, which the range of their container shows; all times of a
+/// profile have the same unit, and times that fit neither unit are refused with an error that names both.
 /// rule: otep-0239#timestamps
 #[test]
 fn times_of_1_3() {
@@ -315,8 +316,8 @@ fn times_of_1_3() {
     }
 }
 
-/// Guarantees: the first mapping of 1.3 names the program where the resource does not, nothing else says which process
-/// it is, and all profiles of the resource agree.
+/// Guarantees: the first mapping of 1.3 becomes the executable if the resource has none, no other attribute identifies
+/// the process, and all profiles of the resource agree.
 /// rule: otep-0239#mappings
 #[test]
 fn the_main_binary_of_1_3() {
@@ -344,8 +345,8 @@ fn the_main_binary_of_1_3() {
     assert_eq!(read(&["process.executable.name"], &[of("/bin/app", &[])]), [None, some("x")]);
 }
 
-/// Guarantees: what is wrong in a profile's own tables refuses that profile and leaves the others, and no index reaches
-/// into the tables of another one.
+/// Guarantees: an error in a profile's own tables refuses only that profile, and no index refers to the tables of
+/// another profile.
 /// rule: otep-0239#functions
 #[test]
 fn own_tables_are_own() {

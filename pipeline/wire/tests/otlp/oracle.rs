@@ -1,4 +1,4 @@
-//! A batch as prost's structs, and prost's structs in a canonical form, so that both can be compared.
+//! Converts a batch to prost's structs, and prost's structs to a canonical form, so that both can be compared.
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
@@ -12,7 +12,7 @@ use profbridge_model::{
 };
 use prost::Message;
 
-/// The batch, every field of it, in the canonical form.
+/// Converts the batch, with all its fields, to the canonical form.
 pub(crate) fn to_prost(profiles: &Profiles) -> ExportProfilesServiceRequest {
     let dictionary = &**profiles.dictionary();
     let resource_profiles = profiles
@@ -172,8 +172,8 @@ fn unless_zero(id: Vec<u8>) -> Vec<u8> {
     if id.iter().all(|&byte| byte == 0) { Vec::new() } else { id }
 }
 
-/// The request as OTLP means it: references of attributes resolved, element 0 in each table, nothing told apart that
-/// protobuf does not tell apart.
+/// Returns the request with OTLP's meaning made explicit: references of attributes resolved, element 0 in each table,
+/// and equal forms for encodings that protobuf does not distinguish.
 pub(crate) fn canonical(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     let dictionary = request.dictionary.get_or_insert_default();
     fn lead<T: Default>(table: &mut Vec<T>) {

@@ -1,4 +1,4 @@
-//! What is refused and what is not: the rules of single profiles, resources and scopes, and of the dictionary.
+//! Tests of what is refused and what is not: the rules of single profiles, resources and scopes, and of the dictionary.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -10,7 +10,7 @@ use prost::Message;
 
 use crate::attributes::{int, pair, texts, value_of};
 
-/// A request with a resource, a scope and two profiles of two samples each, on small tables.
+/// A request with a resource, a scope and two profiles of two samples each, with small tables.
 pub(crate) fn request() -> ExportProfilesServiceRequest {
     let sample = |times: &[u64]| proto::Sample {
         stack_index: 1,
@@ -57,8 +57,8 @@ fn first_profile(request: &mut ExportProfilesServiceRequest) -> &mut proto::Prof
     &mut request.resource_profiles[0].scope_profiles[0].profiles[0]
 }
 
-/// Changes the first of the two profiles and says why just that one is refused, with its four observations or how many
-/// there are.
+/// Changes the first of the two profiles. Checks that only this one is refused, with its observations, and returns the
+/// rule.
 fn refused(change: impl FnOnce(&mut proto::Profile)) -> String {
     let mut request = request();
     change(first_profile(&mut request));
@@ -74,8 +74,8 @@ fn refused(change: impl FnOnce(&mut proto::Profile)) -> String {
 
 const FIRST: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
 
-/// Guarantees: an index that is out of range or negative refuses its profile alone, and the answer names place, index
-/// and table.
+/// Guarantees: an index that is out of range or negative refuses only its profile, and the error names place, index and
+/// table.
 /// rule: otep-0239#type, otep-0239#sample-stack, otep-0239#sample-attributes, otep-0239#sample-link
 #[test]
 fn indices_of_a_profile() {
@@ -102,9 +102,9 @@ fn indices_of_a_profile() {
     }
 }
 
-/// Guarantees: a profile is refused whose sample has neither values nor times, or another number of values than of
-/// times; whose duration is negative when read as signed, or ends beyond 64 bits; or whose id has another length than
-/// 16. An id of zeros is none.
+/// Guarantees: a profile is refused if a sample has neither values nor times, or a number of values that differs from
+/// that of times; if its duration is negative when read as signed, or ends beyond 64 bits; or if the length of its id
+/// is not 16. An id of zeros means none.
 /// rule: otep-0239#sample-values, otlp-profiles#sample-shape, otep-0239#end-time, otep-0239#duration
 /// rule: otep-0239#profile-id
 #[test]
@@ -130,8 +130,8 @@ fn rules_of_a_profile() {
     assert_eq!(decode_it(&zeros).unwrap().profiles.profiles().next().unwrap().profile_id, None);
 }
 
-/// Guarantees: a fault in a resource refuses all its profiles, one in a scope those of the scope, and the count says
-/// so.
+/// Guarantees: an error in a resource refuses all its profiles, and one in a scope all profiles of the scope. All of
+/// them are counted.
 #[test]
 fn resources_and_scopes() {
     let dangling = KeyValue { key_strindex: 5, ..Default::default() };
@@ -139,7 +139,7 @@ fn resources_and_scopes() {
     let other = bad.resource_profiles[0].clone();
     bad.resource_profiles.push(other);
     bad.resource_profiles[0].resource.as_mut().unwrap().attributes.push(dangling.clone());
-    // A profile of it is faulty as well: that goes with the resource.
+    // A profile of this resource is faulty as well, but is refused with the resource.
     bad.resource_profiles[0].scope_profiles[0].profiles[1].duration_nano = u64::MAX;
     let decoded = decode_it(&bad).unwrap();
     assert_eq!((decoded.refused_profiles(), decoded.refused_observations()), (2, 8));
@@ -164,7 +164,7 @@ fn resources_and_scopes() {
     );
 }
 
-/// Guarantees: several faults are each reported, in order, each once.
+/// Guarantees: several errors are each reported once, in order.
 #[test]
 fn several_faults() {
     let mut bad = request();
@@ -186,7 +186,7 @@ fn several_faults() {
 
 type Change<T> = fn(&mut proto::ProfilesDictionary, T);
 
-/// Says why a request with this dictionary is refused.
+/// Returns the rule by which a request with this dictionary is refused.
 fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> String {
     let mut request = request();
     change(request.dictionary.as_mut().unwrap());
@@ -196,8 +196,8 @@ fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> Stri
     }
 }
 
-/// Guarantees: an index of the dictionary that is out of range refuses the request and is named; a string of an
-/// attribute, which the batch keeps behind the table, is not taken for one of the table.
+/// Guarantees: an index in the dictionary that is out of range refuses the request and is named in the error. A string
+/// of an attribute, which the batch stores after the table, is not mistaken for an element of the table.
 /// rule: otep-0239#mapping-filename, otep-0239#location-mapping, otep-0239#line-function
 #[test]
 fn indices_of_the_dictionary() {
@@ -232,8 +232,8 @@ fn indices_of_the_dictionary() {
     }
 }
 
-/// Guarantees: an element 0 that is not the zero value refuses the request, for whoever refers to 0 means nothing by
-/// it; an id of zeros is one. Ids of links have 16 and 8 bytes or none.
+/// Guarantees: an element 0 that is not the zero value refuses the request, because a reference to 0 means "not set".
+/// An id of zeros is a zero value. Ids of links have 16 and 8 bytes, or none.
 /// rule: otep-0239#mappings, otep-0239#string-table, otlp-profiles#element-zero, otlp-profiles#link-zero
 /// rule: otep-0239#link-ids
 #[test]
@@ -256,12 +256,12 @@ fn element_zero() {
     let mut zeros = request();
     let tables = zeros.dictionary.as_mut().unwrap();
     tables.link_table[0] = proto::Link { trace_id: vec![0; 16], span_id: vec![0; 8] };
-    // The Collector writes the value of an attribute that has none as an empty message.
+    // The Collector writes a missing value of an attribute as an empty message.
     tables.attribute_table[0].value = Some(AnyValue { value: None });
     assert_eq!(decode_it(&zeros).unwrap().refused, []);
 }
 
-/// Guarantees: a profile that refers to nothing needs no dictionary; one that refers to something without one is
+/// Guarantees: a profile without references needs no dictionary; one with references but without a dictionary is
 /// refused.
 /// rule: otlp-profiles#element-zero
 #[test]
@@ -282,8 +282,8 @@ fn missing_dictionary() {
     assert_eq!(decoded.profiles.observations(), 8);
 }
 
-/// Guarantees: a `KeyValue` with both `key` and `key_strindex`, which the protocol forbids, is taken by its inline key,
-/// in whichever order they came, and goes out with that alone.
+/// Guarantees: if a `KeyValue` has both `key` and `key_strindex`, which the protocol forbids, the inline key is used,
+/// whatever their order, and only this key is sent.
 /// rule: otlp-profiles#one-key
 #[test]
 fn two_keys_of_an_attribute() {
@@ -293,7 +293,7 @@ fn two_keys_of_an_attribute() {
     let bytes = both.encode_to_vec();
     let inline = [&[0x0a, 12][..], b"service.name"].concat();
     let at = bytes.windows(inline.len()).position(|window| window == inline).unwrap();
-    // prost writes the key, the value and then the reference; here the reference moves to the front.
+    // prost writes the key, the value and then the reference. This test moves the reference to the front.
     let end = at + inline.len() + 2 + 2 + "checkout".len();
     assert_eq!(bytes[end..end + 2], [0x18, 3], "the reference is last");
     let mut turned = bytes.clone();
@@ -309,8 +309,8 @@ fn two_keys_of_an_attribute() {
     }
 }
 
-/// Guarantees: a list of attributes that has a key twice, which the protocol forbids, refuses nothing: the first of
-/// them is the one that is found, and both go out as they came.
+/// Guarantees: a list of attributes that contains a key twice, which the protocol forbids, is not refused: a lookup
+/// finds the first entry, and both are sent as received.
 /// rule: otep-0239#profile-attributes, otlp-profiles#unique-keys
 #[test]
 fn repeated_keys() {
@@ -336,7 +336,7 @@ fn repeated_keys() {
     }
 }
 
-/// Guarantees: a pprof profile is called that, and its sender is not told to upgrade.
+/// Guarantees: the error for a pprof profile says that it is one, and does not advise its sender to upgrade.
 #[test]
 fn pprof() {
     let profile = b"\x0a\x04\x08\x01\x10\x02\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x02\x08\x01\x32\x00\x32\x03cpu";

@@ -1,4 +1,4 @@
-//! What comes in goes out, field by field.
+//! Tests that decoded requests are encoded with the same fields.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -19,7 +19,7 @@ fn profiles_of(request: &mut ExportProfilesServiceRequest) -> impl Iterator<Item
     scopes.flat_map(|scope| &mut scope.profiles)
 }
 
-/// The request without payloads that have no format: what they are could not be told.
+/// Removes payloads without a format, which would not be understood.
 pub(crate) fn with_lawful_payloads(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     for profile in profiles_of(&mut request).filter(|profile| profile.original_payload_format.is_empty()) {
         profile.original_payload.clear();
@@ -28,7 +28,7 @@ pub(crate) fn with_lawful_payloads(mut request: ExportProfilesServiceRequest) ->
 }
 
 pub(crate) fn decoded(bytes: Vec<u8>) -> Profiles {
-    // Single samples without values could be of 1.9.
+    // Single samples without values could also be of 1.9.
     let decoded = decode_as(Bytes::from(bytes), Layout::V1_10, &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
     decoded.profiles
@@ -37,7 +37,7 @@ pub(crate) fn decoded(bytes: Vec<u8>) -> Profiles {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Guarantees: every field of an arbitrary lawful request is read as prost reads it.
+    /// Guarantees: every field of an arbitrary valid request is decoded as prost decodes it.
     /// rule: otep-0239#links, otep-0239#containers, otep-0239#start-time, otep-0239#end-time
     /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
     /// rule: otep-0239#sample-type, otep-0239#samples, otep-0239#mappings, otep-0239#locations
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(to_prost(&profiles), canonical(request));
     }
 
-    /// Guarantees: so it is however the sender wrote it: unpacked, in any order, in parts, with unknown fields.
+    /// Guarantees: the same holds for any encoding: unpacked, in any order, in parts, with unknown fields.
     /// rule: otep-0239#reserved, otep-0239#defaults, otlp-profiles#unknown-fields
     #[test]
     fn decodes_any_lawful_encoding(request in requests(), seed: u64) {
@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(to_prost(&profiles), canonical(request));
     }
 
-    /// Guarantees: what is encoded is what was decoded, in exactly the size that was announced.
+    /// Guarantees: a decoded request is encoded with the same content, in exactly the size that was computed.
     /// rule: otep-0239#links, otep-0239#containers, otep-0239#start-time, otep-0239#end-time
     /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
     /// rule: otep-0239#sample-type, otep-0239#samples, otep-0239#mappings, otep-0239#locations
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(canonical(again), with_lawful_payloads(canonical(request)));
     }
 
-    /// Guarantees: the original payload stays out unless it is asked for, and nothing else does.
+    /// Guarantees: the original payload, and nothing else, is omitted unless it is requested.
     /// rule: otep-0239#payload-format, otep-0239#payload
     #[test]
     fn leaves_the_original_payload_out(request in requests()) {
@@ -108,7 +108,7 @@ proptest! {
         prop_assert_eq!(canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()), expected);
     }
 
-    /// Guarantees: a payload in pprof's format stays out even where payloads are asked for, and nothing else does.
+    /// Guarantees: a payload in pprof's format, and nothing else, is omitted even if payloads are requested.
     /// rule: otep-0239#payload
     #[test]
     fn leaves_pprof_payloads_out(mut request in requests(), format in "(x-)?[pP]prof(\\+gz)?") {
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Guarantees: a request without a byte is an empty batch, and so is one with an empty dictionary.
+/// Guarantees: a request of no bytes is an empty batch, and so is one with an empty dictionary.
 #[test]
 fn empty_requests() {
     for bytes in [&[][..], &[0x12, 0x00], &[0x0a, 0x00]] {
@@ -135,7 +135,7 @@ fn empty_requests() {
     }
 }
 
-/// Guarantees: nothing of a canonically written request is copied; an unpacked list is.
+/// Guarantees: no part of a canonically encoded request is copied; an unpacked list is.
 #[test]
 fn points_into_the_request() {
     let dictionary = proto::ProfilesDictionary {
@@ -152,7 +152,7 @@ fn points_into_the_request() {
     assert_eq!(profiles.dictionary().tables().buffer.len(), request.len());
     assert_eq!(profiles.received.as_deref(), Some(&*request));
 
-    // The stack's two locations, one by one, in a second piece of the dictionary.
+    // The stack's two locations as an unpacked list, in a second part of the dictionary.
     let mut unpacked = request.clone();
     unpacked.extend_from_slice(&[0x12, 0x06, 0x3a, 0x04, 0x08, 0x00, 0x08, 0x00]);
     let profiles = decoded(unpacked.clone());

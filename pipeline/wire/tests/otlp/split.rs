@@ -1,4 +1,4 @@
-//! Cutting a batch into parts that fit.
+//! Tests that a batch is split into parts that fit the limit.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -54,8 +54,8 @@ fn observations(batch: &Profiles) -> Vec<(String, u64)> {
 
 const OPTIONS: EncodeOptions = EncodeOptions { original_payload: false, references: false };
 
-/// Guarantees: a single profile larger than the limit is cut, every part fits, every observation is in exactly one part
-/// and in order, and no part carries names that it does not need.
+/// Guarantees: a single profile larger than the limit is split, every part fits, every observation is in exactly one
+/// part and in order, and no part contains names that it does not need.
 /// rule: otlp#send-size
 #[test]
 fn one_large_profile() {
@@ -70,7 +70,7 @@ fn one_large_profile() {
     assert_eq!(parts.iter().flat_map(observations).collect::<Vec<_>>(), observations(&whole));
 }
 
-/// Guarantees: a batch that fits is its own part, still with the bytes it was received as.
+/// Guarantees: a batch that fits is the only part, and still has its received bytes.
 #[test]
 fn what_fits_is_left_alone() {
     let whole = decoded(request(10, ""));
@@ -80,8 +80,8 @@ fn what_fits_is_left_alone() {
     assert!(std::sync::Arc::ptr_eq(parts[0].dictionary(), whole.dictionary()));
 }
 
-/// Guarantees: a name longer than the limit, which every part needs, is not multiplied without end. Amplification: each
-/// cut doubles it. Ceiling: nine times the batch. Outcome: parts above the limit, for the caller to count.
+/// Guarantees: a name longer than the limit, which every part needs, is not multiplied without limit. Amplification:
+/// each split doubles it. Ceiling: nine times the batch. Outcome: parts above the limit, which the caller has to count.
 #[test]
 fn a_name_longer_than_the_limit() {
     let mut bytes = request(4_000, "");
@@ -99,8 +99,8 @@ fn a_name_longer_than_the_limit() {
 }
 
 proptest! {
-    /// Guarantees: whatever the batch and the limit, no observation is lost or added, and a part above the limit
-    /// cannot be cut further.
+    /// Guarantees: whatever the batch and the limit, no observation is lost or added, and a part above the limit cannot
+    /// be split further.
     #[test]
     fn nothing_is_lost(request in requests(), limit in 1..2_000usize) {
         let whole = crate::otlp::round_trip::decoded(request.encode_to_vec());

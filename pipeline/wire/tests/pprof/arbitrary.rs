@@ -1,11 +1,11 @@
-//! Profiles of any content.
+//! Arbitrary profiles.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 
-/// Texts, among them those that say which span a sample is of.
+/// Texts, including those of labels that name a sample's span.
 const TEXTS: [&str; 18] = [
     "",
     "cpu",
@@ -40,7 +40,7 @@ fn unsigned() -> impl Strategy<Value = u64> {
     number().prop_map(|number| number as u64)
 }
 
-/// Ids of so many elements: from 1 on, or any others that differ.
+/// This many distinct ids: from 1 on, or arbitrary.
 fn ids(count: usize) -> impl Strategy<Value = Vec<u64>> {
     let any = proptest::collection::hash_set(1..u64::MAX, count).prop_map(|ids| ids.into_iter().collect());
     let small = Just((1..=count as u64).collect::<Vec<_>>());
@@ -48,7 +48,7 @@ fn ids(count: usize) -> impl Strategy<Value = Vec<u64>> {
     prop_oneof![small, shuffled, any]
 }
 
-/// One of some ids, or 0 for none.
+/// One of these ids, or 0 for none.
 fn one_of(ids: &[u64], none: bool) -> BoxedStrategy<u64> {
     match (ids, none) {
         ([], _) => Just(0).boxed(),

@@ -1,4 +1,4 @@
-//! One test per abuse: what is amplified, by how much at most, and what the safe outcome is.
+//! Tests of hostile profiles. Each comment states what is amplified, the maximum (ceiling), and the safe outcome.
 
 use bytes::Bytes;
 use profbridge_model::varint;
@@ -25,8 +25,8 @@ fn limit(outcome: Result<Decoded, DecodeError>) -> (&'static str, u64) {
 
 const MEMORY: &str = "bytes of memory for the decoded request";
 
-/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the profile and
-/// a megabyte, checked before anything is allocated. Outcome: the profile is refused.
+/// Amplification: an empty element of two bytes becomes up to a hundred in memory. Ceiling: eight times the profile
+/// plus a megabyte, checked before any allocation. Outcome: the profile is refused.
 #[test]
 fn a_million_empty_elements() {
     for number in [1, 2, 3, 4, 5] {
@@ -34,7 +34,7 @@ fn a_million_empty_elements() {
         profile.extend_from_slice(&[(number << 3 | 2) as u8, 0].repeat(1_000_000));
         let most = (profile.len() * 8 + (1 << 20)) as u64;
         match (number, attack(profile)) {
-            // Samples without values are refused for that, where they are few enough to be looked at.
+            // If there are few enough samples to be decoded, they are refused because they have no values.
             (_, Err(DecodeError::LimitExceeded { what, limit })) => assert_eq!((what, limit), (MEMORY, most)),
             (5, Err(DecodeError::Malformed { place, .. })) => assert_eq!(place, "function[1].id"),
             (_, other) => panic!("{number}: {:?}", other.map(drop)),
@@ -42,8 +42,8 @@ fn a_million_empty_elements() {
     }
 }
 
-/// Amplification: each type of each sample is a row, and types cost two bytes. Ceiling: the same. Outcome: refused,
-/// before a row is allocated.
+/// Amplification: each type of each sample is a row, and a type costs two bytes. Ceiling: the same as above. Outcome:
+/// refused, before a row is allocated.
 #[test]
 fn types_times_samples() {
     let mut profile = valid().encode_to_vec();
@@ -53,8 +53,8 @@ fn types_times_samples() {
     assert_eq!(limit(attack(profile)), (MEMORY, most));
 }
 
-/// Amplification: locations of one sample, and lines of one location, are walked by whoever reads it. Ceiling: 65,536
-/// and 4,096. Outcome: refused.
+/// Amplification: code that reads a sample visits all its locations, and all their lines. Ceiling: 65,536 and 4,096.
+/// Outcome: refused.
 #[test]
 fn deep_stacks_and_many_lines() {
     let mut profile = valid();
@@ -66,8 +66,8 @@ fn deep_stacks_and_many_lines() {
     assert_eq!(limit(attack(profile.encode_to_vec())), ("lines of one location", 4096));
 }
 
-/// Amplification: ids far apart cost a place in a hash table each instead of a word. Ceiling: the same budget. Outcome:
-/// read where the elements are as large as real ones.
+/// Amplification: ids that are far apart take an entry in a hash table each instead of a word. Ceiling: the same
+/// budget. Outcome: accepted if the elements are as large as real ones.
 #[test]
 fn ids_far_apart() {
     let mut profile = valid();
@@ -81,7 +81,7 @@ fn ids_far_apart() {
     assert_eq!(decoded.profiles.dictionary().tables().locations.len(), 50_002);
 }
 
-/// Amplification: none, since nothing is allocated for what a length claims. Outcome: refused, with the place.
+/// Amplification: none, since nothing is allocated because of a claimed length. Outcome: refused, with the place.
 #[test]
 fn lengths_that_lie() {
     for number in [1u8, 2, 3, 4, 5, 6, 11, 13] {
@@ -98,7 +98,8 @@ fn lengths_that_lie() {
     }
 }
 
-/// Amplification: a profile of so many bytes may have another limit than 64 MiB. Outcome: refused by the limit's name.
+/// Amplification: the limit on the size of a profile may be other than 64 MiB. Outcome: refused with the name of the
+/// limit.
 #[test]
 fn too_long() {
     let limits = Limits { max_request: 10, ..Limits::default() };
@@ -106,11 +107,11 @@ fn too_long() {
     assert_eq!(error, DecodeError::LimitExceeded { what: "bytes of the profile", limit: 10 });
 }
 
-/// Checks what holds for any bytes that are read.
+/// Checks the properties that hold for any bytes.
 fn holds(bytes: Vec<u8>) {
     let length = bytes.len();
     let Ok(decoded) = attack(bytes) else { return };
-    // Columns whose length is not known beforehand grow by doubling.
+    // Columns whose length is not known in advance grow by doubling.
     assert!(memory(&decoded.profiles) <= 2 * (8 * length + (1 << 20)));
     for group in groups(&decoded.profiles) {
         let written = encode(&decoded.profiles, &group).bytes;
@@ -119,14 +120,14 @@ fn holds(bytes: Vec<u8>) {
 }
 
 proptest! {
-    /// Guarantees: no bytes make the reader panic or take more memory than it may, and what it lets through can be
-    /// written and read again.
+    /// Guarantees: no bytes make the decoder panic or take more memory than allowed, and its result can be encoded and
+    /// decoded again.
     #[test]
     fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         holds(bytes);
     }
 
-    /// Guarantees: the same for valid profiles with a few bytes changed, taken out or put in.
+    /// Guarantees: the same holds for valid profiles with a few bytes changed, removed or inserted.
     #[test]
     fn damaged(
         profile in profile(),

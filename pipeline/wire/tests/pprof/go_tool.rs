@@ -1,4 +1,5 @@
-//! What is written, read by `go tool pprof`. Without Go on the machine nothing is tested, and that is said.
+//! Tests that `go tool pprof` can read encoded profiles. Without Go on the machine nothing is tested, and a message
+//! says so.
 
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use prost::Message;
 use crate::pprof::proto::{Label, Profile};
 use crate::pprof::refusals::valid;
 
-/// What `go tool pprof` says of a profile; `None` without Go.
+/// The output of `go tool pprof` for a profile; `None` without Go.
 fn go(profile: &[u8], name: &str, arguments: &[&str]) -> Option<String> {
     let path = std::env::temp_dir().join(format!("profbridge-{}-{name}.pb", std::process::id()));
     std::fs::write(&path, profile).unwrap();
@@ -31,8 +32,8 @@ fn through(profile: &Profile) -> Vec<u8> {
     encode(&batch, group).bytes
 }
 
-/// Guarantees: `go tool pprof` reads what is written as it reads what was read: every sample, label, location and
-/// mapping, and the sums by function.
+/// Guarantees: `go tool pprof` prints the same for an encoded profile as for the original: every sample, label,
+/// location and mapping, and the sums by function.
 /// rule: otep-0239#pprof
 #[test]
 fn reads_the_same() {

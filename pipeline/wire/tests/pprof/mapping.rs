@@ -1,4 +1,4 @@
-//! What becomes of each field, as prost reads it in OTLP.
+//! Tests to which OTLP field each pprof field is converted, with prost as the decoder.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -17,7 +17,7 @@ fn otlp(profile: &Profile) -> ExportProfilesServiceRequest {
     ExportProfilesServiceRequest::decode(&encode(&batch, &EncodeOptions::default())[..]).unwrap()
 }
 
-/// Attributes in words.
+/// Formats attributes as text.
 fn attributes(dictionary: &ProfilesDictionary, indices: &[i32]) -> Vec<String> {
     let text = |index: i32| &dictionary.string_table[index as usize];
     let said = |&index: &i32| {
@@ -35,8 +35,8 @@ fn attributes(dictionary: &ProfilesDictionary, indices: &[i32]) -> Vec<String> {
     indices.iter().map(said).collect()
 }
 
-/// Guarantees: each field of pprof stands in OTLP where the Collector's translator and the semantic conventions have
-/// it, and each type of a sample in a profile of its own.
+/// Guarantees: each field of pprof is converted to the OTLP field or attribute that the Collector's translator and the
+/// semantic conventions define, and each sample type becomes a separate profile.
 /// rule: otep-0239#pprof
 #[test]
 fn fields() {
@@ -123,8 +123,9 @@ fn fields() {
     assert_eq!((text(function.name_strindex), named.lines[0].line), ("main.work", 7));
 }
 
-/// Guarantees: profiles that are not of one pprof profile are written apart, each with what its samples need alone;
-/// a sample with times counts these, or what its values sum up to; what pprof has no place for is counted.
+/// Guarantees: profiles that do not belong to one pprof profile are written separately, each with only the elements
+/// that its samples need; a sample with times counts their number, or the sum of its values; data that pprof cannot
+/// represent is counted.
 #[test]
 fn from_otlp() {
     let mut builder = Builder::new();

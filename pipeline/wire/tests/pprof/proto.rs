@@ -1,4 +1,4 @@
-//! `profile.proto` of google/pprof, and what a profile says whatever its ids and indices are.
+//! The messages of google/pprof's `profile.proto`, and the content of a profile independent of its ids and indices.
 
 use std::collections::HashMap;
 
@@ -148,7 +148,7 @@ impl Profile {
         ValueType { r#type: self.text(kind), unit: self.text(unit) }
     }
 
-    /// What it says: every reference replaced by what it refers to, and what has no order in order.
+    /// The content: every reference is replaced by its target, and data whose order is irrelevant is sorted.
     pub(crate) fn says(&self) -> Said {
         let text = |index: i64| self.string_table[index as usize].clone();
         let value_type = |value: &ValueType| [text(value.r#type), text(value.unit)];
@@ -180,7 +180,7 @@ impl Profile {
         let samples = self.sample.iter().map(|sample| {
             let stack = sample.location_id.iter().map(|id| locations[id].clone()).collect();
             let label = |label: &Label| {
-                // Beside a text a number means nothing.
+                // If there is a text, the number means nothing.
                 let number = if label.str == 0 { label.num } else { 0 };
                 format!("{:?} {number}", [label.key, label.str, label.num_unit].map(text))
             };
@@ -205,7 +205,7 @@ impl Profile {
     }
 }
 
-/// What a profile says.
+/// The content of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Said {
     types: Vec<[String; 2]>,

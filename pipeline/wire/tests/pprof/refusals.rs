@@ -1,4 +1,4 @@
-//! What is refused, and what is said of it.
+//! Tests of what is refused, and of the errors.
 
 use bytes::Bytes;
 use profbridge_wire::otlp::Limits;
@@ -25,7 +25,7 @@ pub(crate) fn valid() -> Profile {
     profile
 }
 
-/// Guarantees: a profile that breaks a rule is refused, with the place in pprof's words and the rule.
+/// Guarantees: a profile that breaks a rule is refused, and the error has the place in pprof's terms and the rule.
 /// rule: otep-0239#pprof
 #[test]
 fn rules() {
@@ -68,8 +68,8 @@ fn rules() {
     }
 }
 
-/// Guarantees: a reference to a mapping or function that is not there costs nothing but itself, and is counted; so is
-/// one with the id 0, which nothing can refer to, whatever ids the others have.
+/// Guarantees: a reference to a missing mapping or function only loses the reference, and is counted; so is an element
+/// with the id 0, to which nothing can refer, whatever ids the others have.
 #[test]
 fn references_that_name_nothing() {
     type Change = fn(&mut Profile);
@@ -96,7 +96,7 @@ fn references_that_name_nothing() {
     }
 }
 
-/// Guarantees: a profile without samples, or without types, is valid and says nothing; ids may be in any order.
+/// Guarantees: a profile without samples, or without types, is valid and empty; ids may be in any order.
 #[test]
 fn what_is_valid() {
     let mut profile = valid();
@@ -113,8 +113,8 @@ fn what_is_valid() {
     assert_eq!(named.collect::<Vec<_>>(), [1]);
 }
 
-/// Guarantees: negative values and counts of 2^40 are kept as they are; text that is not UTF-8 is replaced in that
-/// string and counted, and so is a number beside a label's text, which pprof forbids.
+/// Guarantees: negative values and counts of 2^40 are unchanged. Invalid UTF-8 is replaced in its string and counted. A
+/// number of a label that also has text, which pprof forbids, is dropped and counted.
 #[test]
 fn kept() {
     let mut profile = valid();

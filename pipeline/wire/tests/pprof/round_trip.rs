@@ -1,4 +1,4 @@
-//! pprof to OTLP and back.
+//! Tests of the conversion from pprof to OTLP and back.
 
 use bytes::Bytes;
 use profbridge_model::Profiles;
@@ -15,7 +15,7 @@ fn read(bytes: Vec<u8>) -> Profiles {
     decode(bytes.into(), &otlp::Limits::default()).unwrap().profiles
 }
 
-/// The only pprof profile of a batch.
+/// The pprof profile of a batch, which must be the only one.
 fn write(batch: &Profiles) -> Profile {
     let [group] = &groups(batch)[..] else { panic!("one profile") };
     let encoded = encode(batch, group);
@@ -23,7 +23,7 @@ fn write(batch: &Profiles) -> Profile {
     Profile::decode(&encoded.bytes[..]).unwrap()
 }
 
-/// What a peer reads that a batch is sent to.
+/// The batch that a peer decodes if this batch is sent to it over OTLP.
 fn through_otlp(batch: &Profiles) -> Profiles {
     let request = otlp::encode(batch, &EncodeOptions::default());
     let decoded = otlp::decode(Bytes::from(request), &otlp::Limits::default()).unwrap();
@@ -33,8 +33,8 @@ fn through_otlp(batch: &Profiles) -> Profiles {
 }
 
 proptest! {
-    /// Guarantees: what a profile says is the same once it was read and written again, also through OTLP, whatever its
-    /// ids are, in whatever order its fields come and however its lists are written.
+    /// Guarantees: the content of a profile is the same after decoding and encoding, also through OTLP, whatever its
+    /// ids are, in whatever order its fields come and however its lists are encoded.
     /// rule: otep-0239#pprof
     #[test]
     fn equal(profile in profile(), seed: u64) {
@@ -47,7 +47,7 @@ proptest! {
         prop_assert_eq!(&write(&batch).says(), &said);
     }
 
-    /// Guarantees: what is written is read as it was: writing it once more makes the same bytes.
+    /// Guarantees: an encoded profile is decoded completely: encoding it again results in the same bytes.
     #[test]
     fn canonical(profile in profile()) {
         let once = |bytes: Vec<u8>| {

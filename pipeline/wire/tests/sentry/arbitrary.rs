@@ -1,4 +1,4 @@
-//! Arbitrary chunks that Relay takes.
+//! Arbitrary chunks that Relay accepts.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ fn text() -> impl Strategy<Value = String> {
     "[a-z./ @\"\\\\\n\u{e9}\u{1f600}]{0,6}"
 }
 
-/// A value under a key, null, or nothing.
+/// A key with a value, a key with null, or no key.
 fn maybe(
     key: &'static str,
     value: impl Strategy<Value = Value> + 'static,
@@ -31,7 +31,7 @@ fn string() -> impl Strategy<Value = Value> {
 }
 
 fn address() -> impl Strategy<Value = Value> {
-    // Images lie in the first three hundred thousand bytes.
+    // Images are in the first three hundred thousand bytes of the address space.
     prop_oneof![
         (0..0x50000_u64).prop_map(|at| json!(format!("{at:#x}"))),
         any::<u64>().prop_map(|at| json!(at.to_string()))
@@ -85,7 +85,7 @@ fn measurements() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A time within 60 s. Several samples have the same, or times that are less than a microsecond apart.
+/// A time within 60 s. Some times are equal, or less than a microsecond apart.
 fn time() -> impl Strategy<Value = f64> {
     let start = 1_795_228_720.0;
     prop_oneof![
@@ -98,7 +98,7 @@ fn samples(stacks: usize) -> impl Strategy<Value = Vec<Value>> {
     let thread = prop::sample::select(vec!["1", "0x7", "007", "", "-3", "140735888986880", "9223372036854775808"]);
     let sample = (time(), thread, 0..stacks);
     prop::collection::vec(sample, 0..40).prop_map(|samples| {
-        // The first stack has frames: whatever else there is, one thread has two samples with frames.
+        // The first stack has frames, so one thread always has two samples with frames.
         let own = [(1_795_228_721.0, "main", 0), (1_795_228_721.5, "main", 0)];
         let all = own.into_iter().chain(samples);
         all.map(|(time, thread, stack)| json!({"timestamp": time, "thread_id": thread, "stack_id": stack})).collect()
@@ -137,7 +137,7 @@ fn id() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A chunk.
+/// Generates chunks.
 pub(crate) fn chunk() -> impl Strategy<Value = Value> {
     let platform = prop::sample::select(vec!["python", "node", "native", "cocoa", "other", ""]);
     let always =

@@ -1,15 +1,16 @@
-//! Chunks compared by what Sentry keeps of them: tables in any order, what is empty is not there.
+//! Compares chunks by the content that Sentry keeps: the order of tables has no effect, and empty values count as
+//! missing.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// A chunk without indices.
+/// A chunk in which indices are replaced by the elements to which they refer.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Chunk {
-    /// All keys beside the profile and the images.
+    /// All keys except the profile and the images.
     about: BTreeMap<&'static str, Value>,
-    /// Sorted.
+    /// The images as text, sorted.
     images: Vec<String>,
     threads: BTreeMap<String, Thread>,
 }
@@ -17,13 +18,13 @@ pub(crate) struct Chunk {
 #[derive(Debug, Default, PartialEq)]
 struct Thread {
     about: BTreeMap<&'static str, Value>,
-    /// By time; those at one time in the order of the list.
+    /// Sorted by time. Samples with equal times keep their order.
     samples: Vec<Sample>,
 }
 
 #[derive(Debug, PartialEq)]
 struct Sample {
-    /// In microseconds since the Unix epoch, of which a double holds about four digits behind the point.
+    /// The time in microseconds since the Unix epoch. A double holds about four digits after the decimal point.
     micros: f64,
     frames: Vec<String>,
 }
@@ -36,7 +37,7 @@ impl Chunk {
             let id = uuid::Uuid::parse_str(chunk[key].as_str().unwrap()).unwrap();
             about.insert(key, json!(id.simple().to_string()));
         }
-        // An empty platform is one.
+        // An empty platform is a value, unlike other empty texts.
         about.insert("platform", chunk["platform"].clone());
         let empty = Vec::new();
         let images = chunk["debug_meta"]["images"].as_array().unwrap_or(&empty);
@@ -45,7 +46,7 @@ impl Chunk {
         Self { about, images, threads: threads(&chunk["profile"]) }
     }
 
-    /// Whether two chunks are equal, with times that are at most a microsecond apart.
+    /// Whether two chunks are equal, except for time differences of at most a microsecond.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         let samples = |a: &Thread, b: &Thread| {
             let close = |a: &Sample, b: &Sample| (a.micros - b.micros).abs() <= 1.001 && a.frames == b.frames;
@@ -58,7 +59,7 @@ impl Chunk {
     }
 }
 
-/// What is there and says something, of these keys.
+/// The values of these keys that are neither missing, null nor empty.
 fn some(object: &Value, keys: &[&'static str]) -> BTreeMap<&'static str, Value> {
     let known = |key: &&'static str| {
         let value = object.get(*key)?;

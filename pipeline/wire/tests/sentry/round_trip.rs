@@ -1,4 +1,4 @@
-//! Chunk to OTLP and back.
+//! Converts chunks to OTLP and back.
 
 use bytes::Bytes;
 use profbridge_model::Profiles;
@@ -19,7 +19,7 @@ const CAPTURES: [&[u8]; 3] = [
     include_bytes!("../../testdata/sentry/node-11.1-profile_chunk.envelope"),
 ];
 
-/// A batch as another program gets it.
+/// Encodes and decodes a batch, so that it is as another program receives it.
 fn through_otlp(batch: &Profiles) -> Profiles {
     let bytes = encode(batch, &EncodeOptions::default());
     assert_valid(&bytes);
@@ -28,7 +28,7 @@ fn through_otlp(batch: &Profiles) -> Profiles {
     decoded.profiles
 }
 
-/// The only chunk that a batch becomes.
+/// Converts a batch to a chunk, which must be the only one.
 fn converted(batch: &Profiles) -> Vec<u8> {
     let mut collected = Collected::default();
     let report = Converter::new(Settings::default()).convert(batch, &mut collected);
@@ -40,7 +40,7 @@ fn converted(batch: &Profiles) -> Vec<u8> {
     json
 }
 
-/// Guarantees: what real SDKs send is equal to what it was after it went through OTLP.
+/// Guarantees: chunks of real SDKs are equal after conversion to OTLP and back.
 /// rule: round-trip#content
 #[test]
 fn captures() {
@@ -55,8 +55,8 @@ fn captures() {
 }
 
 proptest! {
-    /// Guarantees: any chunk that Relay takes comes back equal, however its samples, frames and images are written, as
-    /// often as it goes.
+    /// Guarantees: any chunk that Relay accepts is equal after conversion to OTLP and back, also repeatedly, however
+    /// its samples, frames and images are encoded.
     /// rule: sample-format-v2#measurements, sample-format-v2#measurement-value, sample-format-v2#thread-priority
     /// rule: round-trip#content, round-trip#profcheck, profiles-sdk#v2-measurements, profiles-sdk#measurements
     /// rule: differences#ids

@@ -15,7 +15,7 @@ struct WrittenKeys {
     identity: Option<Vec<String>>,
 }
 
-/// Replaces "unknown key" problems for moved keys by where they moved.
+/// Replaces "unknown key" problems of moved keys by problems that name the new key.
 pub(super) fn explain(problems: Problems, section: &Section) -> Vec<Problem> {
     let WrittenKeys { window, session, identity } = section.extract().unwrap_or_default();
     let values = [window, session, identity.map(|names| format!("[{}]", names.join(", ")))];

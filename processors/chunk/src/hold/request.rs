@@ -1,4 +1,4 @@
-//! One step of taking in a request: continues after the previous step until enough memory is used.
+//! One step of absorbing a request: continues after the previous step until enough memory is used.
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::{Cell, IdentifiedProcess};
@@ -12,17 +12,17 @@ use crate::config::Settings;
 use crate::divide::{self, Divider, PieceSink};
 use crate::key::ProcessCell;
 
-/// One step takes this much more memory, in bytes, before control returns to the caller.
+/// The amount of memory that one step takes, in bytes, before control returns to the caller.
 const STEP: u64 = 1 << 20;
 
-/// One step of taking in a request.
+/// One step of absorbing a request.
 struct HoldStep<'a> {
     profiles: &'a Profiles,
     divider: &'a mut Divider,
     target: HoldTarget<'a>,
 }
 
-/// Where the samples of a request are stored.
+/// The windows in which the samples of a request are stored.
 struct HoldTarget<'a> {
     settings: &'a Settings,
     windows: &'a mut Store<ProcessCell>,
@@ -33,7 +33,7 @@ struct HoldTarget<'a> {
     before: u64,
 }
 
-/// Takes in the rest of a request until the step is full. Returns whether the request is finished.
+/// Absorbs the rest of a request until the step is full. Returns whether the request is finished.
 pub(super) fn take_in(
     work: &mut UnderWay,
     settings: &Settings,
@@ -98,7 +98,7 @@ impl<'a> Visitor<'a> for HoldStep<'_> {
         self.divider.end_profile();
     }
 
-    /// Closes the windows of processes that occur in this resource alone: nothing more will arrive for them.
+    /// Closes the windows of processes that only occur in this resource, because nothing more will arrive for them.
     fn end_resource(&mut self) {
         for process in in_order(&mut self.target.found.alone) {
             self.target.windows.close_group(&ProcessCell::first(process), |_| true);
@@ -111,14 +111,14 @@ struct OfOneSample<'a, 'b> {
     target: &'a mut HoldTarget<'b>,
     place: ScopedProfile<'a>,
     sample: &'a Sample<'a>,
-    /// The number of its process in the request, and the process.
+    /// The number of the sample's process in the request, and the process.
     number: u32,
     process: IdentifiedProcess,
     shape: Shape,
 }
 
 impl OfOneSample<'_, '_> {
-    /// The width of the process's cells, and where they start.
+    /// The width of the process's cells, and the start of the first one.
     fn grid(&self) -> (u64, u64) {
         let (identity, width) = (self.process.identity, self.target.settings.rules.cell_width());
         let phase = self.target.found.phases.get(&identity.hash).copied();

@@ -5,7 +5,7 @@ use profbridge_model::Reason;
 
 use super::*;
 
-/// Guarantees: when an arena is full, the window continues in another one and nothing is lost; data too large even for
+/// Guarantees: when an arena is full, the window continues in another one and no data is lost; data too large even for
 /// an empty arena is dropped and counted.
 #[test]
 fn full_arenas_are_left() {

@@ -1,4 +1,4 @@
-//! A request that is partly taken in, and what is known about it.
+//! A request that is partly absorbed, and what is known about it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::config::Settings;
 use crate::divide::Divider;
 use crate::key::ProcessCell;
 
-/// A request that is partly taken in.
+/// A request that is partly absorbed.
 pub(super) struct UnderWay {
     pub(super) profiles: Profiles,
     pub(super) at: Position,
@@ -22,24 +22,24 @@ pub(super) struct UnderWay {
 /// What is known about a request.
 pub(super) struct RequestProgress {
     pub(super) processes: MovedAttributes,
-    /// By process hash, where its cells start if not at the usual boundaries.
+    /// The starts of cells by process hash, where they are not at the usual boundaries.
     pub(super) phases: HashMap<u128, u64>,
-    /// When it arrived.
+    /// The arrival time.
     pub(super) now: Now,
-    /// How many closed windows may wait for their flush while it is taken in.
+    /// The maximum number of closed windows that may wait to be flushed while the request is absorbed.
     pub(super) may_wait: usize,
-    /// Observations that are neither in a window nor lost yet.
+    /// The number of observations that are neither in a window nor lost yet.
     pub(super) left: u64,
     pub(super) intake: Intake<ProcessCell>,
     /// Processes that got observations.
     pub(super) touched: HashSet<u128>,
     /// Processes that occur only in the current resource.
     pub(super) alone: HashSet<u128>,
-    /// Observations of unidentified processes, not yet counted in a note.
+    /// The number of observations of unidentified processes that are not yet counted in a note.
     pub(super) weak: u64,
 }
 
-/// The processes of a request. Process attributes of samples move to their resources.
+/// The processes of a request. Process attributes of samples move to the samples' resources.
 pub(super) struct MovedAttributes(pub(super) Processes);
 
 impl Rewrite for MovedAttributes {
@@ -76,7 +76,7 @@ impl UnderWay {
         Self { profiles, at: Position::default(), divider, found }
     }
 
-    /// Approximate memory beside the request itself, in bytes. It is charged to the sender.
+    /// Approximate memory in addition to the request itself, in bytes. It is charged to the sender.
     pub(super) fn bytes(&self) -> u64 {
         let RequestProgress { processes, phases, intake, touched, alone, .. } = &self.found;
         let sets = (touched.capacity() + alone.capacity()) * (size_of::<u128>() + 1)
@@ -86,7 +86,7 @@ impl UnderWay {
 }
 
 impl RequestProgress {
-    /// Drops lookup tables that can be rebuilt, once they are large.
+    /// Drops large lookup tables that can be rebuilt.
     pub(super) fn forget_much(&mut self) {
         if self.intake.entries() >= MEMO || self.processes.0.are_many() {
             self.processes.0.forget();

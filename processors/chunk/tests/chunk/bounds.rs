@@ -88,8 +88,8 @@ fn memory_is_bounded() {
     assert!(closed > 50, "{closed}");
 }
 
-/// Guarantees: the dictionary of held data is stored once for all processes of a sender, the request is released, and
-/// all memory is released when the windows are closed.
+/// Guarantees: the dictionary of held data is stored once for all processes of a sender, the memory of the request is
+/// released, and all memory is released when the windows are closed.
 #[test]
 fn dictionaries_are_shared_and_freed() {
     let batch = |pid: i64| {
@@ -118,9 +118,9 @@ fn dictionaries_are_shared_and_freed() {
     assert!(chunk.held().bytes <= idle + 64 * 1024, "{idle} {:?}", chunk.held());
 }
 
-/// Guarantees: a small request does not become a large output without bound: neither data common to many processes, nor
-/// many attributes of a resource, nor scattered timestamps are multiplied beyond a budget; what exceeds it is dropped
-/// and counted, and the rest is still sent.
+/// Guarantees: the output of a small request is bounded: neither data that many processes share, nor many attributes of
+/// a resource, nor scattered timestamps are multiplied beyond a budget. Output beyond the budget is dropped and
+/// counted, and the rest is still sent.
 #[test]
 fn amplification_is_bounded() {
     let name = "x".repeat(1 << 20);
@@ -153,8 +153,8 @@ fn amplification_is_bounded() {
     }
 }
 
-/// Guarantees: a sample whose timestamps alternate between two windows is split with each value beside its timestamp,
-/// and in one pass: with a pass per timestamp this test would not end.
+/// Guarantees: a sample whose timestamps alternate between two windows is split with the right value for each
+/// timestamp, and in one pass: with a pass per timestamp this test would not end.
 #[test]
 fn interleaved_times_keep_their_values() {
     const TIMES: u64 = 100_000;
@@ -162,7 +162,7 @@ fn interleaved_times_keep_their_values() {
     let values: Vec<_> = (0..TIMES).map(|n| n as i64).collect();
     let mut builder = Builder::new();
     builder.resource(&process(1));
-    // Events: only durations are split at window ends.
+    // The values are events: only durations are split at window ends.
     let sample_type = builder.value_type("events", "count");
     builder.profile(Profile { sample_type, ..Profile::default() });
     builder.sample(None, None, None, &times, &values);
@@ -213,8 +213,8 @@ fn one_window_at_a_time() {
     }
 }
 
-/// Guarantees: a request with many thousands of processes only has a bounded number of open windows, sends one at a
-/// time, and is reported as unfinished until all of it is taken in; its remaining observations count as held.
+/// Guarantees: a request with many thousands of processes has only a bounded number of open windows, sends one at a
+/// time, and is reported as unfinished until it is fully absorbed; its remaining observations count as held.
 #[test]
 fn large_requests_are_taken_in_piece_by_piece() {
     const PROCESSES: i64 = 20_000;
@@ -257,7 +257,7 @@ fn large_requests_are_taken_in_piece_by_piece() {
                 calls += 1;
             }
             assert!(calls > PROCESSES / 2, "{place}: {calls}");
-            // Without windows, the state of each sample exists until the request is cut, but only some of its processes
+            // Without windows, the state of each sample exists until the request is cut, but only some of the processes
             // are examined at a time.
             let limit = match (identity, what) {
                 ("window: 0s", "resources") => 6 << 20,
@@ -269,8 +269,8 @@ fn large_requests_are_taken_in_piece_by_piece() {
     }
 }
 
-/// Guarantees: stacks common to a thousand real processes are written for each of them, though much less is held, and
-/// none is dropped.
+/// Guarantees: stacks that a thousand real processes share are written for each of them, although much less is held,
+/// and none is dropped.
 #[test]
 fn common_stacks_are_no_amplification() {
     let mut chunk = chunk("", "");

@@ -30,8 +30,8 @@ fn every_rule_is_checked() {
     assert_eq!(problems("latenes: 5s"), ["unknown key `latenes`"]);
 }
 
-/// Guarantees: for a key that moved to `service.identity`, the error at the old place names the new path and the value
-/// to write there, together with all other problems.
+/// Guarantees: for a key that moved to `service.identity`, the error at the old key names the new path and the value to
+/// write there. All other problems are reported with it.
 #[test]
 fn moved_keys_say_where_they_went() {
     let written =
@@ -55,7 +55,7 @@ fn moved_keys_say_where_they_went() {
     }
     assert_eq!(text.len(), 4);
     assert!(text.iter().any(|text| text.starts_with("6:") && text.contains("unknown key `latenes`")), "{text:#?}");
-    // Values from the environment are not shown, and values that are no text are not repeated.
+    // Values from the environment are not shown, and values that are not text are not repeated.
     let hidden = problems(written.replace("30s", "${env:SECRET}").replace("1h", "{a: b}"));
     let hints: Vec<_> = hidden.iter().filter_map(|problem| problem.hint.as_deref()).collect();
     assert!(!hints.concat().contains("7m"), "{hints:?}");

@@ -22,7 +22,7 @@ fn batch(random: &mut Rng, now: Now) -> Profiles {
     any_batch(random, now, true)
 }
 
-/// The same; unless `long` is set, no observation and no profile is longer than a window.
+/// Like [`batch`]. Unless `long` is set, no observation and no profile is longer than a window.
 fn any_batch(random: &mut Rng, now: Now, long: bool) -> Profiles {
     let mut builder = Builder::new();
     for _ in 0..random.usize(1..4) {

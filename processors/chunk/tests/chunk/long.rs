@@ -1,4 +1,4 @@
-//! Data longer than a window, which continues in the next one.
+//! Tests of data longer than a window, which continues in the next one.
 
 use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::builder::Any;
@@ -26,8 +26,8 @@ fn batch(kind: &str, duration: u64, samples: &[Row<'_>]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// The windows made of a batch: start and end in seconds after [`T`], and for each observation the function, its
-/// timestamp or its profile's range, and its values. The second result is the number of synthesized observations.
+/// The windows of a batch: start and end in seconds after [`T`], and for each observation the function, its timestamp
+/// or its profile's range, and its values. The second result is the number of synthesized observations.
 fn cut(identity: &str, batch: Profiles) -> (String, u64) {
     let mut chunk = chunk(identity, "");
     let observations = batch.observations();
@@ -58,8 +58,9 @@ fn sent(out: &Outbox) -> u64 {
     batches(out).iter().map(Profiles::observations).sum()
 }
 
-/// Guarantees: the values of a profile of 120 s become two windows; those of each thread are placed end to end from the
-/// start, and one that crosses the border is split, counted once and once as synthesized.
+/// Guarantees: the values of a profile of 120 s are divided between two windows. Those of each thread are placed one
+/// after the other from the start. A value that crosses the border is split, and counted once as an observation and
+/// once as synthesized.
 /// rule: otep-0239#duration
 #[test]
 fn values_of_two_minutes() {
@@ -81,12 +82,12 @@ fn values_of_two_minutes() {
     assert_eq!(synthesized, 4);
 }
 
-/// Guarantees: values without a thread fill as many lanes of the profile's length as needed, and each window gets its
-/// part of every lane.
+/// Guarantees: values without a thread fill as many parallel lanes of the profile's length as needed, and each window
+/// gets its part of every lane.
 #[test]
 fn values_without_threads() {
     let batch = batch("cpu", 120, &[(None, "a", &[], &[200]), (None, "b", &[], &[150])]);
-    // Three lanes: 120 s of a, 80 of a and 40 of b, 110 of b.
+    // The values fill three lanes: 120 s of a; 80 s of a and 40 s of b; 110 s of b.
     let expected = "0..60: a@0+60=[120] b@0+60=[60]\n60..120: a@60+60=[80] b@60+60=[90]";
     assert_eq!(cut("", batch), (expected.to_owned(), 2));
 }
@@ -104,7 +105,8 @@ fn values_of_a_wrong_length() {
     assert_eq!(cut("window: 0s", short), ("0..60: a@0+0=[50] b@0+0=[100]".to_owned(), 0));
 }
 
-/// Guarantees: a wait of 90 s is split where its window ends, and the observations before and after it are not.
+/// Guarantees: a wait of 90 s is split at the end of its window, and the observations before and after it are not
+/// split.
 #[test]
 fn timed_values() {
     let batch = || batch("wall", 200, &[(Some(7), "w", &[1, 14, 104], &[13, 90, 5])]);
@@ -125,7 +127,7 @@ fn values_that_end_at_their_timestamp() {
     assert_eq!(cut("window: 0s", batch), ("0..60: w@0=[0] w@60=[30]\n60..120: w@100=[40]".to_owned(), 1));
 }
 
-/// Guarantees: a part in a future window does not close the current one.
+/// Guarantees: a part in a future window does not close the current window.
 #[test]
 fn parts_close_nothing() {
     let mut chunk = chunk("window: 10s", "lateness: 1s");
@@ -133,8 +135,8 @@ fn parts_close_nothing() {
     assert!(out.telemetry.is_empty() && out.synthesized.total() >= 8, "{}", out.synthesized.total());
 }
 
-/// Guarantees: absurd values make at most an hour of windows, and absurd numbers of them at most the parts that a
-/// request may add; no time is lost, and nothing overflows.
+/// Guarantees: absurd values fill at most an hour of windows, and an absurd number of values adds at most the parts
+/// that a request may add; no time is lost, and nothing overflows.
 #[test]
 fn absurd_values() {
     for identity in ["window: 1s", "window: 0s"] {

@@ -1,4 +1,4 @@
-//! The guarantees of `chunk`, one test each.
+//! Tests of the guarantees of `chunk`, one test each.
 
 // A test that cannot continue fails.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

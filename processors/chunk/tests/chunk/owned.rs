@@ -1,5 +1,5 @@
-//! The time that Sentry assigns to each function, from the request through windows to finished chunks, by brute force
-//! (`profbridge_testkit::owned`).
+//! Tests of the time that Sentry attributes to each function, from the request through windows to finished chunks, by
+//! brute force (`profbridge_testkit::owned`).
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -50,13 +50,13 @@ fn check(identity: &str, request: &ExportProfilesServiceRequest) -> Result<u64, 
     Ok(clipped)
 }
 
-/// One of some functions, mostly one of a few.
+/// A random function, usually one of a few.
 fn stack(random: &mut Rng) -> [Frame; 2] {
     let function = random.u32(0..6).min(random.u32(0..60));
     [Frame::from(&format!("cpython!f{function}@/app/f.py:{function}")), Frame::from("cpython!main@/app/main.py:1")]
 }
 
-/// The times, in nanoseconds after [`T0`], at which a timer of this period observes a thread that runs intermittently:
+/// The times, in nanoseconds after [`T0`], at which a timer of this period samples a thread that runs intermittently:
 /// stretched by `spacing`, with jitter and pauses, sometimes only once.
 fn schedule(random: &mut Rng, period: u64, length: u64) -> Vec<u64> {
     let spacing = [1.0, 1.0, 1.01, 1.1, 1.4, 1.45][random.usize(0..6)];
@@ -78,7 +78,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     /// Guarantees: with jittered timestamps, late timers, single samples, pauses and several threads, named or not,
-    /// each function of each thread has in Sentry the time that was sampled, and each is listed, wherever windows end.
+    /// Sentry attributes to each function of each thread the sampled time and lists each function, wherever windows
+    /// end.
     /// rule: differences#sample-time
     #[test]
     fn timestamps(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
@@ -96,7 +97,7 @@ proptest! {
         check(WINDOWS[mode], &builder.build())?;
     }
 
-    /// Guarantees: the same for values without timestamps, however long their profile is, and nothing is cut off.
+    /// Guarantees: the same holds for values without timestamps, however long their profile is, and no time is clipped.
     #[test]
     fn values(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);
@@ -116,8 +117,8 @@ proptest! {
         prop_assert_eq!(check(WINDOWS[mode], &builder.build())?, 0);
     }
 
-    /// Guarantees: the same for a thread that alternately waits and runs, each for as long as its value, across
-    /// windows, and nothing is cut off.
+    /// Guarantees: the same holds for a thread that alternately waits and runs, each for as long as its value, across
+    /// windows, and no time is clipped.
     #[test]
     fn waiting(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);
@@ -134,8 +135,8 @@ proptest! {
         prop_assert_eq!(check(WINDOWS[mode], &builder.build())?, 0);
     }
 
-    /// Guarantees: the same for threads that alternately run and are blocked, with the data of the eBPF profiler: the
-    /// ticks in which a thread ran, and the end and the length of each blocked time.
+    /// Guarantees: the same holds for threads that alternately run and are blocked, with the data of the eBPF profiler:
+    /// the ticks at which a thread ran, and the end and the length of each blocked time.
     #[test]
     fn blocked(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);

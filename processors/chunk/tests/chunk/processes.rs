@@ -81,7 +81,7 @@ fn replicas_agree() {
     assert_eq!(ids.len(), 1);
 }
 
-/// Guarantees: an unidentified process is scoped to its peer, distinguished by every attribute, and counted.
+/// Guarantees: an unidentified process is distinguished by its peer and by every attribute, and counted.
 #[test]
 fn weak_processes_stay_apart() {
     for identity in MODES {
@@ -154,7 +154,7 @@ fn sessions_have_their_own_ids() {
     for mode in MODES {
         assert_eq!(ids(mode), 1);
         assert_eq!(ids(&format!("{mode}, session: 1h")), 2);
-        // The same even after a decade.
+        // The id is the same even after a decade.
         let input = [T, T + 10 * 365 * 86_400 * S].map(|time| one(&process(1), &[time])).into();
         let lives = run_all(mode, input).0.iter().map(id).collect::<BTreeSet<_>>();
         assert_eq!(lives.len(), 1, "{mode}");

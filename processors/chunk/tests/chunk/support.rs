@@ -12,7 +12,7 @@ pub(crate) use profbridge_testkit::{
     SECOND as S, START_UNIX_NANO as T, at, note as noted, process as process_one, sent_profiles as batches,
 };
 
-/// With windows and without.
+/// The modes: with windows, and without.
 pub(crate) const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
 
 /// A processor with these keys of `service.identity` and of its own, in YAML.
@@ -122,7 +122,7 @@ pub(crate) fn ranged(pid: i64, start: u64, duration: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Everything that a new processor with these settings makes of a batch, at once and when it ends.
+/// The whole output of a new processor with these settings for a batch, at once and at the end.
 pub(crate) fn run(identity: &str, yaml: &str, batch: Profiles) -> Outbox {
     let mut chunk = chunk(identity, yaml);
     let mut out = process_one(&mut chunk, batch, at(0));

@@ -8,13 +8,13 @@ fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
     batches(&profbridge_testkit::advance(chunk, at(nanos)))
 }
 
-/// The start of the first window of a process that does not begin before [`T`].
+/// The start of the first window of a process that begins at or after [`T`].
 fn start_of(identity: &str, pid: i64) -> u64 {
     batches(&run(identity, "", one(&process(pid), &[T + 60 * S])))[0].window.as_ref().unwrap().start_unix_nano
 }
 
-/// Guarantees: windows of processes start at different times, so that they do not all close at once, and at half
-/// seconds, where the receiver `ptrace` splits longer observations.
+/// Guarantees: windows of processes start at different times, so that they do not all close at once, and at multiples
+/// of half a second, at which the receiver `ptrace` splits longer observations.
 #[test]
 fn windows_are_shifted() {
     let starts: std::collections::BTreeSet<_> = (0..50).map(|pid| start_of("", pid)).collect();
@@ -50,8 +50,8 @@ fn late_data_opens_another_window() {
     assert_eq!(times(&second[0]), [T + 1]);
 }
 
-/// Guarantees: a window closes once the time of its process is past its end by more than the lateness, even if little
-/// real time has passed, so a backlog does not accumulate.
+/// Guarantees: a window closes once the time of its process is past the window's end by more than the lateness, even if
+/// little real time has passed, so that a backlog does not accumulate.
 #[test]
 fn windows_close_when_their_time_has_passed() {
     let mut chunk = chunk("window: 10s", "lateness: 2s");
@@ -68,8 +68,8 @@ fn windows_close_when_their_time_has_passed() {
     assert!(out.telemetry.is_empty());
 }
 
-/// Guarantees: samples without timestamps follow the range of their profile: into the window that contains it, or into
-/// a separate one that starts with it; a profile without a time counts as now.
+/// Guarantees: the range of a profile determines the window of samples without timestamps: the window that contains the
+/// range, or a separate one that starts with it; a profile without a time counts as arriving now.
 #[test]
 fn ranges_have_windows() {
     let start = start_of("", 1);
@@ -88,8 +88,8 @@ fn ranges_have_windows() {
     assert!((from..to).contains(&(T + 30 * S)));
 }
 
-/// Guarantees: a profile spread over windows covers in each only its part inside; samples without timestamps keep the
-/// range of their profile.
+/// Guarantees: a profile that extends over several windows covers in each only its part inside; samples without
+/// timestamps keep the range of their profile.
 #[test]
 fn profiles_are_clipped_to_their_window() {
     let start = start_of("", 1);

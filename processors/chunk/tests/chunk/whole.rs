@@ -1,4 +1,4 @@
-//! Chunks of Sentry's SDKs.
+//! Tests of chunks from Sentry's SDKs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const CHUNK: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/p
 fn captured() -> Profiles {
     let payload = CHUNK.split(|&byte| byte == b'\n').nth(2).unwrap();
     let mut profiles = chunk_reader::read(payload).unwrap();
-    // As received over OTLP.
+    // As if received over OTLP.
     profiles.window = None;
     profiles
 }
@@ -45,7 +45,7 @@ fn mixed(chunks: u64, others: u64) -> Profiles {
 }
 
 /// Guarantees: an SDK's chunk passes unchanged, with its profiler and its own time as its window, whatever the window
-/// settings; none of it is held.
+/// settings; no part of it is held.
 /// rule: round-trip#whole
 #[test]
 fn a_chunk_is_not_touched() {
@@ -108,7 +108,7 @@ fn a_part_of_a_chunk() {
     let mut chunk = chunk("window: 1s", "");
     assert!(batches(&process_one(&mut chunk, part, at(0))).is_empty());
     let sent = flush(&mut chunk);
-    // A sample that crosses the window's end continues in the next one.
+    // A sample that crosses the window's end continues in the next window.
     assert!(sent.len() > 1 && sent.iter().map(Profiles::observations).sum::<u64>() >= 100);
     let whole = batches(&process_one(&mut chunk, batch, at(0)));
     let id = |batch: &Profiles| batch.window.as_ref().unwrap().profiler_id;

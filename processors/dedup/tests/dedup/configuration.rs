@@ -9,7 +9,7 @@ fn problems(yaml: &str) -> Vec<String> {
     }
 }
 
-/// Guarantees: each rule that is broken is named, all of them at once.
+/// Guarantees: each broken rule is reported, all of them at once.
 #[test]
 fn every_rule_is_checked() {
     let yaml = "window: 11m\nmax_observations: 0\nmax_bytes: 1\nresend_memory: 0s\nmax_resend_entries: 0";

@@ -5,7 +5,7 @@ use profbridge_processor_dedup::{CLOSED_EARLY, PAYLOAD_REMOVED};
 
 use crate::support::*;
 
-/// Guarantees: merging twice as many requests is at most twice the work, whether or not they repeat each other.
+/// Guarantees: merging twice as many requests takes at most twice the work, whether or not they repeat each other.
 #[test]
 fn merging_is_linear() {
     let work = |requests: u64, distinct: bool| {
@@ -56,8 +56,8 @@ fn chunks_are_not_merged() {
     assert_eq!(observations(&out), [1]);
 }
 
-/// Guarantees: a window closes when its length has passed since its first request, and each peer has its own. Equal
-/// samples of its requests become one sample of one resource.
+/// Guarantees: a window closes when its length has passed since its first request, and each peer has its own window.
+/// Equal samples of the window's requests become one sample of one resource.
 #[test]
 fn windows_close_by_age() {
     let mut dedup = dedup("window: 10s");
@@ -101,7 +101,8 @@ fn windows_close_early() {
     assert!(left > 0);
 }
 
-/// Guarantees: a profile whose payload is removed is counted once, wherever the steps of accepting its request end.
+/// Guarantees: a profile whose payload is removed is counted once, at whatever point the steps of absorbing its request
+/// end.
 #[test]
 fn payloads_are_counted_once() {
     let mut dedup = dedup("window: 10s");

@@ -21,7 +21,7 @@ fn resends_are_dropped() {
     assert_eq!(out.losses.total().total(), 2);
 }
 
-/// Guarantees: anything that differs keeps a profile: a frame, a time, the profile's start, or the peer.
+/// Guarantees: a profile with any difference is kept: in a frame, a time, the profile's start, or the peer.
 #[test]
 fn what_differs_goes_on() {
     let mut dedup = dedup("");
@@ -39,7 +39,7 @@ fn what_differs_goes_on() {
     }
 }
 
-/// Guarantees: without a time nothing is a resend.
+/// Guarantees: a profile without a time is never a resend.
 #[test]
 fn profiles_without_a_time_go_on() {
     let mut dedup = dedup("");
@@ -48,7 +48,7 @@ fn profiles_without_a_time_go_on() {
     }
 }
 
-/// Guarantees: an equal profile id alone never drops anything: the parts of a split profile share it.
+/// Guarantees: an equal profile id alone is no reason to drop a profile, because the parts of a split profile share it.
 #[test]
 fn equal_ids_are_no_resend() {
     let part = |time| {
@@ -81,7 +81,7 @@ fn the_rest_of_a_request_goes_on() {
     assert!(left[0].received.is_none());
 }
 
-/// Guarantees: a profile is remembered for `resend_memory` since it was last received, and not longer.
+/// Guarantees: a profile is stored for `resend_memory` since it was last received, and not longer.
 #[test]
 fn memory_ends() {
     let mut dedup = dedup("resend_memory: 10s");
@@ -106,11 +106,11 @@ fn memory_is_bounded() {
     assert!(dedup.held().bytes < 16 << 10, "{:?}", dedup.held());
     let again = |dedup: &mut _, n| process(dedup, batch(T + n, &["f"], &[T], false), at(1000)).losses.total().total();
     assert_eq!((again(&mut dedup, 999), again(&mut dedup, 0)), (1, 0));
-    // It is not buffered.
+    // The profile is not buffered.
     assert_eq!((dedup.held().quantities.total(), dedup.due()), (0, None));
 }
 
-/// Guarantees: resends can be kept, and then nothing is remembered.
+/// Guarantees: resends can be kept, and then no profiles are stored.
 #[test]
 fn resends_can_be_kept() {
     let mut dedup = dedup("resends: keep");
@@ -139,7 +139,7 @@ proptest! {
         let yaml = ["", "resends: keep", "window: 5s\nmax_observations: 7", "window: 30s\nmax_bytes: 8KiB\nmax_resend_entries: 3"];
         let mut last = None;
         testing::check_processor(&mut dedup(yaml[settings]), seed, |random, now| {
-            // Some requests are resent.
+            // Resends some requests.
             if random.u8(0..3) > 0 || last.is_none() {
                 last = Some(testing::telemetry(random, 20, now));
             }

@@ -12,8 +12,8 @@ pub(crate) fn dedup(yaml: &str) -> Dedup {
     Dedup::new(section.extract::<Config>().unwrap().check(&section).unwrap())
 }
 
-/// A batch of one profile that starts at `start` and has these frames and times. With `turned`, the tables have another
-/// order.
+/// A batch of one profile that starts at `start` and has these frames and times. With `turned`, the order of the tables
+/// is different.
 pub(crate) fn batch(start: u64, frames: &[&str], times: &[u64], turned: bool) -> Profiles {
     let mut builder = Builder::new();
     if turned {

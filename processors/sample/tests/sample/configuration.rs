@@ -12,7 +12,7 @@ fn problems(yaml: &str) -> Vec<String> {
     }
 }
 
-/// Guarantees: the lifecycle can be chosen, every condition of a rule can be written, and nothing has to be.
+/// Guarantees: the lifecycle can be chosen, every condition of a rule can be written, and no key is required.
 /// rule: profiles-sdk#lifecycle-option, tracing-sdk#opt-in
 #[test]
 fn nothing_must_be_written() {
@@ -48,7 +48,7 @@ fn invalid_rates_are_refused() {
     }
 }
 
-/// Guarantees: each other rule that is broken is named, all of them at once.
+/// Guarantees: each other broken rule is reported, all of them at once.
 #[test]
 fn every_rule_is_checked() {
     let yaml = "decision_wait: 0s\nprofile_wait: 2h\nmax_traces: 0\nmax_bytes: 1\n\
@@ -70,7 +70,7 @@ fn every_rule_is_checked() {
     assert_eq!(problems("traces_rules: [{nmae: x, sampled: true}]").len(), 1);
 }
 
-/// Guarantees: in the lifecycle `trace` the processor asks for spans in its pipeline, and only then.
+/// Guarantees: in the lifecycle `trace`, and only there, the processor requires spans in its pipeline.
 /// rule: profiles-sdk#lifecycle-trace-warning
 #[test]
 fn lifecycle_trace_wants_spans() {

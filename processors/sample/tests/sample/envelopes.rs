@@ -101,10 +101,10 @@ fn what_is_dropped_is_said() {
     assert_eq!(profiles.as_ref().map(Profiles::observations), Some(2));
 }
 
-/// Guarantees: a dropped transaction takes along the attachments of its envelope and its profile, parsed or not,
+/// Guarantees: with a dropped transaction, its profile and the attachments of its envelope are dropped, parsed or not,
 /// whether the envelope was compressed or not. They are counted as sampled out. Independent items stay: sessions,
-/// client reports, logs, metrics, check-ins, replays and profile chunks. Next to an event, the owner of attachments is
-/// unknown, so they stay.
+/// client reports, logs, metrics, check-ins, replays and profile chunks. If the envelope also has an event, the owner
+/// of attachments is unknown, so they stay.
 /// rule: transport#attachments
 #[test]
 fn what_belongs_to_a_transaction_goes_with_it() {
@@ -155,7 +155,7 @@ fn nothing_left_is_no_envelope() {
     assert_eq!(out.losses.total(), Quantities { spans: 2, ..Quantities::observations(2) });
 }
 
-/// Guarantees: an envelope whose items are all kept is sent unchanged, and nothing of it is reported.
+/// Guarantees: an envelope whose items are all kept is sent unchanged, and nothing is reported as sampled out.
 #[test]
 fn a_kept_envelope_is_not_changed() {
     for yaml in ["", "traces_sample_rate: 1", "traces_rules: [{sampled: true}]", "profile_session_sample_rate: 0"] {
@@ -188,8 +188,8 @@ fn the_header_decides() {
     assert_eq!(kept("traces_rules: [{name: other, sampled: false}]", "{}"), Some(None));
 }
 
-/// Guarantees: spans of one trace in a container share a decision, made by the first root span among them, wherever it
-/// is. They are not transactions and are not reported as such.
+/// Guarantees: spans of one trace in a container share a decision, which the first root span among them makes, wherever
+/// it is. They are not transactions and are not reported as such.
 #[test]
 fn containers_are_decided_by_their_first_root() {
     const ITEMS: &str = r#"{"items":[{"name":"child"},{"name":"later"},{"name":"first"}]}"#;
@@ -237,8 +237,9 @@ fn forms_agree() {
     assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
 }
 
-/// Guarantees: in an SDK's envelope, parsed and written as by receiver and exporter, a dropped transaction and its V1
-/// profile are gone. If the SDK passes on a positive decision, it is kept, whatever the rate.
+/// Guarantees: if a transaction in an SDK's envelope is dropped, it and its V1 profile are gone after parsing and
+/// writing as receiver and exporter do. If the SDK sends a positive decision, the transaction is kept, whatever the
+/// rate.
 #[test]
 fn a_real_envelope() {
     let real = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");

@@ -71,8 +71,8 @@ fn overlapping_roots() {
     }
 }
 
-/// Guarantees: a root span that is not sampled keeps nothing, whether by the rate, a rule or its own decision. Each
-/// root span is evaluated independently.
+/// Guarantees: a root span that is not sampled keeps no profiles, whether because of the rate, a rule or its own
+/// decision. Each root span is evaluated independently.
 /// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn only_sampled_roots_count() {
@@ -84,7 +84,7 @@ fn only_sampled_roots_count() {
     assert_eq!(left(&mut sample, 60 * S), (vec![30, 31, 32], 57));
 }
 
-/// Guarantees: spans of another process keep nothing, and neither do spans of an unidentified process.
+/// Guarantees: spans of another process, and of an unidentified process, keep no profiles.
 /// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn only_the_same_process_counts() {
@@ -137,7 +137,7 @@ fn profiles_without_times() {
     }
 }
 
-/// Guarantees: the session's rate takes precedence: nothing of an unsampled session is kept, whatever its spans.
+/// Guarantees: the session's rate takes precedence: no profile of an unsampled session is kept, whatever its spans.
 /// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn sessions_come_first() {
@@ -156,8 +156,8 @@ fn manual_keeps_all() {
     assert_eq!(seconds(&process(&mut sample, minute(&process_7()), at(0))).len(), 60);
 }
 
-/// Guarantees: the waiting profiles are limited in bytes and time. Beyond that, the oldest is released by the spans
-/// known so far, and counted. At shutdown, all are released.
+/// Guarantees: the size and the waiting time of waiting profiles are limited. Beyond the limit, the oldest batch is
+/// released according to the spans known so far, and counted. At shutdown, all batches are released.
 #[test]
 fn bounds() {
     let mut sample = sample(&format!("{TRACE}max_bytes: 16KiB"));
@@ -176,7 +176,7 @@ fn bounds() {
     assert_eq!(sample.held().quantities.observations, 0);
 }
 
-/// Guarantees: root spans are remembered as long as profiles wait, and no longer.
+/// Guarantees: the times of root spans are stored as long as profiles wait, and no longer.
 #[test]
 fn roots_are_forgotten() {
     let mut sample = sample(TRACE);

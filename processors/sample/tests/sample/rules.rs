@@ -32,9 +32,9 @@ fn nothing_configured_keeps_all() {
     assert!(spans.received().is_some());
 }
 
-/// Guarantees: who decides about a root span, first of all the program, by an attribute; then the first rule that
-/// matches; then the parent, by W3C's sampled flag or the program's attribute, unless it left the decision open; then
-/// the rate.
+/// Guarantees: the order of precedence for a root span is: the program, by an attribute; then the first rule that
+/// matches; then the parent, by W3C's sampled flag or the program's attribute, unless the parent left the decision
+/// open; then the rate.
 /// rule: tracing-sdk#precedence, tracing-sdk#propagation, tracing-sdk#sampler
 #[test]
 fn precedence() {
@@ -133,7 +133,7 @@ fn rates_of_attributes() {
     }
 }
 
-/// Guarantees: a rate keeps about its share of traces, the same in every replica. A higher rate keeps everything that a
+/// Guarantees: a rate keeps about its share of traces, the same in every replica. A higher rate keeps all traces that a
 /// lower one keeps.
 /// rule: tracing-sdk#sample-rate
 #[test]
@@ -149,8 +149,8 @@ fn rates_hold_and_replicas_agree() {
     assert_eq!((kept(0.0).len(), kept(1.0).len()), (0, 5000));
 }
 
-/// Guarantees: if a program drew a number for a trace, that number decides, relative to the rate by which the program
-/// kept the trace.
+/// Guarantees: if a program drew a random number for a trace, that number decides, relative to the rate by which the
+/// program kept the trace.
 #[test]
 fn the_number_of_the_program_decides() {
     let drawn = |number: f64, before: Option<f64>| {
@@ -164,8 +164,8 @@ fn the_number_of_the_program_decides() {
     assert_eq!(drawn(0.11, Some(0.2)), None);
 }
 
-/// Guarantees: the root span of a trace that is kept by chance carries the rate, multiplied with the received rate.
-/// Traces kept for another reason are unchanged.
+/// Guarantees: the root span of a trace that is kept by chance has the rate, multiplied by the received rate. Traces
+/// kept for another reason are unchanged.
 #[test]
 fn rates_are_multiplied() {
     let traces =

@@ -32,7 +32,7 @@ fn kept(yaml: &str, rules: &Rules, batch: Profiles) -> Vec<i64> {
 }
 
 /// Guarantees: a rate keeps about its share of sessions. The decision is the same in every replica and at all times
-/// within a session, and a higher rate keeps what a lower one keeps.
+/// within a session, and a higher rate keeps the sessions that a lower one keeps.
 /// rule: profiles-sdk#session-sample-rate
 #[test]
 fn sessions_are_kept_or_not() {
@@ -96,8 +96,8 @@ fn v1_is_exempt() {
     assert_eq!((profiles(&out)[0].observations(), out.losses.is_none()), (2, true));
 }
 
-/// Guarantees: an SDK's chunk in an envelope belongs to the session that it names, and is dropped if that is not
-/// sampled.
+/// Guarantees: an SDK's chunk in an envelope belongs to the session that the chunk names, and is dropped if that
+/// session is not sampled.
 /// rule: profiles-sdk#session-sample-rate
 #[test]
 fn chunks_in_envelopes() {

@@ -57,7 +57,7 @@ pub(crate) fn trace_id(trace: u64) -> Vec<u8> {
     (u128::from(trace) + 1).to_be_bytes().to_vec()
 }
 
-/// A span of a trace, by their numbers, with the number of its parent; 0 means none.
+/// A span of a trace, given by their numbers, with the number of its parent; 0 means none.
 pub(crate) fn span(trace: u64, id: u64, parent: u64) -> ProtoSpan {
     let parent_span_id = if parent == 0 { Vec::new() } else { parent.to_be_bytes().to_vec() };
     ProtoSpan {
@@ -110,7 +110,7 @@ pub(crate) fn ids(out: &Outbox) -> Vec<u64> {
     left(out).into_iter().map(|(_, span, _)| span).collect()
 }
 
-/// How many spans were dropped.
+/// The number of dropped spans.
 pub(crate) fn dropped(out: &Outbox) -> u64 {
     out.losses.get(Reason::SampleRate).spans
 }

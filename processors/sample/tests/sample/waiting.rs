@@ -11,7 +11,7 @@ use crate::support::{
     REMOTE, S, advance, at, batch, dropped, flush, ids, int, left, noted, of_process, process, said, sample, span, text,
 };
 
-/// Drops one name, and keeps all others.
+/// A rule that drops one name, and keeps all others.
 const RULE: &str = "traces_rules: [{name: drop, sampled: false}, {sampled: true}]";
 
 fn root(trace: u64, id: u64, name: &str) -> Span {
@@ -34,8 +34,8 @@ fn children_wait_for_their_root() {
 }
 
 /// Guarantees: dropped spans are reported per process as the transactions and spans that Sentry would have received:
-/// one transaction per local root, none for spans of a container received as OTLP. The report is made in the call that
-/// drops them, whether they had waited or not. Kept and waiting spans are not reported.
+/// one transaction per local root, none for spans of a container received as OTLP. The call that drops the spans makes
+/// the report, whether they had waited or not. Kept and waiting spans are not reported.
 /// rule: transport#client-reports-sample-rate
 #[test]
 fn what_is_dropped_is_said() {
@@ -55,7 +55,7 @@ fn what_is_dropped_is_said() {
     assert_eq!(said(&other), [said_of("cart", 1, 1)]);
     let streamed = Span { attributes: vec![text("sentry.form", "span_v2")], ..root(9, 90, "drop") };
     assert_eq!(said(&process(&mut sample, of("shop", vec![streamed]), at(2 * S))), [said_of("shop", 0, 1)]);
-    // Without their root span: by the rate, at the deadline or at shutdown.
+    // Spans without their root span are decided by the rate, at the deadline or at shutdown.
     let mut sample = crate::support::sample("traces_sample_rate: 0\ndecision_wait: 1s");
     process(&mut sample, of("shop", vec![span(1, 11, 10), span(1, 12, 10)]), at(0));
     assert_eq!(said(&advance(&mut sample, at(2 * S))), [said_of("shop", 0, 2)]);
@@ -92,8 +92,8 @@ fn what_waited_says_the_same() {
     assert_eq!(said(waited), said(&spans));
 }
 
-/// Guarantees: a trace is decided per process: in another process, it waits for the root span there, and each decides
-/// independently.
+/// Guarantees: a trace is decided separately in each process: in another process, it waits for the root span there, and
+/// each process decides independently.
 #[test]
 fn processes_decide_for_themselves() {
     let mut sample = sample(RULE);
@@ -121,7 +121,7 @@ fn the_first_root_decides() {
 }
 
 /// Guarantees: spans without their root span are decided at the deadline by their resource and by the rate, never by
-/// names. Late spans get the same decision, and each span kept by chance carries the rate.
+/// names. Late spans get the same decision, and each span kept by chance has the rate.
 #[test]
 fn what_has_no_root_is_decided_without() {
     let yaml = "decision_wait: 10s\ntraces_rules: [{name: '*', sampled: false}, {op: '*', sampled: false}, \
@@ -139,7 +139,7 @@ fn what_has_no_root_is_decided_without() {
     assert_eq!(left(&late), [(1, 10, Some(0.999_999)), (1, 13, Some(0.999_999))]);
 }
 
-/// Guarantees: a decision is forgotten after some time; the trace is then decided again.
+/// Guarantees: a decision is dropped after some time; the trace is then decided again.
 #[test]
 fn decisions_are_forgotten() {
     let mut sample = sample(&format!("{RULE}\ndecision_wait: 10s"));
@@ -207,7 +207,7 @@ fn resources_are_let_go() {
     assert!(sample.held().bytes - empty < 256 << 10, "{}", sample.held().bytes);
 }
 
-/// Guarantees: a request with many waiting spans is accepted in steps.
+/// Guarantees: a request with many waiting spans is absorbed in steps.
 #[test]
 fn large_requests_are_taken_in_steps() {
     let mut sample = sample(RULE);
@@ -245,7 +245,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Guarantees: in whatever order and requests spans arrive, exactly those whose root span was kept are sent, each
-    /// once, if nothing waits too long. All others are reported as sampled out, each once.
+    /// once, if none waits too long. All others are reported as sampled out, each once.
     #[test]
     fn any_order_of_spans(
         fates in prop::collection::vec(any::<bool>(), 1..8),

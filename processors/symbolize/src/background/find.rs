@@ -18,17 +18,17 @@ use super::identify;
 use crate::config::Settings;
 use crate::names::{MappedFile, MappingProcess};
 
-/// How many bytes of a process's memory map are read.
+/// The maximum number of bytes of a process's memory map that are read.
 const MAX_MAPS: u64 = 16 << 20;
 
-/// How many mappings with the file's name are tried in one process.
+/// The maximum number of mappings with the file's name that are tried in one process.
 const MAX_TRIES: usize = 8;
 
-/// A file that has the right id.
+/// A file that was verified to have the right id.
 #[derive(Debug)]
 pub(super) struct VerifiedFile {
     pub(super) file: File,
-    /// Root folder of its process.
+    /// Root folder of the process.
     pub(super) root: File,
     pub(super) path: String,
 }
@@ -96,8 +96,8 @@ impl Finder {
                 break;
             }
             let taken = |opened: Option<File>| opened.filter(|opened| identify::has_id(opened, &file.id));
-            // This link leads to the mapped file even if that was replaced or deleted. It needs more privileges than
-            // the path.
+            // This link leads to the mapped file even if the file was replaced or deleted. It needs more privileges
+            // than the path.
             let link = format!("{folder}/map_files/{range}");
             let opened = taken(open_on_this_machine(Path::new(&link), self.fuse).ok());
             let root = root_folder(Path::new(&root))?;
@@ -109,7 +109,7 @@ impl Finder {
         None
     }
 
-    /// The process's executable, if it is the file.
+    /// The process's executable, if that is the file.
     fn at_executable(&self, file: &MappedFile, process: &MappingProcess, root: &Path) -> Option<VerifiedFile> {
         let path = process.executable.as_deref().filter(|path| path.starts_with('/'))?;
         if !file.filename.is_empty() && Path::new(path).file_name() != Path::new(&*file.filename).file_name() {

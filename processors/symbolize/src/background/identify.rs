@@ -1,5 +1,5 @@
 //! Checks whether a file is the one that the profiler saw. Files are hostile: sizes are checked before reading, and
-//! nothing is mapped.
+//! files are never mapped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

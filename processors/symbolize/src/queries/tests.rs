@@ -3,7 +3,7 @@ use profbridge_symbolizer::SymbolAnswer;
 
 use super::*;
 
-/// Asks for the processes of every file.
+/// A source of names that wants the processes of every file.
 struct Curious;
 
 impl NameSource for Curious {
@@ -18,8 +18,8 @@ impl NameSource for Curious {
     }
 }
 
-/// Guarantees: a file's processes are those with a sample in it, at most four. A sample's attributes override its
-/// resource's, and a process without any usable attribute is ignored.
+/// Guarantees: the processes of a file are those with a sample in the file, at most four. A sample's attributes
+/// override its resource's, and a process without any usable attribute is ignored.
 #[test]
 fn processes_of_a_file() {
     let mut builder = Builder::new();

@@ -9,7 +9,7 @@ fn problems(yaml: &str) -> Vec<String> {
     }
 }
 
-/// Guarantees: each rule that is broken is named, all of them at once.
+/// Guarantees: each broken rule is reported, all of them at once.
 #[test]
 fn every_rule_is_checked() {
     let yaml = "timeout: 61s\ndebug_folders: [debug]\nhost_names: ['']\ncache_size: 1MiB\nmax_bytes: 1";

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Random telemetry: any that the engine generates, or native frames of two peers.
+/// Random telemetry: that of the test kit, or native frames of two peers.
 fn telemetry(random: &mut fastrand::Rng, now: Now) -> Telemetry {
     if random.bool() {
         return testing::telemetry(random, 20, now);
@@ -19,7 +19,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Guarantees: the contract of processors: every observation is sent once, no deadline is in the past, and nothing
-    /// remains after the flush.
+    /// is left after the flush.
     #[test]
     fn keeps_the_contract(seed: u64, yaml in prop::sample::select(vec!["", "timeout: 0s", "max_bytes: 4KiB", "timeout: 30s"])) {
         let (mut symbolize, fake) = symbolize(yaml);

@@ -29,8 +29,8 @@ fn waits_for_the_last_name() {
     assert_eq!((symbolize.due(), symbolize.held().quantities.total(), symbolize.held().bytes), (None, 0, 0));
 }
 
-/// Guarantees: at the deadline, a batch is sent with what is known: a name without a line, or none. Both are counted as
-/// late.
+/// Guarantees: at the deadline, a batch is sent with the names known so far: locations have a name without a line, or
+/// no name. Both are counted as late.
 #[test]
 fn the_deadline_ends_waiting() {
     let (mut symbolize, fake) = symbolize("timeout: 1s");
@@ -50,7 +50,7 @@ fn senders_keep_their_order() {
     let (mut symbolize, fake) = symbolize("");
     fake.set(ID, 0x1100, known("f"));
     assert!(process(&mut symbolize, batch("a", &[native(0x1200)]), at(0)).telemetry.is_empty());
-    // These could be sent at once, but an earlier batch of "a" is waiting.
+    // These batches could be sent at once, but an earlier batch of "a" is waiting.
     assert!(process(&mut symbolize, batch("a", &[native(0x1100)]), at(1)).telemetry.is_empty());
     assert!(process(&mut symbolize, batch("a", &[]), at(2)).telemetry.is_empty());
     assert_eq!(senders(&process(&mut symbolize, batch("b", &[native(0x1100)]), at(3))), ["b"]);

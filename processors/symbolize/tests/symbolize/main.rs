@@ -1,6 +1,6 @@
-//! What `symbolize` promises, one test per rule.
+//! Tests of the guarantees of `symbolize`, one test per rule.
 
-// A test that cannot go on fails.
+// A test that cannot continue fails.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod configuration;

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Guarantees: only native code is asked for: no bytecode index, no location with lines, no address outside of its
-/// mapping, no file without an id. Batches without such locations pass unchanged, with the original request.
+/// Guarantees: names are requested only for native code: not for a bytecode index, a location with lines, an address
+/// outside of its mapping, or a file without an id. Batches without native code pass unchanged, with the original
+/// request.
 /// rule: otlp-profiles#machine-code
 #[test]
 fn other_frames_are_left_alone() {
@@ -37,8 +38,8 @@ fn other_frames_are_left_alone() {
     assert_eq!(note(&out, UNKNOWN), 3, "one without an id, two outside of their file");
 }
 
-/// Guarantees: unnamed kernel, Go and Rust frames, and frames without a type, are asked for as well. Addresses are
-/// asked for file by file, each once, with the process that maps the file.
+/// Guarantees: names are also requested for unnamed kernel, Go and Rust frames, and for frames without a type.
+/// Addresses are requested file by file, each once, with the process that maps the file.
 #[test]
 fn machine_code_is_asked_for() {
     let (mut symbolize, fake) = symbolize("");
@@ -64,8 +65,8 @@ fn machine_code_is_asked_for() {
     assert_eq!(process.peer.as_deref(), Some("10.0.0.1"));
 }
 
-/// Guarantees: a file without a GNU build id is identified by its htlhash. For addresses in memory, the file offset is
-/// asked for, wherever the process maps the file.
+/// Guarantees: a file without a GNU build id is identified by its htlhash. For addresses in memory, the name of the
+/// file offset is requested, wherever the process maps the file.
 /// rule: otlp-profiles#build-ids
 #[test]
 fn files_are_told_by_hash() {

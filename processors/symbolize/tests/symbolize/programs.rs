@@ -1,4 +1,4 @@
-//! Symbolizes programs compiled by the tests, with the real background threads.
+//! Tests with programs that the tests compile, and with the real background threads.
 
 use std::fs;
 use std::io::Read;
@@ -25,7 +25,7 @@ __attribute__((noinline)) int work(int n) {
 int main(void) { char c = '.'; return write(1, &c, 1) < 0 || read(0, &c, 1) < 0 ? work(1) : work(2); }
 ";
 
-/// A program in a folder of its own.
+/// A program in its own folder.
 struct Program {
     folder: TempDir,
     build_id: &'static str,
@@ -60,15 +60,15 @@ impl Program {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    /// The file address of a function.
+    /// The address of a function in the file.
     fn address(&self, function: &str) -> u64 {
         let symbols = self.run("nm", &["app"]);
         let line = symbols.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();
         u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
     }
 
-    /// Runs until its standard input is closed. Waits for output first: directly after exec, the files may not be
-    /// mapped yet.
+    /// Starts the program, which runs until its standard input is closed. Waits for output first, because directly
+    /// after exec the files may not be mapped yet.
     fn start(&self) -> Child {
         let mut child = Command::new(self.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -82,7 +82,7 @@ fn request(program: &Program, pid: Option<u32>, executable: Option<&Path>, addre
     mapped(program, pid, executable, whole, address)
 }
 
-/// The same for an address in a given mapping.
+/// Like [`request`], for an address in a given mapping.
 fn mapped(program: &Program, pid: Option<u32>, executable: Option<&Path>, mapping: Mapping, address: u64) -> Profiles {
     let mut builder = Builder::new();
     let mut process = Vec::new();
@@ -117,7 +117,7 @@ fn through(symbolize: &mut Symbolize, batch: Profiles) -> Outbox {
     out
 }
 
-/// The lines of the only location.
+/// The lines of the location, which must be the only one.
 fn said(out: &Outbox) -> Vec<String> {
     lines(&batches(out)[0]).remove(0).1
 }
@@ -159,9 +159,9 @@ fn by_the_process() {
     assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
 }
 
-/// Guarantees: an address in a process's memory, as in pprof, is named by the mapping that Linux reports: for
-/// position-independent programs, for others, and for those that LLD links with code shifted against its file offset. A
-/// debug file, which lacks the file offsets of code, does not cause wrong names.
+/// Guarantees: an address in a process's memory, as in pprof, is named with the mapping that Linux reports: for
+/// position-independent programs, for others, and for those in which LLD shifted code against its file offset. A debug
+/// file, which lacks the file offsets of code, does not cause wrong names.
 #[test]
 fn by_the_memory_of_a_process() {
     for (number, options) in [&["-pie"][..], &["-no-pie"], &["-pie", "-Wl,-Ttext=0x53000"]].into_iter().enumerate() {
@@ -206,7 +206,8 @@ fn by_the_memory_of_a_process() {
     }
 }
 
-/// Guarantees: with debug folders no process is needed, as in a gateway; `processes: false` searches no process.
+/// Guarantees: with debug folders no process is needed, as in a gateway; with `processes: false` no process is
+/// searched.
 #[test]
 fn by_a_folder_of_debug_files() {
     let program = Program::compile("22222233445566778899aabbccddeeff00112233");
@@ -240,8 +241,8 @@ fn never_by_another_file() {
     assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
 }
 
-/// Guarantees: in a real capture of an eBPF profiler, every non-native frame stays unchanged, although all names could
-/// be answered, and every native frame in a file gets a name.
+/// Guarantees: in a real capture of an eBPF profiler, every non-native frame is unchanged, although the source of names
+/// has answers for all addresses, and every native frame in a file gets a name.
 /// rule: otlp-profiles#machine-code
 #[test]
 fn the_real_capture() {

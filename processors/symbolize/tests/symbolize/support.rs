@@ -88,7 +88,7 @@ pub(crate) fn symbolize(yaml: &str) -> (Symbolize, Fake) {
     (Symbolize::with_names(&settings(yaml), Box::new(fake.clone())), fake)
 }
 
-/// A location with a frame type, in a mapping with this build id unless that is empty.
+/// A location with a frame type, and with a mapping of this build id unless the id is empty.
 pub(crate) struct Place<'a> {
     pub(crate) kind: &'a str,
     pub(crate) build_id: &'a str,
@@ -150,7 +150,7 @@ pub(crate) fn senders(out: &Outbox) -> Vec<String> {
     batches(out).iter().map(|profiles| profiles.peer.as_deref().unwrap_or("").to_owned()).collect()
 }
 
-/// `FUNCTION@FILE:LINE` of each line of each location, in the table's order, by address.
+/// `FUNCTION@FILE:LINE` of each line of each location, in the order of the table, by address.
 pub(crate) fn lines(profiles: &Profiles) -> Vec<(u64, Vec<String>)> {
     let dictionary = profiles.dictionary();
     let of = |location: &Location| {

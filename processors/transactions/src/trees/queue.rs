@@ -1,17 +1,17 @@
 //! Trees ordered by deadline.
 //!
-//! All trees in a queue wait equally long, so their order of arrival is the order of their deadlines. A tree links to
-//! its neighbours, so it can be removed or replaced anywhere in the queue.
+//! All trees in a queue wait equally long, so they are appended in the order of their deadlines. A tree links to its
+//! neighbours, so it can be removed or replaced anywhere in the queue.
 
 use super::tree::Tree;
 
 /// Marks the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The queue of a tree.
+/// The queue in which a tree waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum WaitKind {
-    /// For trees whose local root has arrived or has left.
+    /// For trees whose local root has arrived, or whose missing parent has been sent already.
     Soon,
     /// For all other trees.
     #[default]
@@ -32,7 +32,7 @@ impl Default for Links {
     }
 }
 
-/// First and last tree of a queue.
+/// The first and the last tree of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeadlineQueue {
     first: u32,

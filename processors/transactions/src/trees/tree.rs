@@ -8,7 +8,7 @@ use super::queue::Links;
 /// Spans of one trace and process that are connected by their parents. A local root has no parent in the process.
 ///
 /// All paths from span to parent end at the same place, the top of the tree. So a tree has at most one local root, and
-/// lacks at most one parent.
+/// at most one missing parent.
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// Index of the spans' resource.
@@ -39,13 +39,13 @@ pub(crate) struct BufferedSpan {
     parent_is_remote: Option<bool>,
     sampled: Option<bool>,
     is_streamed: bool,
-    /// Whether it is the local root.
+    /// Whether the span is the local root.
     is_root: bool,
-    /// Index of its origin.
+    /// The index of the span's origin.
     pub(crate) scope: u32,
     changes: Option<Box<SpanChanges>>,
-    /// The encoded span. Each has its own allocation: a shared buffer would be copied when it grows, and have unused
-    /// room.
+    /// The encoded span. Each has its own allocation: a shared buffer would be copied when it grows, and would have
+    /// unused capacity.
     pub(crate) bytes: Box<[u8]>,
 }
 
@@ -70,8 +70,7 @@ impl BufferedSpan {
         }
     }
 
-    /// Turns this back into a span of a trace and segment. Returns its encoded bytes as well; its byte range is not
-    /// set.
+    /// Converts this back to a [`Span`] of a trace and a segment number, without a byte range, and its encoded bytes.
     pub(crate) fn leave(self, trace_id: TraceId, number: u32) -> (Span, Box<[u8]>) {
         let Self { span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = self;
         let Self { parent_is_remote, sampled, is_streamed, is_root, scope, changes, bytes, .. } = self;
@@ -103,14 +102,14 @@ pub(crate) enum TreeTop {
     Missing {
         /// The parent's id.
         parent: SpanId,
-        /// Whether the parent arrived and has been sent already.
+        /// Whether the parent has been sent already.
         has_left: bool,
     },
-    /// None: the parents form a cycle.
+    /// There is no end: the parents form a cycle.
     Circle,
 }
 
-/// Overhead of the allocator per block, in bytes.
+/// The allocator's overhead per block, in bytes.
 const BLOCK: usize = 16;
 
 impl Tree {
@@ -127,13 +126,13 @@ impl Tree {
         }
     }
 
-    /// Heap size in bytes.
+    /// The heap size in bytes.
     pub(crate) fn size(&self) -> usize {
         let spans = self.spans.capacity() * size_of::<BufferedSpan>() + self.spans.len() * BLOCK + self.encoded_bytes;
         size_of::<Self>() + 2 * BLOCK + spans + self.changes
     }
 
-    /// The parent that has not arrived.
+    /// The id of the parent that has not arrived.
     pub(super) fn missing(&self) -> Option<SpanId> {
         match self.top {
             TreeTop::Missing { parent, .. } => Some(parent),
@@ -158,8 +157,8 @@ impl Tree {
         self.changes += other.changes;
     }
 
-    /// Sorts spans into output order: first the local root, or the spans whose parent never arrived; then by start
-    /// time. The result does not depend on the order of arrival.
+    /// Sorts spans into output order: first the local root, or the spans whose parent is missing; then by start time.
+    /// The result does not depend on the order of arrival.
     pub(crate) fn sort(&mut self) {
         let missing = self.missing();
         let key = |span: &BufferedSpan| {
@@ -170,7 +169,8 @@ impl Tree {
     }
 }
 
-/// Reserves room for `more` elements: two at first, then half of the length. Most trees are small, and there are many.
+/// Reserves room for `more` elements: for two at first, then for half of the length. There are many trees, mostly
+/// small.
 fn make_room<T>(column: &mut Vec<T>, more: usize) {
     if column.capacity() - column.len() < more {
         column.reserve_exact(more.max(column.len() / 2).max(2));

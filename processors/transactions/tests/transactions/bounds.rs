@@ -8,7 +8,7 @@ use crate::support::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Passes a request in as many calls as the engine would, and checks the result of each.
+/// Passes a request in as many steps as the engine would, and checks the result of each step.
 fn step_by_step(
     processor: &mut Transactions,
     given: &[Given],
@@ -38,8 +38,8 @@ fn spans_of_one_transaction() {
     assert_eq!((ids(&out), noted(&out, LATE)), (vec![vec![4]], 1));
 }
 
-/// Guarantees: buffered data stays within its limit, or within half of the memory for all data. The transactions with
-/// the earliest deadlines are sent early and counted.
+/// Guarantees: buffered data stays within its limit, or within half of the memory for all data. Transactions with the
+/// earliest deadlines are sent early for that, and counted.
 #[test]
 fn bytes() {
     bounded(processor("max_bytes: 64KiB"));
@@ -64,12 +64,12 @@ fn bounded(mut processor: Transactions) {
     assert!(left.is_sorted());
 }
 
-/// Guarantees: under memory pressure, transactions are sent by deadline until half of the size is left; the others keep
-/// waiting.
+/// Guarantees: under memory pressure, transactions are sent in the order of their deadlines until half of the size is
+/// left; the others keep waiting.
 #[test]
 fn relief() {
     let mut processor = processor("");
-    // The first waits for its root, longer than the others wait for their children.
+    // The first transaction waits for its root, which takes longer than the others wait for their children.
     send(&mut processor, &[span(2, 1).trace(1000)], at(0));
     for trace in 1..=100 {
         send(&mut processor, &[span(1, None).trace(trace)], at(trace * S / 100));
@@ -104,7 +104,7 @@ fn a_million_spans_of_one_trace() {
         });
     }
     assert!(most < 12 * MIB, "{most}");
-    // Some are children of spans that were sent already.
+    // Some spans are children of spans that were sent already.
     assert!(early >= SPANS / 10_000 - 1, "{early}");
     let out = flush(&mut processor, at(0));
     left += out.telemetry.iter().map(|out| out.quantities().spans).sum::<u64>();
@@ -126,7 +126,7 @@ fn a_hundred_thousand_open_traces() {
     }
     let held = processor.held();
     assert_eq!(held.quantities.spans, 2 * TRACES);
-    // 200 bytes of content and 80 bytes of fields; the rest is places, trees and allocator overhead.
+    // A span has 200 bytes of content and 80 bytes of fields; the rest is index entries, trees and allocator overhead.
     let each = held.bytes / held.quantities.spans;
     assert!((280..450).contains(&each), "{each} bytes for each span");
     let out = wait_until(&mut processor, at(10 * S));

@@ -9,7 +9,7 @@ fn problems(yaml: &str) -> Vec<String> {
     }
 }
 
-/// Guarantees: each rule that is broken is named, all of them at once.
+/// Guarantees: all broken rules are reported together.
 #[test]
 fn every_rule_is_checked() {
     let mut found = problems("wait: 11m\norphan_wait: 1s\nmax_spans: 0\nmax_bytes: 1");

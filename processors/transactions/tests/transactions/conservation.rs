@@ -14,7 +14,7 @@ const SETTINGS: [&str; 5] = [
     "wait: 10s\norphan_wait: 10s\nmax_bytes: 16KiB\nmax_spans: 1",
 ];
 
-/// Arbitrary spans with few ids, so that they are related, resent, or share ids.
+/// Arbitrary spans with few distinct ids, so that they are related, resent, or share ids.
 fn any_spans(random: &mut Rng) -> Vec<Given> {
     let one = |random: &mut Rng| {
         let parent = random.bool().then(|| random.u64(1..20));

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// The end of the path from a span to its ancestors in the process.
+/// The end of the path from a span through its ancestors in the process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Top {
     Root(u64),
@@ -18,7 +18,7 @@ enum Top {
     Circle(u64),
 }
 
-/// Finds the end for each span, by searching all spans.
+/// Finds the end of a span's path by searching all spans.
 fn top(spans: &[&Given], of: &Given) -> Top {
     let mut seen = vec![of];
     loop {
@@ -35,7 +35,7 @@ fn top(spans: &[&Given], of: &Given) -> Top {
     }
 }
 
-/// The transactions of spans by brute force, with their root if they have one.
+/// Computes the transactions of spans by brute force, each with its local root if it has one.
 fn expected(spans: &[Given]) -> BTreeSet<(Option<u64>, BTreeSet<Given>)> {
     let mut processes: BTreeMap<_, Vec<&Given>> = BTreeMap::new();
     for span in spans {
@@ -90,9 +90,8 @@ fn cut<'a>(random: &mut Rng, mut spans: &'a [Given]) -> Vec<&'a [Given]> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Guarantees: each span belongs to the nearest local root above it in its process. However spans are ordered and
-    /// split into requests, they are sent in the same transactions, in the same order and unchanged, if all of them
-    /// arrive in time.
+    /// Guarantees: each span belongs to the nearest local root above it in its process. If all spans arrive in time,
+    /// the same transactions are sent in the same order, however the spans are ordered and split into requests.
     #[test]
     fn as_by_brute_force(seed in any::<u64>()) {
         let mut random = Rng::with_seed(seed);
@@ -160,7 +159,7 @@ fn equal_ids() {
     assert_eq!((texts(0), texts(1)), (vec!["span 1", "other", "span 2"], vec!["span 2"]));
 }
 
-/// Guarantees: everything except OTLP spans passes at once, unchanged.
+/// Guarantees: everything except OTLP spans is sent on at once, unchanged.
 #[test]
 fn other_telemetry_passes() {
     let others: [Telemetry; 4] = [
@@ -184,8 +183,8 @@ fn other_telemetry_passes() {
     }
 }
 
-/// Guarantees: spans received in Sentry containers pass at once, in a batch of their own, and belong to no transaction,
-/// even if another span has one of them as parent. Other spans of the request are grouped.
+/// Guarantees: spans received in Sentry containers are sent on at once, in a separate batch, and belong to no
+/// transaction, even if another span has one of them as parent. Other spans of the request are grouped.
 #[test]
 fn streamed_spans_pass() {
     let mut processor = processor("wait: 1s");

@@ -24,14 +24,14 @@ fn waits_for_children() {
     assert_eq!(processor.due(), None);
 }
 
-/// Guarantees: spans without their local root are sent `orphan_wait` after the first of them, and the root on its own
-/// if it arrives later.
+/// Guarantees: spans without their local root are sent `orphan_wait` after the first of them arrived. A root that
+/// arrives later is sent separately.
 #[test]
 fn waits_for_roots() {
     let mut processor = processor("wait: 2s\norphan_wait: 10s");
     send(&mut processor, &[span(2, 1)], at(0));
     send(&mut processor, &[span(4, 3)], at(4 * S));
-    // Connects the two trees, and both wait for 1 from now on.
+    // This span connects the two trees, and both wait for span 1 from now on.
     send(&mut processor, &[span(3, 1)], at(9 * S));
     assert!(wait_until(&mut processor, at(10 * S - 1)).telemetry.is_empty());
     let out = wait_until(&mut processor, at(10 * S));
@@ -41,7 +41,7 @@ fn waits_for_roots() {
     assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1]], 0));
 }
 
-/// Guarantees: when two trees merge, they wait as long as the older one, whichever is larger.
+/// Guarantees: when two trees merge, the deadline of the older one applies, whichever is larger.
 #[test]
 fn connected_parts_wait_from_the_first() {
     for larger in [true, false] {
@@ -79,8 +79,8 @@ fn late_children() {
     assert_eq!((ids(&out), noted(&out, LATE)), (vec![vec![6, 7]], 1));
 }
 
-/// Guarantees: a request that is resent after its transactions were sent is dropped as resent. The same ids in another
-/// process, or with other content, are no resend.
+/// Guarantees: a request that is resent after its transactions were sent is dropped as resent. Spans of another process
+/// with the same ids, or with other content, are no resends.
 #[test]
 fn resent_after_leaving() {
     let mut processor = processor("wait: 2s");
@@ -96,7 +96,7 @@ fn resent_after_leaving() {
     assert_eq!(found, [[1], [1], [2]]);
 }
 
-/// The first quarter of a second at or after a time.
+/// The first multiple of a quarter of a second at or after a time.
 fn quarter(time: u64) -> u64 {
     time.next_multiple_of(S / 4)
 }
@@ -116,12 +116,12 @@ proptest! {
         let count = random.u64(2..40);
         let mut left_of: Vec<u64> = (1..=count).collect();
         random.shuffle(&mut left_of);
-        // When each span arrived, and which spans were sent.
+        // The arrival time of each span, and the spans that were sent.
         let (mut came, mut left) = (BTreeMap::new(), BTreeSet::new());
         let mut time = 0;
         while processor.due().is_some() || !left_of.is_empty() {
             let next = if left_of.is_empty() { 1000 * S } else { time + random.u64(0..4 * S) };
-            // Sends everything that is due before, each at its time.
+            // Sends everything that is due before the next span, at its deadline.
             while let Some(due) = processor.due().filter(|due| *due <= at(next).monotonic_nano) {
                 let now = due - at(0).monotonic_nano;
                 let mut out = Outbox::default();

@@ -92,7 +92,7 @@ async fn large_requests_wait_for_a_slot() {
     let mut call = std::pin::pin!(handler.call(large, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
-    // Requests are accepted concurrently: the next one does not wait for this one.
+    // The small request is accepted although the large one still waits for its slot.
     let small = received(&intake, heavy(0));
     let (taken, _) = tokio::join!(
         handler.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
@@ -120,8 +120,8 @@ async fn the_sender_is_an_address() {
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
 
-/// Guarantees: a request that decodes to several times its size is accepted, and the permit covers its memory and that
-/// of encoding it again.
+/// Guarantees: a request that decodes to several times its size is accepted, and the permit covers its memory, and the
+/// memory for encoding it again.
 #[test]
 fn dense_requests_get_their_memory() {
     let (intake, consumer) = intake(1 << 30);
@@ -139,8 +139,8 @@ fn dense_requests_get_their_memory() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: samples of two bytes, which would decode to 28 each, are refused before their memory is allocated: as
-/// too large, not as retryable.
+/// Guarantees: samples of two bytes, each of which would decode to 28 bytes, are refused before memory is allocated for
+/// them: as too large, not as retryable.
 #[test]
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
@@ -151,8 +151,8 @@ fn amplification_is_refused() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: compressed spans in protobuf are kept beside their decompressed form, and the permit covers both;
-/// changed spans, spans in JSON and profiles are not kept compressed.
+/// Guarantees: for spans in protobuf, the compressed request is kept beside the decompressed one, and the permit covers
+/// both; for changed spans, spans in JSON and profiles it is not kept.
 #[test]
 fn compressed_spans_stay_compressed() {
     let request = profbridge_testkit::workload::traces::request(10, 7).encode_to_vec();
@@ -180,7 +180,7 @@ fn compressed_spans_stay_compressed() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: the permit covers the decompressed request, and no longer the received one.
+/// Guarantees: the permit covers the decompressed request, and no longer the compressed one.
 #[test]
 fn unpacked_requests_are_counted() {
     let (intake, _consumer) = intake(1 << 30);

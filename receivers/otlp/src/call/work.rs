@@ -21,8 +21,8 @@ use crate::fault::CallFault;
 use crate::form::{RequestEncoding, read_json};
 use crate::origin::HostAttribution;
 
-/// How many bytes of memory one byte of a request may decode to, for the successive attempts. Real requests need 0.7
-/// and small ones up to 3; the decoder detects a too low limit before it allocates more, mostly right after counting.
+/// The memory limits of the successive decoding attempts, in bytes per byte of the request. Real requests need 0.7, and
+/// small ones up to 3. The decoder detects a too low limit before it allocates more, mostly right after counting.
 const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
 
 /// The CPU work of a call.
@@ -82,12 +82,12 @@ impl DecodeJob {
         Ok((decoded, self.permit))
     }
 
-    /// Replaces the wrong times of profiles. Spans keep theirs.
+    /// Corrects impossible times of profiles. The times of spans are not changed.
     fn with_right_times(&mut self, decoded: Decoded) -> Result<Decoded, CallFault> {
         let Decoded::Profiles(decoded) = decoded else { return Ok(decoded) };
         let plausible = Plausible::at_arrival(self.arrival);
         let Some(wrong) = plausible.wrong_times(&decoded.profiles) else { return Ok(Decoded::Profiles(decoded)) };
-        // A timestamp takes eight bytes, which are copied once.
+        // A timestamp takes eight bytes, and all timestamps are copied once.
         self.intake.grow(&mut self.permit, 16 * decoded.profiles.observations())?;
         let example = Timestamp(wrong.example).rfc3339(3);
         self.intake.note_wrong_times(&self.sender.to_string(), wrong.observations, &example);
@@ -148,14 +148,15 @@ impl DecodeJob {
             match decoded {
                 Ok(decoded) => {
                     let decoded = self.with_right_times(decoded)?;
-                    // The received size is added once more, for encoding the data again while it is still held.
+                    // The size of the request is added once more, for encoding the data again while the request is in
+                    // memory.
                     let all = held + decoded.memory() as u64 + request.len() as u64;
                     let more = all.saturating_sub(self.permit.bytes());
                     self.intake.grow(&mut self.permit, more)?;
                     self.permit.set(all);
                     return Ok(decoded);
                 }
-                // The limit was this attempt's memory, so the next attempt may succeed.
+                // The limit was the memory for this attempt, so the next attempt may succeed.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
                 Err(error) if self.form == RequestEncoding::Json => return Err(json::without_offset(error).into()),
                 Err(error) => return Err(error.into()),

@@ -10,10 +10,10 @@ use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 
 use crate::fault::CallFault;
 
-/// The name of a broken frame in answers.
+/// The place that answers name if a frame is broken.
 pub(super) const PLACE: &str = "gRPC message";
 
-/// The size of the flag and the length in bytes.
+/// The size of the flag and the length together, in bytes.
 pub(super) const PREFIX: usize = 5;
 
 /// Reads the message. Also returns whether it is compressed. `limits` apply to the message without its prefix.

@@ -2,9 +2,9 @@
 //!
 //! Uses tonic's statuses, metadata and details but not its server: `tonic::server::Grpc` reserves memory for the length
 //! that a message claims, decompresses on the socket's thread, and answers a too large message with OUT_OF_RANGE and a
-//! damaged one with INTERNAL. OTLP clients retry the former for minutes, and both violate opentelemetry-proto
-//! `docs/specification.md`. The rest of a server for a unary method is small: the frame of a message (see [`frame`])
-//! and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
+//! damaged one with INTERNAL. Both answers violate opentelemetry-proto `docs/specification.md`, and OTLP clients retry
+//! the former for minutes. The rest of a server for a unary method is small: the frame of a message (see [`frame`]) and
+//! the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
 
 mod frame;
 mod reply;
@@ -49,7 +49,7 @@ pub(crate) struct Service {
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
     pub(crate) signal_forwarder: Option<SignalForwarder>,
-    /// How long the rest of a misdirected request is read.
+    /// The time for which the rest of a misdirected request is read.
     pub(crate) linger: Duration,
 }
 
@@ -73,8 +73,8 @@ impl Service {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Reply> {
-        // A misdirected request is answered after its end, as over HTTP: frames that arrive after the answer would be
-        // ignored, whatever HTTP/2 rule they break.
+        // A misdirected request is answered after its end, as over HTTP. If the answer came first, later frames would
+        // be ignored, even if they break HTTP/2's rules.
         if !speaks_grpc(request.headers()) {
             body::discard_rest(request, self.linger).await;
             return not_grpc();
@@ -139,7 +139,8 @@ fn speaks_grpc(headers: &HeaderMap) -> bool {
     ["application/grpc", "application/grpc+proto"].iter().any(|known| essence.eq_ignore_ascii_case(known))
 }
 
-/// "If Content-Type does not begin with application/grpc, gRPC servers SHOULD respond with HTTP status of 415."
+/// Source: gRPC `doc/PROTOCOL-HTTP2.md`: "If Content-Type does not begin with application/grpc, gRPC servers SHOULD
+/// respond with HTTP status of 415."
 fn not_grpc() -> Response<Reply> {
     let text = "this is OTLP over gRPC with the content type application/grpc; OTLP over HTTP has a port of its own, 4318 by default\n";
     plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)

@@ -14,7 +14,7 @@ use crate::call::AcceptedRequest;
 use crate::fault::{CallFault, FaultKind};
 use crate::message;
 
-/// The body of an answer: a message with trailers, or bytes without.
+/// The body of an answer: a message with trailers, or bytes without trailers.
 pub(crate) type Reply = Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Full<Bytes>>;
 
 /// The answer to a fully or partly successful call.

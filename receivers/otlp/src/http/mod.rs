@@ -45,7 +45,7 @@ pub(crate) struct Service {
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
     pub(crate) signal_forwarder: Option<SignalForwarder>,
-    /// How long the rest of a refused body is read.
+    /// The time for which the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 

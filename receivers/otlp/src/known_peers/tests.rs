@@ -57,7 +57,7 @@ fn several_hosts() {
     assert!(relays(&[hosts(&[name("a"), name("b")])]));
     assert!(relays(&[hosts(&[id("1")]), hosts(&[id("2")])]));
     assert!(relays(&[hosts(&[both("1", "a")]), hosts(&[both("2", "a")])]));
-    // The second request provided the name.
+    // The second request provided the missing name.
     assert!(relays(&[hosts(&[id("1")]), hosts(&[both("1", "a")]), hosts(&[name("b")])]));
     assert!(!relays(&[hosts(&[name("a")]), hosts(&[name("a")])]));
     assert!(!relays(&[hosts(&[name("web-1"), name("WEB-1.example.com")])]));
@@ -105,7 +105,7 @@ fn two_programs_at_once() {
         reports_programs(&[("python", Some((21, 30)))]),
         late
     ]));
-    // After this long the process id belongs to another process.
+    // After this long without an observation, the process id belongs to another process.
     let days = |first: u64, last: u64| Some((10 + first * 86_400_000_000_000, 10 + last * 86_400_000_000_000));
     let turns = ["sh", "python", "sh", "python"];
     let turns: Vec<_> =
@@ -113,7 +113,7 @@ fn two_programs_at_once() {
     assert!(!relays(&turns));
 }
 
-/// Guarantees: a process id with two services at once belongs to two machines; if its service is renamed, to one.
+/// Guarantees: a process id with two services at once belongs to two machines; if its service was renamed, to one.
 /// Programs and services are compared separately, and so are different pods and containers.
 #[test]
 fn two_services_at_once() {
@@ -128,7 +128,7 @@ fn two_services_at_once() {
     assert!(relays(&[service_in(Some("a"), Some("x"), "shop"), service_in(Some("a"), Some("x"), "mail")]));
 }
 
-/// Guarantees: peers are judged separately, and a relay is trusted again after ten minutes without evidence.
+/// Guarantees: each peer is judged separately, and a relay is trusted again after ten minutes without evidence.
 #[test]
 fn peers_are_remembered_for_a_while() {
     let (mut known_peers, now) = (KnownPeers::default(), Instant::now());
@@ -138,11 +138,12 @@ fn peers_are_remembered_for_a_while() {
     let later = |seconds| now + Duration::from_secs(seconds);
     assert!(known_peers.record_report(PEER, None, &hosts(&[]), later(600)).is_some());
     assert_eq!(known_peers.record_report(PEER, None, &hosts(&[]), later(601)), None);
-    // It has moved to another machine in the meantime.
+    // The peer has moved to another machine in the meantime.
     assert_eq!(known_peers.record_report(PEER, None, &hosts(&[name("d")]), later(1300)), None);
 }
 
-/// Guarantees: a loopback peer that names another machine counts as a relay; its names for this machine are ignored.
+/// Guarantees: a loopback peer that names another machine counts as a relay; one that names this machine, in any way,
+/// does not.
 #[test]
 fn local_peers() {
     let this = Some(both("f00d", "web-1"));
@@ -185,7 +186,7 @@ fn memory_is_bounded() {
     assert!(known_peers.traits.len() <= MAX_TRAITS);
 }
 
-/// Guarantees: names from senders can neither control the terminal that shows the log nor flood it.
+/// Guarantees: names from senders can neither control the terminal that shows the log nor fill the log.
 #[test]
 fn names_are_harmless_in_the_log() {
     let mut known_peers = KnownPeers::default();

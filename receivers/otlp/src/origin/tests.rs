@@ -20,7 +20,7 @@ fn origin(host: ThisHost, insert: &[(&str, &str)]) -> HostAttribution {
     HostAttribution::new("otlp".to_owned(), ResourceSettings { local_host: true, insert }, host)
 }
 
-/// A process as the eBPF profiler describes it.
+/// The attributes of a process as the eBPF profiler sends them.
 fn process(executable: &'static str) -> Attributes {
     vec![("process.pid", 42.into()), ("process.executable.path", executable.into())]
 }
@@ -47,7 +47,7 @@ fn take(origin: &HostAttribution, peer: IpAddr, batch: Profiles) -> Profiles {
     origin.apply_findings(batch, &findings).unwrap()
 }
 
-/// An attribute of a resource.
+/// The value of a resource's attribute.
 fn get<'a>(batch: &'a Profiles, resource: usize, key: &str) -> Option<&'a str> {
     match batch.find(&batch.resources()[resource].resource.attributes, key)? {
         Value::String(id) => Some(batch.dictionary().string(*id)),
@@ -60,8 +60,8 @@ fn hosts(batch: &Profiles) -> Vec<(Option<&str>, Option<&str>)> {
     (0..batch.resources().len()).map(of).collect()
 }
 
-/// Guarantees: profiles from any loopback address that name no host get the id and name of this one; those that name a
-/// host, even only in samples, keep it; other peers get nothing.
+/// Guarantees: profiles from any loopback address that name no host get the id and name of this host; those that name a
+/// host, even only in samples, keep it; profiles of other peers stay unchanged.
 #[test]
 fn local_peers_are_this_machine() {
     let named = (Some("f00d"), Some("web-1"));
@@ -94,8 +94,8 @@ fn hosts_without_an_id() {
     assert_eq!(hosts(&take(&off, LOOPBACK, batch(&[process("/a")]))), [(None, None)]);
 }
 
-/// Guarantees: configured attributes are added to resources of every peer that lack them, and do not change others; if
-/// a host is configured, this machine's is not added.
+/// Guarantees: configured attributes are added to resources of every peer that lack them, and do not change existing
+/// ones; if a host is configured, this machine's names are not added.
 #[test]
 fn configured_attributes_are_inserted() {
     let insert = [("deployment.environment.name", "staging"), ("host.id", "node-3")];
@@ -112,7 +112,7 @@ fn configured_attributes_are_inserted() {
     assert_eq!(complete.received.as_deref(), Some(&b"request"[..]));
 }
 
-/// Guarantees: a peer that forwards the profiles of several machines is marked from the first request that shows it,
+/// Guarantees: a peer that forwards the profiles of several machines is marked from the first request that proves it,
 /// and its profiles do not get this host's name; other peers are not marked.
 #[test]
 fn relaying_peers_are_marked() {
@@ -128,7 +128,7 @@ fn relaying_peers_are_marked() {
         }
         let origin = origin(this(), &[]);
         assert!(!take(&origin, peer, batch(std::slice::from_ref(&a))).relayed);
-        // Attributes of samples count like those of resources.
+        // Attributes of samples have the same effect as those of resources.
         let mut builder = Builder::new();
         for (executable, time) in [("/usr/bin/a", 10), ("/usr/bin/b", 15), ("/usr/bin/a", 20)] {
             let attributes = builder.attributes(&process(executable));
@@ -141,8 +141,8 @@ fn relaying_peers_are_marked() {
 }
 
 /// Guarantees: if processes of a loopback peer name two hosts, in whichever attribute, their profiles do not get this
-/// host's name, and those without a host are marked; the same holds if only their services differ, and the log says so.
-/// A service that is named late, by an SDK's placeholder, or by a matching variable does not count as a difference.
+/// host's name, and those without a host are marked; the same applies if only the services differ, and the log reports
+/// it. A service that is named late, by an SDK's placeholder, or by a matching variable is no difference.
 #[test]
 fn two_hosts_behind_the_loopback() {
     let with = |more: &[(&'static str, &'static str)]| -> Attributes {
@@ -181,8 +181,8 @@ fn two_hosts_behind_the_loopback() {
     }
 }
 
-/// Guarantees: if profiles cannot be attributed, the log says so once a minute, with the peer, the reason, the number
-/// of observations and advice; if all name their host, it says nothing.
+/// Guarantees: if profiles cannot be attributed, the log reports it once a minute, with the peer, the reason, the
+/// number of observations and advice; if all profiles name their host, nothing is logged.
 #[test]
 fn a_warning_a_minute() {
     let origin = origin(this(), &[]);
@@ -205,7 +205,7 @@ fn memory_is_asked_for() {
     let origin = origin(this(), &[]);
     let before = batch(&vec![process("/a"); 1000]);
     let findings = origin.examine_batch(&before, LOOPBACK, Instant::now());
-    // Two existing and two added attributes for each.
+    // Each resource has two existing and two added attributes.
     assert_eq!(findings.memory(&before), 4000 * size_of::<Attribute>());
     let capacity = |batch: &Profiles| -> usize {
         batch.resources().iter().map(|resource| resource.resource.attributes.capacity()).sum()

@@ -10,8 +10,8 @@ fn endpoints(yaml: &str) -> (Option<String>, Option<String>) {
     (grpc.map(|grpc| grpc.endpoint), http.map(|http| http.endpoint))
 }
 
-/// Guarantees: by default both protocols are served on loopback with OTLP's ports and limits; if one is written, even
-/// with nothing under it, only that one is served.
+/// Guarantees: by default both protocols are served on loopback with OTLP's ports and limits; if one is configured,
+/// even without any keys, only that one is served.
 /// rule: otlp#ports, otlp#size
 #[test]
 fn defaults() {
@@ -69,7 +69,7 @@ resource: {local_host: false, insert: {host.id: node-3}}
     assert_eq!(tls, None);
 }
 
-/// Guarantees: all broken rules are reported together, each at its key.
+/// Guarantees: all broken rules are reported together, each with its key.
 #[test]
 fn broken_rules() {
     let section = Section::from_yaml(

@@ -55,13 +55,13 @@ async fn forty_megabytes_pass() {
 }
 
 /// Guarantees: a message larger than the limit is RESOURCE_EXHAUSTED without RetryInfo, whether it exceeds the limit
-/// compressed or after decompression; one of exactly the limit is accepted.
+/// compressed or after decompression; a message of exactly the limit is accepted.
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn too_large_is_resource_exhausted() {
     let mut rig = OtlpRig::start(SMALL).await;
     let over = heavy(SMALL_LIMIT);
-    // Random data, so that it stays above the limit when compressed.
+    // Random data, so that the message exceeds the limit even when compressed.
     let mut noise = heavy(0);
     let mut state = 1_u64;
     let random = std::iter::repeat_with(|| {
@@ -93,8 +93,8 @@ async fn too_large_is_resource_exhausted() {
     rig.export(rig.client(), exact).await;
 }
 
-/// Guarantees: profiles that break a rule are rejected by partial success, which counts profiles and names the place;
-/// the others arrive, and the lost samples and observations are counted.
+/// Guarantees: if some profiles break a rule, the answer is a partial success with the number of rejected profiles and
+/// the place; the other profiles arrive, and the lost samples and observations are counted.
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {

@@ -26,7 +26,7 @@ pub(super) fn framed(flag: u8, length: usize, message: &[u8]) -> Vec<u8> {
     [&[flag], &length[..], message].concat()
 }
 
-/// Makes one call and reads its status from the headers or the trailers.
+/// Makes one call, and reads the status from the headers or the trailers of the answer.
 pub(super) async fn outcome(address: SocketAddr, request: Request<Feed>) -> (HeaderMap, Status) {
     let response = patiently(http2(address).await.send_request(request)).await.unwrap();
     let (head, body) = response.into_parts();
@@ -60,7 +60,7 @@ async fn undecodable_is_invalid_argument() {
     assert_eq!(rig.requests("failure", "grpc"), 3);
 }
 
-/// Guarantees: a request of ambiguous layout is refused, and the possible layouts are named.
+/// Guarantees: a request of ambiguous layout is refused, and the answer names the possible layouts.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn an_unclear_layout_is_named() {
@@ -99,14 +99,14 @@ async fn broken_frames_are_invalid_argument() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a string that is not UTF-8 is replaced without refusing the request, its sender is told, and it is
-/// counted. The original bytes are not forwarded, because a peer would refuse them.
+/// Guarantees: bytes that are not UTF-8 in a string are replaced without refusing the request, the answer warns the
+/// sender, and the strings are counted. The original bytes are not forwarded, because a peer would refuse them.
 /// rule: otlp#warning
 #[tokio::test]
 async fn text_that_is_not_utf8_is_replaced() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let mut message = small().encode_to_vec();
-    // One more string at the end of the string table: protobuf allows a dictionary in several pieces.
+    // Adds a string at the end of the string table: protobuf allows a dictionary in several pieces.
     message.extend([0x12, 4, 0x2a, 2, b'a', 0xff]);
     let request = call(PATH, "application/grpc", None, whole(framed(0, message.len(), &message)));
     let address = rig.grpc();
@@ -143,8 +143,8 @@ async fn pieces_are_put_together() {
     assert_eq!(profiles(taken).received.unwrap(), message);
 }
 
-/// Guarantees: a message in any supported encoding is accepted, and so is an uncompressed one although an encoding is
-/// named.
+/// Guarantees: a message in any supported encoding is accepted, and so is an uncompressed message although the header
+/// names an encoding.
 /// rule: otlp#compression
 #[tokio::test]
 async fn encodings_are_undone() {
@@ -220,7 +220,7 @@ async fn what_is_no_grpc_is_415() {
 }
 
 /// Guarantees: a frame that claims 2 GiB, or a length just above the limit, is refused before its content arrives; one
-/// that claims exactly the limit and sends nothing holds no memory.
+/// that claims exactly the limit and sends nothing occupies no memory.
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn lying_lengths_cost_nothing() {
@@ -257,7 +257,7 @@ async fn a_slow_client_is_cut() {
     drop(sender);
 }
 
-/// Guarantees: a client that disconnects in the middle of a message only leaves a counted failure.
+/// Guarantees: a client that disconnects in the middle of a message leaves nothing but a counted failure.
 #[tokio::test]
 async fn a_client_that_goes_away_is_counted() {
     let rig = OtlpRig::start(LOOPBACK).await;

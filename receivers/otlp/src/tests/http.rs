@@ -60,7 +60,8 @@ async fn an_empty_request_succeeds() {
     assert_eq!(response(&answer), ExportProfilesServiceResponse::default());
 }
 
-/// Guarantees: profiles that break a rule are rejected by partial success with 200, counted in profiles.
+/// Guarantees: if some profiles break a rule, the answer is a partial success with status 200 and the number of
+/// rejected profiles.
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
@@ -74,8 +75,8 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!((rig.samples("accepted", "http"), rig.samples("failed", "http")), (2, 1));
 }
 
-/// Guarantees: a body that cannot be decompressed or decoded is 400 with a google.rpc.Status that names the place, and
-/// the candidates of an ambiguous layout are named.
+/// Guarantees: a body that cannot be decompressed or decoded is 400 with a google.rpc.Status that names the place, or
+/// the possible layouts if the layout is ambiguous.
 /// rule: otlp#bad-data-http, otlp#error-body
 #[tokio::test]
 async fn undecodable_is_400() {
@@ -97,8 +98,8 @@ async fn undecodable_is_400() {
     assert_eq!(rig.requests("failure", "http"), 4);
 }
 
-/// Guarantees: a body that exceeds the limit is 413, whether compressed or after decompression, and a client that
-/// writes all of it before it reads gets the answer and not a reset.
+/// Guarantees: a body that exceeds the limit, compressed or decompressed, is 413, and a client that writes all of it
+/// before it reads gets the answer instead of a connection reset.
 /// rule: otlp#size-http
 #[tokio::test]
 async fn too_large_is_413() {
@@ -124,8 +125,8 @@ async fn too_large_is_413() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a content type other than protobuf and JSON is 415, and so is JSON on the path of an earlier layout,
-/// whose answer is JSON.
+/// Guarantees: a content type other than protobuf and JSON is 415. So is JSON on the path of an earlier layout, where
+/// the answer is in JSON.
 /// rule: otlp#http-type, otlp#error-body
 #[tokio::test]
 async fn other_formats_are_415() {
@@ -161,7 +162,7 @@ async fn unknown_encodings_are_415() {
     }
 }
 
-/// Guarantees: a method other than POST is 405, and the answer says which one is allowed.
+/// Guarantees: a method other than POST is 405, and the answer names the allowed one.
 /// rule: otlp#http-method
 #[tokio::test]
 async fn other_methods_are_405() {
@@ -174,7 +175,7 @@ async fn other_methods_are_405() {
     }
 }
 
-/// Guarantees: an unknown path is 404, and the answer names it and the path for profiles.
+/// Guarantees: an unknown path is 404, and the answer names this path and the path for profiles.
 /// rule: otlp#http-path
 #[tokio::test]
 async fn other_paths_are_404() {

@@ -30,7 +30,7 @@ async fn lying_lengths_are_refused() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: an announced length within the limit holds only memory for the received bytes.
+/// Guarantees: an announced length within the limit occupies only memory for the received bytes.
 #[tokio::test]
 async fn a_claim_holds_no_memory() {
     let rig = OtlpRig::start(LOOPBACK).await;
@@ -71,13 +71,13 @@ async fn expect_continue_is_refused_at_once() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
-/// Guarantees: a client that sends all of a far too large body before it reads can do so, gets the answer, and can
-/// reuse the connection.
+/// Guarantees: a client that sends all of a far too large body before it reads is not disconnected, gets the answer,
+/// and can reuse the connection.
 #[tokio::test]
 async fn sender_of_a_large_body_gets_the_answer() {
     let mut rig = OtlpRig::start(SMALL).await;
     let mut stream = TcpStream::connect(rig.http()).await.unwrap();
-    // More than the socket buffers of both sides.
+    // Exceeds the socket buffers of both sides.
     let body = vec![0; 32 << 20];
     stream.write_all(head(&format!("content-length: {}", body.len())).as_bytes()).await.unwrap();
     patiently(stream.write_all(&body)).await.unwrap();
@@ -92,8 +92,7 @@ async fn sender_of_a_large_body_gets_the_answer() {
     assert!(answers.starts_with("HTTP/1.1 413 ") && answers.contains("HTTP/1.1 200 OK"), "{answers}");
 }
 
-/// Guarantees: the same over HTTP/2: the stream reads the rest of a refused body instead of ending while its sender
-/// writes.
+/// Guarantees: over HTTP/2, the rest of a refused body is read, instead of ending the stream while the client writes.
 #[tokio::test]
 async fn http2_takes_the_rest() {
     let rig = OtlpRig::start(SMALL).await;
@@ -109,7 +108,7 @@ async fn http2_takes_the_rest() {
     }
     until(|| rig.requests("failure", "http") == 1).await;
     for _ in 0..64 {
-        // If the stream had ended, the client would drop its body in this time.
+        // If the stream had ended, the client would drop its body within this time.
         for _ in 0..50 {
             tokio::task::yield_now().await;
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::http::{PATH, TRACES};
 
-/// A request in JSON.
+/// Encodes a request in JSON.
 fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
     let mut text = Vec::new();
     write(Message::ProfilesRequest, &request.encode_to_vec(), usize::MAX, &mut text).unwrap();
@@ -23,14 +23,14 @@ fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
     request.body(whole(body)).unwrap()
 }
 
-/// An answer's status and its JSON.
+/// The status of an answer, and its body parsed as JSON.
 fn answered(answer: &ReadAnswer) -> (u16, Value) {
     assert_eq!(answer.header("content-type"), Some("application/json"));
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
 
-/// Guarantees: a request in JSON arrives as the same batch as in protobuf, in every encoding, small and large, and is
-/// answered in JSON; full success leaves `partialSuccess` unset.
+/// Guarantees: a request in JSON arrives as the same batch as in protobuf, in every encoding, small and large. The
+/// answer is in JSON, and full success leaves `partialSuccess` unset.
 /// rule: otlp#http-json, otlp#http-answer-type
 #[tokio::test]
 async fn exports() {
@@ -53,7 +53,7 @@ async fn exports() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: profiles that break a rule are rejected by partial success, whose numbers are strings as in OTLP/JSON.
+/// Guarantees: if some profiles break a rule, the answer is a partial success, with numbers as strings as in OTLP/JSON.
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
@@ -65,7 +65,7 @@ async fn some_profiles_refused_is_partial_success() {
 }
 
 /// Guarantees: invalid JSON, or JSON of another message, is 400 with a status in JSON that names the place; a too large
-/// body is 413; neither keeps memory.
+/// body is 413; neither occupies memory afterwards.
 /// rule: otlp#http-json
 #[tokio::test]
 async fn bad_requests() {
@@ -89,8 +89,8 @@ async fn bad_requests() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: traces in JSON arrive as spans, those that break a rule are rejected by partial success, which mentions
-/// spans, and a request without an acceptable span is 400 with the place.
+/// Guarantees: traces in JSON arrive as spans; those that break a rule are rejected by a partial success that mentions
+/// spans; a request without an acceptable span is 400 with the place.
 #[tokio::test]
 async fn traces() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
@@ -137,8 +137,8 @@ async fn memory_is_asked_for() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: profiles with wrong times (in microseconds) end at their arrival and keep their distances, over gRPC and
-/// in JSON; they are counted, and not forwarded as they came.
+/// Guarantees: impossible times of profiles (in microseconds) are replaced, over gRPC and in JSON: each profile ends at
+/// its arrival, and the distances between its times stay. The profiles are counted, and not forwarded as received.
 #[tokio::test]
 async fn times_that_cannot_be() {
     let mut rig = OtlpRig::start(LOOPBACK).await;

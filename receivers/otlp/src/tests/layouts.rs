@@ -8,7 +8,7 @@ use super::grpc_raw::{call, framed, outcome};
 use super::*;
 use crate::{grpc, http as over_http, version};
 
-/// The data of a request as the receiver decodes it.
+/// The number of observations and the content hashes of a request, as the receiver decodes it.
 async fn decoded_data(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     let request = request.body(whole(bytes.to_vec())).unwrap();
@@ -18,7 +18,7 @@ async fn decoded_data(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<
     (profiles.observations(), content_hashes(&profiles))
 }
 
-/// Guarantees: the same data arrives equally in every layout, and the metric shows which layout arrived.
+/// Guarantees: the same data arrives equally in every layout, and the metric names the layout.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn every_layout_is_taken() {
@@ -64,8 +64,8 @@ async fn the_experimental_service_is_served() {
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
 }
 
-/// Guarantees: the version in the metadata is honoured: 1 means the current layout without detection; every other value
-/// is refused, over gRPC and HTTP.
+/// Guarantees: the version in the metadata is respected: 1 means the current layout without detection; every other
+/// value is refused, over gRPC and HTTP.
 /// rule: otlp-profiles#development-version, otlp#development-version
 #[tokio::test]
 async fn the_announced_version_is_honoured() {

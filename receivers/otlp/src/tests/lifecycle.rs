@@ -1,4 +1,4 @@
-//! Start and end.
+//! Start and shutdown.
 
 use profbridge_engine::registry::ReceiverFactory;
 
@@ -11,7 +11,7 @@ async fn a_shutdown_drains() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let mut client = rig.client();
     let under_way = tokio::spawn(async move { client.export(small()).await });
-    // The request waits for the pipelines and holds its memory.
+    // The request waits for the pipelines and occupies its memory.
     until(|| rig.consumer.memory_used() > 0).await;
     rig.trigger.trigger();
     for address in [rig.grpc(), rig.http()] {
@@ -38,7 +38,8 @@ async fn stopped_pipelines_mean_later() {
     assert!(tonic_types::StatusExt::get_details_retry_info(&status).is_some());
 }
 
-/// Guarantees: a port in use fails the start with the key, the endpoint and advice, and leaves the other port free.
+/// Guarantees: if a port is in use, the start fails with the key, the endpoint and advice, and the other port is not
+/// occupied.
 #[tokio::test]
 async fn a_port_in_use_fails_the_start() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -49,7 +50,7 @@ async fn a_port_in_use_fails_the_start() {
     assert!(error.contains("stop the process that listens there"), "{error}");
 }
 
-/// Guarantees: the factory has the type `otlp` and checks a section without I/O.
+/// Guarantees: the factory has the type `otlp` and checks a configuration section without I/O.
 #[tokio::test]
 async fn the_factory_checks() {
     let ReceiverFactory { description, create } = FACTORY;

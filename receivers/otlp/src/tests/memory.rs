@@ -14,8 +14,8 @@ fn post(body: impl Into<Bytes>) -> Request<Feed> {
     request.body(whole(body)).unwrap()
 }
 
-/// Guarantees: while the budget is used up, gRPC answers UNAVAILABLE with RetryInfo and HTTP 503 with Retry-After, both
-/// counted as refused; once there is room again the same request is accepted.
+/// Guarantees: while the memory budget is used up, gRPC answers UNAVAILABLE with RetryInfo and HTTP 503 with
+/// Retry-After, both counted as refused; once there is room again, the request is accepted.
 /// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn no_memory_means_later() {
@@ -38,8 +38,8 @@ async fn no_memory_means_later() {
 }
 
 /// Guarantees: while an exporter's queue is full, a request is refused before its body is read, in gRPC with
-/// UNAVAILABLE and RetryInfo and over HTTP with 503 and Retry-After; nothing counts as lost, because the sender keeps
-/// it; once there is room again the same request is accepted.
+/// UNAVAILABLE and RetryInfo and over HTTP with 503 and Retry-After; nothing counts as lost, because the sender still
+/// has the data; once there is room again, the request is accepted.
 /// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn a_full_queue_means_later() {
@@ -63,7 +63,7 @@ async fn a_full_queue_means_later() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: with `block_on_overflow` a request waits unread until the queue has room.
+/// Guarantees: with `block_on_overflow` a request is not read until the queue has room.
 #[tokio::test]
 async fn request_can_wait_for_a_full_queue() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
@@ -106,8 +106,8 @@ async fn request_that_never_fits_is_refused_permanently() {
     assert_eq!((rig.requests("refused", "grpc"), rig.consumer.memory_used()), (2, 0));
 }
 
-/// Guarantees: a pipeline's retryable refusal becomes UNAVAILABLE and 503 with a delay, never a status that clients do
-/// not retry; the samples count as refused.
+/// Guarantees: if a pipeline refuses a request and allows a retry, the answer is UNAVAILABLE or 503 with a delay, never
+/// a status that clients do not retry; the samples count as refused.
 #[tokio::test]
 async fn pipelines_can_refuse() {
     let mut rig = OtlpRig::start(LOOPBACK).await;

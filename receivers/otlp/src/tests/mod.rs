@@ -1,4 +1,4 @@
-//! The receiver over real sockets, in front of a consumer that stands in for the pipelines.
+//! The receiver over real sockets, with a consumer in place of the pipelines.
 
 mod config;
 mod grpc;
@@ -42,20 +42,20 @@ use tonic::transport::Channel;
 
 use crate::{Otlp, Settings, ThisHost};
 
-/// Both protocols on free ports, with everything else at its default.
+/// A configuration of both protocols on free ports, with default values for all other keys.
 const LOOPBACK: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0'}, http: {endpoint: '127.0.0.1:0'}}}";
 
-/// As [`LOOPBACK`], with requests of at most 1 MiB.
+/// Like [`LOOPBACK`], with requests of at most 1 MiB.
 const SMALL: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0', max_recv_msg_size_mib: 1}, \
                      http: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}}}";
 
-/// A limit of [`SMALL`] in bytes.
+/// The limit of [`SMALL`] in bytes.
 const SMALL_LIMIT: usize = 1 << 20;
 
-/// When requests arrive, a minute after their profiles began.
+/// The arrival time of requests, a minute after their profiles began.
 pub(crate) const ARRIVAL: u64 = T0 + 60_000_000_000;
 
-/// A clock that stands at [`ARRIVAL`].
+/// A clock that always returns [`ARRIVAL`].
 pub(crate) fn clock() -> Clock {
     Clock::from_fn(|| Now { monotonic_nano: 0, unix_nano: ARRIVAL })
 }
@@ -64,7 +64,7 @@ fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A receiver that runs.
+/// A running receiver.
 struct OtlpRig(ReceiverRig);
 
 impl std::ops::Deref for OtlpRig {
@@ -111,7 +111,7 @@ impl OtlpRig {
         ProfilesServiceClient::new(endpoint.connect_lazy())
     }
 
-    /// Exports with the generated client and returns what arrives.
+    /// Exports with the generated client, and returns the data that arrives.
     async fn export(
         &mut self,
         mut client: ProfilesServiceClient<Channel>,
@@ -121,17 +121,17 @@ impl OtlpRig {
         (response.unwrap().into_inner(), profiles(taken))
     }
 
-    /// A counter of the receiver: `accepted`, `refused` or `failed` samples.
+    /// The number of samples counted as `accepted`, `refused` or `failed`.
     fn samples(&self, which: &str, transport: &str) -> u64 {
         self.counter(&format!("otelcol_receiver_{which}_profile_samples"), transport, "")
     }
 
-    /// A counter of the receiver: `accepted`, `refused` or `failed` spans.
+    /// The number of spans counted as `accepted`, `refused` or `failed`.
     fn spans(&self, which: &str, transport: &str) -> u64 {
         self.counter(&format!("otelcol_receiver_{which}_spans"), transport, "")
     }
 
-    /// How many connections became `served`, `handshake_failed` and so on.
+    /// The number of connections with an outcome such as `served` or `handshake_failed`.
     fn connections(&self, outcome: &str, transport: &str) -> u64 {
         self.counter("profbridge_receiver_connections_total", transport, &format!(",outcome=\"{outcome}\""))
     }
@@ -144,7 +144,7 @@ fn profiles(telemetry: Option<Telemetry>) -> Profiles {
     }
 }
 
-/// A request with one profile, of two samples with three observations.
+/// A request with one profile, which has two samples with three observations in total.
 fn small() -> ExportProfilesServiceRequest {
     RequestBuilder::new()
         .process("checkout", 42)
@@ -184,7 +184,7 @@ fn zstandard(data: &[u8]) -> Vec<u8> {
     zstd::encode_all(data, 1).unwrap()
 }
 
-/// A body that the test supplies. It ends when the sender is dropped, and breaks off with an error.
+/// A body that the test supplies. It ends when its sender is dropped, and fails if an error is sent.
 struct Feed(mpsc::UnboundedReceiver<Result<Bytes, std::io::Error>>);
 
 type Feeder = mpsc::UnboundedSender<Result<Bytes, std::io::Error>>;
@@ -206,7 +206,7 @@ fn feed() -> (Feeder, Feed) {
     (sender, Feed(receiver))
 }
 
-/// A complete body.
+/// A body of one piece.
 fn whole(bytes: impl Into<Bytes>) -> Feed {
     let (sender, body) = feed();
     sender.send(Ok(bytes.into())).unwrap();
@@ -233,12 +233,12 @@ fn response(answer: &ReadAnswer) -> ExportProfilesServiceResponse {
     ExportProfilesServiceResponse::decode(answer.body.clone()).unwrap()
 }
 
-/// Sends raw bytes and reads until the peer closes.
+/// Sends raw bytes, and reads until the peer closes the connection.
 async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // A reset counts as an end.
+    // A connection reset counts as an end.
     drop(patiently(stream.read_to_end(&mut answer)).await);
     String::from_utf8_lossy(&answer).into_owned()
 }

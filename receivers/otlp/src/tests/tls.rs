@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use super::*;
 use crate::http::PATH;
 
-/// A certificate authority with a folder for its certificates.
+/// A certificate authority with a folder for the certificates that it signs.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -39,7 +39,8 @@ impl Authority {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
-    /// A configuration of both protocols with TLS. If `client_ca` is given, only its clients are accepted.
+    /// A configuration of both protocols with TLS. If `client_ca` is given, clients need a certificate of that
+    /// authority.
     fn settings(&self, client_ca: Option<&str>) -> Settings {
         let (cert, key) = (self.path("server.pem"), self.path("server.key"));
         let ca = client_ca.map(|ca| format!(", client_ca_file: '{}'", self.path(ca))).unwrap_or_default();
@@ -63,7 +64,7 @@ fn client(rig: &OtlpRig, tls: TlsClientConfig) -> ProfilesServiceClient<Channel>
     ProfilesServiceClient::new(grpc_channel(&config).unwrap())
 }
 
-/// The status of an HTTPS request, or why there is none.
+/// The status of an HTTPS request, or the error.
 async fn post(address: SocketAddr, tls: TlsClientConfig) -> Result<u16, String> {
     let config = HttpClientConfig { tls: Some(tls), proxies: Proxies::none(), ..HttpClientConfig::default() };
     let mut headers = ::http::HeaderMap::new();
@@ -73,7 +74,7 @@ async fn post(address: SocketAddr, tls: TlsClientConfig) -> Result<u16, String> 
     sent.map(|response| response.status.as_u16()).map_err(|error| error.to_string())
 }
 
-/// Guarantees: both protocols are served over TLS with the configured certificate, and not in plaintext.
+/// Guarantees: both protocols are served over TLS with the configured certificate, and plaintext is refused.
 #[tokio::test]
 async fn tls_is_served() {
     let authority = Authority::new();
@@ -108,12 +109,12 @@ async fn client_certificates_are_asked_for() {
     }
     assert_eq!((rig.requests("success", "grpc"), rig.requests("success", "http")), (1, 1));
     assert_eq!((rig.requests("failure", "grpc"), rig.requests("failure", "http")), (0, 0));
-    // The generated client may retry.
+    // The generated client may have retried.
     assert!(rig.connections("handshake_failed", "grpc") >= 2);
     assert_eq!((rig.connections("handshake_failed", "http"), rig.connections("served", "http")), (2, 3));
 }
 
-/// Guarantees: a missing certificate fails the start, with the key and the file.
+/// Guarantees: if a certificate file is missing, the start fails, and the message names the key and the file.
 #[tokio::test]
 async fn a_missing_certificate_fails_the_start() {
     let authority = Authority::new();

@@ -63,8 +63,8 @@ async fn traces_arrive() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: spans that break a rule are rejected by partial success with their place, the others arrive, and a
-/// request without an acceptable span is refused.
+/// Guarantees: if some spans break a rule, the answer is a partial success that names the place, and the others arrive;
+/// a request without an acceptable span is refused.
 #[tokio::test]
 async fn some_spans_refused_is_partial_success() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
@@ -86,8 +86,8 @@ async fn some_spans_refused_is_partial_success() {
     assert_eq!(empty, ExportTraceServiceResponse::default());
 }
 
-/// Guarantees: a resource from this machine that names no host gets this host's names after its own attributes; one
-/// that names a host stays unchanged.
+/// Guarantees: a resource that is from this machine but names no host gets this host's names after its own attributes;
+/// a resource that names a host stays unchanged.
 #[tokio::test]
 async fn resources_get_what_they_lack() {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
@@ -113,7 +113,7 @@ async fn resources_get_what_they_lack() {
 }
 
 /// Guarantees: if no pipeline accepts traces, they are refused permanently over both protocols, with advice; metrics
-/// and logs always are.
+/// and logs are always refused.
 #[tokio::test]
 async fn unaccepted_signals_are_refused() {
     let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
@@ -153,7 +153,7 @@ async fn unsupported_signals_are_forwarded() {
     let (answer, taken) =
         tokio::join!(http1(rig.http(), post("/v1/traces", Some("gzip"), packed)), server.consumer.take());
     assert_eq!((answer.status, spans(taken).spans().len()), (200, 1));
-    // The server's own refusal, in its words.
+    // The refusal comes from the other server, in its words.
     let status = to_rig.export(request(vec![Span::default()])).await.unwrap_err();
     assert_eq!((status.code(), status.message().contains("trace_id: is missing")), (Code::InvalidArgument, true));
     let answer = http1(rig.http(), post("/v1/metrics", None, Vec::new())).await;
@@ -165,7 +165,7 @@ async fn unsupported_signals_are_forwarded() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a forwarded request that comes back, here directly, is refused instead of forwarded again.
+/// Guarantees: if a server sends a forwarded request back to profbridge, it is refused instead of forwarded again.
 #[tokio::test]
 async fn forwarding_in_a_circle() {
     let [grpc, http] = [0; 2].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
@@ -181,7 +181,7 @@ async fn forwarding_in_a_circle() {
     assert_eq!(notes.iter().find(|(name, _)| *name == "otlp_requests_handed_on").unwrap().1, 2);
 }
 
-/// Guarantees: while the server for other signals is unreachable, senders are told to retry.
+/// Guarantees: while the server for other signals is unreachable, the answer asks senders to retry.
 #[tokio::test]
 async fn forwarding_to_an_unreachable_server() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -5,8 +5,8 @@ use profbridge_engine::registry::{PROFILES, ReceiverFactory};
 use super::*;
 use crate::FACTORY;
 
-/// Guarantees: by default it listens on loopback at Pyroscope's port, and scrapes nothing; with only targets configured
-/// it does not listen.
+/// Guarantees: by default the receiver listens on loopback at Pyroscope's port, and scrapes nothing; if only targets
+/// are configured, it does not listen.
 #[test]
 fn defaults() {
     let defaults = settings("");
@@ -56,7 +56,7 @@ fn written() {
     assert!(!format!("{heap:?}").contains("secretive"));
 }
 
-/// Guarantees: all broken rules are reported together, each at its key, without header values.
+/// Guarantees: all broken rules are reported together, each with its key, but without header values.
 #[test]
 fn broken_rules() {
     let section = Section::from_yaml(

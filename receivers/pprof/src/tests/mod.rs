@@ -1,4 +1,4 @@
-//! The receiver over real sockets, in front of a consumer that stands in for the pipelines.
+//! The receiver over real sockets, with a consumer in place of the pipelines.
 
 mod config;
 mod push;
@@ -18,11 +18,11 @@ use profbridge_wire::pprof::{encode, groups};
 
 use crate::{Pprof, Settings};
 
-/// When profiles were recorded, and when they arrive.
+/// The time at which profiles were recorded, and the time at which they arrive.
 const TIME: u64 = 1_760_000_000_000_000_000;
 const ARRIVAL: u64 = TIME + 60_000_000_000;
 
-/// A free port, and everything else at its default.
+/// A configuration with a free port, and default values for all other keys.
 const LOOPBACK: &str = "push: {endpoint: '127.0.0.1:0'}";
 
 fn settings(yaml: &str) -> Settings {
@@ -61,7 +61,7 @@ impl PprofRig {
         post.send(self.address("http")).await
     }
 
-    /// Sends a request that must be refused, and checks that nothing is left of it.
+    /// Sends a request that must be refused, and checks that no data or memory of it is left.
     async fn refused(&self, post: Post) -> (u16, String) {
         let answer = self.send(post).await;
         assert!(answer.status >= 400, "{answer:?}");
@@ -69,7 +69,7 @@ impl PprofRig {
         (answer.status, String::from_utf8(answer.body.to_vec()).unwrap())
     }
 
-    /// Sends a request, returns what arrives, and checks that nothing else is left.
+    /// Sends a request, returns the data that arrives, and checks that no other data or memory is left.
     async fn taken(&mut self, post: Post) -> Profiles {
         let sent = post.send(self.address("http"));
         let (answer, taken) = tokio::join!(sent, patiently(self.consumer.take()));

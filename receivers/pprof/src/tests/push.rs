@@ -19,8 +19,8 @@ fn form(parts: &[(&str, &[u8])]) -> Bytes {
 const FORM: (&str, &str) = ("content-type", "multipart/form-data; boundary=xyz");
 const INGEST: &str = "/ingest?name=shop%7Bregion%3Deu%7D&from=1760000000&until=1760000010&spyName=gospy&sampleRate=100";
 
-/// Guarantees: a profile in a form, as Pyroscope's clients send it, arrives with its types, name, labels and time;
-/// gzipped or not, in the profile, the body or both; and its memory is released.
+/// Guarantees: a profile in a form, as Pyroscope's clients send it, arrives with its types, name, labels and time,
+/// whether the profile, the body, both or neither are gzipped; and its memory is released.
 #[tokio::test]
 async fn ingest() {
     let mut rig = PprofRig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
@@ -64,7 +64,7 @@ async fn times_that_cannot_be() {
     rig.0.stop().await;
 }
 
-/// Guarantees: the error for another profile format names that format.
+/// Guarantees: if a profile has another format, the error names that format.
 #[tokio::test]
 async fn foreign_formats() {
     let rig = PprofRig::start(LOOPBACK).await;
@@ -79,23 +79,23 @@ async fn foreign_formats() {
     rig.0.stop().await;
 }
 
-/// Guarantees: a plain profile arrives with the attributes in its query; one without samples is accepted and leaves
-/// nothing behind.
+/// Guarantees: a plain profile arrives with the attributes in its query; a profile without samples is accepted and
+/// leaves no data or memory behind.
 #[tokio::test]
 async fn plain() {
     let mut rig = PprofRig::start(LOOPBACK).await;
     let batch = rig.taken(post("/api/pprof?service.name=shop&service.instance.id=1", gzip(&cpu(TIME)))).await;
     assert_eq!(attributes(&batch), [("service.name", "shop"), ("service.instance.id", "1")]);
     assert_eq!(attributes(&rig.taken(post("/api/pprof", cpu(TIME))).await), []);
-    // A sample type and no sample.
+    // There is a sample type, but no sample.
     let empty = b"\x0a\x04\x08\x01\x10\x01\x32\x00\x32\x01x";
     assert_eq!(rig.send(post("/api/pprof", &empty[..])).await.status, 200);
     assert_eq!(rig.consumer.memory_used(), 0);
     rig.0.stop().await;
 }
 
-/// Guarantees: each refused request gets its status and reason, is counted, and leaves nothing behind; a gzip bomb is
-/// one of them.
+/// Guarantees: each refused request, such as a gzip bomb, gets the right status and reason, is counted, and leaves no
+/// data or memory behind.
 #[tokio::test]
 async fn refusals() {
     let rig = PprofRig::start("push: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}").await;
@@ -131,7 +131,7 @@ async fn refusals() {
     rig.0.stop().await;
 }
 
-/// Guarantees: if memory is short, the sender is told when to retry; if the profile can never fit, it is refused
+/// Guarantees: if memory is short, the answer says when to retry; if the profile can never fit, it is refused
 /// permanently.
 #[tokio::test]
 async fn memory() {

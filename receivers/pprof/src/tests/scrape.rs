@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A program that serves profiles: its answers in order, the last of them for ever.
+/// A program that serves profiles. It sends the answers in order, and then repeats the last one.
 async fn program(answers: Vec<(u16, Bytes)>) -> Peer {
     Peer::start(move |asked| {
         let (status, body) = answers[asked.min(answers.len()) - 1].clone();
@@ -22,7 +22,7 @@ async fn scraping(program: &Peer) -> PprofRig {
     PprofRig::start(&yaml.replace("ADDRESS", &program.address.to_string())).await
 }
 
-/// Guarantees: a program is repeatedly asked for a profile of the configured seconds, with the configured headers; its
+/// Guarantees: a program is repeatedly asked for a profile of the configured duration, with the configured headers; its
 /// profiles arrive with its attributes, and with the time of the request if they contain no time.
 #[tokio::test]
 async fn fetches() {

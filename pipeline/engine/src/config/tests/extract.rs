@@ -18,7 +18,7 @@ struct Scalars {
     map: BTreeMap<String, String>,
 }
 
-/// Guarantees: as text every scalar keeps its written form, whatever type YAML would give it.
+/// Guarantees: where text is expected, every scalar keeps its written form, whatever type YAML would give it.
 #[test]
 fn text_stays_as_written() {
     let all = "0123|1.10|1e3|yes|no|on|true|2024-01-01|12:30:45|0x1F|1_000|.5|+1|-0|1.0|.inf|007|localhost:4317|a b|é";
@@ -69,7 +69,7 @@ fn numbers_are_read_exactly() {
     }
 }
 
-/// Guarantees: an untyped reader gets numbers as numbers and everything ambiguous as text.
+/// Guarantees: code that accepts any type gets numbers as numbers and everything ambiguous as text.
 #[test]
 fn untyped_values_keep_what_is_ambiguous() {
     let value: serde_json::Value =
@@ -80,7 +80,7 @@ fn untyped_values_keep_what_is_ambiguous() {
     assert_eq!(value, expected);
 }
 
-/// Guarantees: one pass reports every unknown key and every wrong type of a section, nested ones included.
+/// Guarantees: one call reports every unknown key and every wrong type of a section, nested ones included.
 #[test]
 fn all_problems_are_reported() {
     let problems = settings::<Scalars>(
@@ -104,8 +104,7 @@ struct Inner {
     also: u8,
 }
 
-/// Guarantees: a key that is missing because its value was wrong is reported once, as wrong; other missing keys are
-/// reported as missing.
+/// Guarantees: a key whose value was wrong is not reported as missing too; other missing keys are.
 #[test]
 fn consequences_are_not_reported() {
     let problems = settings::<Needs>("must: x\ninner: {also: y}\npair: [1, z]").unwrap_err();
@@ -196,7 +195,7 @@ enum Either {
     Map { a: u8 },
 }
 
-/// Guarantees: a value that fits no variant of an untagged enum is reported at its position.
+/// Guarantees: a value that matches no variant of an untagged enum is reported at its position.
 #[test]
 fn untagged_enums_have_a_place() {
     let either: Vec<Either> = settings("[1, {a: 2}]").unwrap();
@@ -206,7 +205,7 @@ fn untagged_enums_have_a_place() {
     assert_eq!(problems.as_slice()[1].position.column, 17);
 }
 
-/// Guarantees: a problem found by a component points at the value, or at the nearest existing key.
+/// Guarantees: a problem found by a component is reported at the value, or at the nearest existing key.
 #[test]
 fn problems_of_components_have_places() {
     let config = config("receivers:\n  x:\n    a:\n      'b.c': 1\n    l: [u, v]\n");
@@ -240,8 +239,8 @@ struct Nested {
 }
 
 /// Guarantees: two types that share a section behave like one type with the keys of both: each value goes to the type
-/// that has its key, and every problem is reported once and at its place, an unknown key with the keys of both as valid
-/// ones.
+/// that has its key, and every problem is reported once and at its position, an unknown key with the keys of both as
+/// valid ones.
 #[test]
 fn parts_share_a_section() {
     let section = Section::from_yaml("whole: 7\nvolume: 3\ntone: 1.10\ntext: 0123").unwrap();
@@ -272,15 +271,15 @@ fn parts_share_a_section() {
     assert_eq!(messages(&problems), ["`pitch` is given twice, under two names"]);
 }
 
-/// Guarantees: the keys of a type are those of its fields and their aliases; a type that is no struct has none.
+/// Guarantees: the keys of a type are those of its fields and their aliases; a type that is not a struct has none.
 #[test]
 fn keys_of_a_type() {
     assert_eq!(keys::<Extra>(), ["volume", "pitch", "tone", "nested"]);
     assert_eq!((keys::<u8>(), keys::<BTreeMap<String, u8>>()), (&[][..], &[][..]));
 }
 
-/// Guarantees: sources that are no whole configuration load as one section, later ones win, and subsections keep the
-/// positions of problems; the subsection of an unwritten key is empty.
+/// Guarantees: sources that are not a whole configuration load as one section, later sources take precedence, and
+/// subsections keep the positions of problems; the subsection of an unwritten key is empty.
 #[test]
 fn sections_of_sources() {
     let sets = ["a.b.whole=7", "a.b.text=${env:NAME}", "a.b.whole=x"].map(|set| Source::Set(set.to_owned()));

@@ -29,7 +29,8 @@ fn merged(sources: &[Source]) -> Settings {
     from(sources).unwrap().receivers.get(&"r/a.b".parse().unwrap()).unwrap().extract().unwrap()
 }
 
-/// Guarantees: later sources win, maps are merged, lists are replaced, null clears, assignments come last.
+/// Guarantees: later sources take precedence, maps are merged, lists are replaced, null clears a value, assignments are
+/// applied last.
 #[test]
 fn later_sources_win() {
     let base = text("receivers:\n  r/a.b: {a: one, b: one, list: [1, 2], sub: {x: 1, y: 1}}");
@@ -148,7 +149,7 @@ fn unreadable_files_are_named() {
     assert_eq!(messages(&from(&[]).unwrap_err()), ["no configuration is given"]);
 }
 
-/// Guarantees: anchors and merge keys expand to their values; keys in the map itself win.
+/// Guarantees: anchors and merge keys expand to their values; keys in the map itself take precedence.
 #[test]
 fn anchors_and_merge_keys_work() {
     let yaml = "receivers:\n  r: &r {a: one, sub: {x: 1}}\n  r/a.b: {<<: *r, a: two}\n  r/c: *r\n";
@@ -171,7 +172,7 @@ fn large_files_get_short_answers() {
     assert_eq!(section.extract::<Settings>().unwrap_err().as_slice().len(), 100);
 }
 
-/// Guarantees: aliases cannot nest deeper than maps may.
+/// Guarantees: aliases cannot make the tree deeper than maps may be nested.
 #[test]
 fn aliases_cannot_make_depth() {
     let mut yaml = "a0: &a0 [x]\n".to_owned();

@@ -1,4 +1,4 @@
-//! What the configuration guarantees, one file per topic. The exact texts of problems are in `tests/config.rs`.
+//! Tests of the configuration, one file per topic. The exact texts of problems are tested in `tests/config.rs`.
 
 mod extract;
 mod ids;

@@ -1,7 +1,7 @@
 use super::{config, from, text};
 use crate::config::Source;
 
-/// Guarantees: the printed configuration contains everything merged, in order, with secrets masked and references
+/// Guarantees: the printed configuration contains all sources, merged and in order, with secrets masked and references
 /// unexpanded.
 #[test]
 fn the_effective_configuration_is_printed() {
@@ -42,7 +42,7 @@ exporters:
     assert_eq!(config.redacted_yaml(), expected);
 }
 
-/// Guarantees: the printed configuration loads as the one it was printed from.
+/// Guarantees: a printed configuration loads and prints the same again.
 #[test]
 fn printing_twice_changes_nothing() {
     let yaml = "receivers:\n  otlp:\n    a: 'it''s'\n    b: \"tab\\there\"\n    c: [1, [2, {d: ~}]]\n    e: |\n      x\n\n      y\n    'k: v': '#'\n";

@@ -2,7 +2,7 @@ use super::{config, from, settings, text};
 use crate::config::redact::{is_secret_key, userinfo, without_inline_secrets, without_userinfo};
 use crate::config::{Secret, Source};
 
-/// Guarantees: keys that name a secret are recognised in all spellings; keys that merely mention one are not.
+/// Guarantees: keys that name a secret are recognised in all spellings; keys that only mention a secret are not.
 #[test]
 fn keys_of_secrets_are_known() {
     let secret = "dsn DSN sentry_dsn fallback_dsn dsns token access_token password passwd secret client_secret authorization \
@@ -46,7 +46,7 @@ fn credentials_in_urls_are_masked() {
     assert_eq!(without_inline_secrets("/var/run/secrets/token"), "/var/run/secrets/token");
 }
 
-/// Guarantees: if several rules match one value, each masks what it finds, in any order, and the rest stays.
+/// Guarantees: if several rules match one value, each masks its secret, in any order, and the rest is shown.
 #[test]
 fn rules_apply_together() {
     for (written, shown) in [
@@ -66,8 +66,8 @@ fn rules_apply_together() {
     }
 }
 
-/// Guarantees: a value with two kinds of secrets never shows either, wherever it stands and whatever is wrong around
-/// it: as a value or a key, known or unknown, in a comment, on the command line, in text that is no YAML.
+/// Guarantees: a value with two kinds of secrets never shows either, wherever it is and whatever is wrong around it: as
+/// a value or a key, known or unknown, in a comment, on the command line, in text that is not YAML.
 #[test]
 fn no_place_shows_one_of_two_secrets() {
     let urls = ["http://user:s3cr3t1@host/x?token=s3cr3t2", "user:s3cr3t1@host/x?token=s3cr3t2"];
@@ -109,8 +109,8 @@ fn a_secret_does_not_show() {
     assert!(Secret::default().is_empty() && !Secret::new("x").is_empty());
 }
 
-/// Guarantees: a component cannot reveal a secret by quoting it in a message, neither whole, nor in part, nor from the
-/// environment.
+/// Guarantees: a component cannot reveal a secret by quoting it in a message, neither as a whole, nor in part, nor from
+/// the environment.
 #[test]
 fn messages_are_scrubbed() {
     let yaml = "receivers:\n  x:\n    dsn: abcdefghijklmnop\n    host: ${env:KEY}\n    list: [{token: abcdefghijklmnop}]\n    open: visible\n";

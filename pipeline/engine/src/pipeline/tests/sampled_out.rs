@@ -1,11 +1,11 @@
-//! Exporters learn what sampling left out.
+//! Tests that exporters are informed of data that sampling removed.
 
 use profbridge_model::{SampledOutCounts, Spans, Whose};
 
 use super::*;
 use crate::component::{Now, Outbox};
 
-/// Leaves out one span with each batch, and one more at the end.
+/// Removes one span of each batch, and one more at the end.
 #[derive(Default)]
 struct Sampler {
     is_over: bool,
@@ -35,9 +35,9 @@ impl Processor for Sampler {
     }
 }
 
-/// Guarantees: every exporter of a pipeline learns at once what sampling left out, before the remaining data arrives,
-/// even if another processor holds that data, and also at the end; each report comes once, and none comes if nothing
-/// was left out.
+/// Guarantees: every exporter of a pipeline is informed at once of the data that sampling removed: before the remaining
+/// data arrives, even if another processor holds that data, and also at the end. Each report comes once, and none comes
+/// if nothing was removed.
 #[tokio::test]
 async fn exporters_learn_what_was_sampled_out() {
     let context = context();

@@ -1,4 +1,4 @@
-//! One batch at a time.
+//! Tests that one batch is processed at a time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::delivery::Sink;
 struct Watcher {
     budget: Budget,
     has_room: AtomicBool,
-    /// Has no room after its first batch.
+    /// If set, the sink has no room after its first batch.
     takes_one: AtomicBool,
     freed: Notify,
     /// The charged memory, and the observations of the batch.
@@ -85,9 +85,9 @@ fn splitter() -> (String, Box<dyn Processor>) {
     ("splitter".to_owned(), Box::new(Splitter::default()))
 }
 
-/// Guarantees: if a request expands to a hundred batches, only one is in flight at a time, charged in addition to the
-/// request and its rest until the exporters have it; the sender is answered when the request is fully absorbed, and
-/// then its memory is released.
+/// Guarantees: if a request expands to a hundred batches, only one is in flight at a time. Until the exporters have it,
+/// it is charged in addition to the request. The sender gets its answer when the request is fully absorbed, and then
+/// the request's memory is released.
 #[tokio::test(start_paused = true)]
 async fn one_batch_under_way() {
     let context = paused();
@@ -105,8 +105,8 @@ async fn one_batch_under_way() {
     assert_eq!(context.budget.used(), 0);
 }
 
-/// Guarantees: data without room at the exporters stays in the processors, even if it is due, and continues one batch
-/// at a time when there is room.
+/// Guarantees: while exporters have no room, data stays in the processors even if it is due. It continues one batch at
+/// a time when there is room.
 #[tokio::test(start_paused = true)]
 async fn batches_wait_in_the_processors() {
     let context = paused();
@@ -126,7 +126,7 @@ async fn batches_wait_in_the_processors() {
     assert_eq!(context.budget.used(), 0);
 }
 
-/// Guarantees: senders are answered in between while much data is put out.
+/// Guarantees: while much data is emitted, senders get answers in between.
 #[tokio::test(start_paused = true)]
 async fn senders_are_answered_during_output() {
     let context = paused();
@@ -144,8 +144,8 @@ async fn senders_are_answered_during_output() {
     assert!(sink.seen().len() < 50, "{}", sink.seen().len());
 }
 
-/// Guarantees: a pipeline ends by the shutdown's deadline, however much is left to put out; the rest counts as lost to
-/// the shutdown, including a request that is being absorbed.
+/// Guarantees: a pipeline ends by the shutdown's deadline, however much data is held; the rest counts as lost to the
+/// shutdown, including a request that is being absorbed.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_flush() {
     let context = paused();
@@ -165,7 +165,8 @@ async fn the_deadline_ends_a_flush() {
     assert_eq!((counters.unsettled().total(), context.budget.used()), (0, 0));
 }
 
-/// Guarantees: after a pipeline was given up nothing is counted any more, neither as lost and handed on, nor twice.
+/// Guarantees: after a pipeline was given up, nothing is counted any more: neither as handed on in addition to lost,
+/// nor twice.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_counted_after_the_end() {
     let context = paused();
@@ -217,7 +218,7 @@ impl Sink for GivingUpSink {
     }
 }
 
-/// Guarantees: a batch that an exporter prepares while the pipeline is given up is counted by the exporter only.
+/// Guarantees: if a pipeline is given up while an exporter prepares a batch, only the exporter counts the batch.
 #[tokio::test(start_paused = true)]
 async fn batch_in_handover_is_not_lost() {
     let context = paused();
@@ -237,7 +238,7 @@ async fn batch_in_handover_is_not_lost() {
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 19);
 }
 
-/// Holds a batch, and puts it out together with the next one.
+/// Holds a batch, and emits it together with the next one.
 #[derive(Default)]
 struct Pairs {
     held: u64,
@@ -256,8 +257,8 @@ impl Processor for Pairs {
     }
 }
 
-/// Guarantees: data that a processor held and puts out with an arrival is charged while the next processor absorbs it,
-/// in addition to the arrival's own memory.
+/// Guarantees: if a processor emits held data together with an arrival, the held data is charged while the next
+/// processor absorbs it, in addition to the arrival's own memory.
 #[tokio::test(start_paused = true)]
 async fn flushed_batch_is_charged() {
     let context = paused();
@@ -268,7 +269,7 @@ async fn flushed_batch_is_charged() {
     consume(&intake, 5000).await.unwrap();
     consume(&intake, 10).await.unwrap();
     let merged = batch(5010).size_bytes() - batch(10).size_bytes();
-    // The last batch leaves when everything was absorbed.
+    // The last batch leaves after everything was absorbed.
     let seen = sink.seen();
     assert_eq!(seen.len(), 5010);
     assert!(seen[..5009].iter().all(|(charged, _)| *charged >= merged), "{:?}, {merged}", &seen[..3]);

@@ -10,7 +10,7 @@ use super::*;
 /// The contents of one span, with its scope and resource.
 type Said = (String, String, String, Vec<(Arc<str>, Arc<str>)>);
 
-/// A batch of spans given by the texts of their resource, scope and themselves. Each span has its own copy of its
+/// A batch of spans, each given by the texts of its resource, its scope and itself. Each span has its own copy of its
 /// resource and scope, in two parts each.
 fn batch(spans: &[(String, String, String)]) -> Spans {
     let (mut bytes, mut resources, mut scopes, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -56,7 +56,7 @@ fn said(spans: &Spans) -> Vec<Said> {
     all.collect()
 }
 
-/// Holds all spans of a batch, each with its bytes.
+/// Stores all spans of a batch, each with its bytes.
 fn hold(origins: &mut Origins, spans: &Spans) -> Vec<(Span, Vec<u8>)> {
     let mut intake = OriginIntake::default();
     let mut held = Vec::new();
@@ -78,8 +78,8 @@ fn assemble(origins: &Origins, held: &[(Span, Vec<u8>)]) -> Spans {
 }
 
 proptest! {
-    /// Guarantees: held spans keep their contents, resource and scope in the order in which they are added to the new
-    /// batch; equal resources and scopes are held and written once; and once no span uses them, nothing is held.
+    /// Guarantees: held spans keep their contents, resource and scope, in the order in which they are added to the new
+    /// batch; equal resources and scopes are stored and written once; without spans that use them, nothing is stored.
     #[test]
     fn keeps_what_spans_say(
         batches in proptest::collection::vec(
@@ -132,7 +132,8 @@ fn equal_ones_are_held_once() {
     assert!(origins.resource_len(resource(&first[0].0)) >= 1000);
 }
 
-/// Guarantees: a resource alone, taken from a batch or from held spans, keeps its contents and has no spans.
+/// Guarantees: a batch of a resource alone, from a batch or from held spans, keeps the resource's contents and has no
+/// spans.
 #[test]
 fn resources_alone() {
     let mut origins = Origins::default();

@@ -16,7 +16,7 @@ fn config(endpoint: impl Into<String>) -> GrpcClientConfig {
     GrpcClientConfig { proxies: Proxies::none(), ..GrpcClientConfig::new(endpoint) }
 }
 
-/// Makes one call on a channel, without message framing: only the connection matters here.
+/// Makes one call on a channel, without message framing, because only the connection matters here.
 async fn call(mut channel: Channel) -> Result<String, String> {
     let ready = std::future::poll_fn(|cx| channel.poll_ready(cx)).await;
     ready.map_err(|error| error_chain(&error))?;
@@ -26,7 +26,7 @@ async fn call(mut channel: Channel) -> Result<String, String> {
     Ok(String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Guarantees: an insecure endpoint without a scheme, and one with http, use HTTP/2 in plaintext.
+/// Guarantees: an insecure endpoint without a scheme, and one with `http://`, use HTTP/2 in plaintext.
 #[tokio::test]
 async fn plaintext_is_http2() {
     let limits = ServerLimits { versions: HttpVersions::Http2, ..ServerLimits::default() };
@@ -113,7 +113,8 @@ async fn a_channel_comes_back() {
     }
 }
 
-/// Guarantees: if a client uses no TLS and the server does, or HTTP/1 and the server gRPC, the error says what to change.
+/// Guarantees: if the client uses no TLS but the server does, or the client HTTP/1 and the server gRPC, the error says
+/// what to change.
 #[tokio::test]
 async fn a_server_of_another_protocol_is_named() {
     let limits = ServerLimits { versions: HttpVersions::Http2, ..ServerLimits::default() };
@@ -141,7 +142,7 @@ async fn a_server_without_tls_is_named() {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.read_u8().await.unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-        // The rest of the request is not read.
+        // Does not read the rest of the request.
         stream.shutdown().await.ok();
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
     });

@@ -15,7 +15,8 @@ async fn a_post_arrives() {
     assert_eq!(response.headers["content-length"], response.body.len().to_string());
 }
 
-/// Guarantees: requests share a connection, and one that the server closed while idle is replaced without an error.
+/// Guarantees: requests share a connection, and a connection that the server closed while idle is replaced without an
+/// error.
 #[tokio::test]
 async fn connections_are_kept_and_replaced() {
     // Longer than a busy machine needs between two requests.
@@ -39,8 +40,8 @@ async fn connections_are_kept_and_replaced() {
     }
 }
 
-/// Guarantees: concurrent requests share one connection if the server supports HTTP/2: over TLS if it negotiates it,
-/// and with prior knowledge. Otherwise each has its own connection.
+/// Guarantees: concurrent requests share one connection if the server supports HTTP/2: over TLS if HTTP/2 is
+/// negotiated, and with prior knowledge. Otherwise each request has its own connection.
 /// rule: otlp#send-concurrent
 #[tokio::test]
 async fn many_at_once() {
@@ -81,8 +82,8 @@ async fn many_at_once() {
     }
 }
 
-/// Guarantees: TLS verifies against `ca_file`; another authority or another name is refused before anything is sent,
-/// and the error names the cause.
+/// Guarantees: the client verifies servers against `ca_file`; another authority or another name is refused before any
+/// data is sent, and the error names the cause.
 #[tokio::test]
 async fn certificates_are_verified() {
     let authority = Authority::new();
@@ -188,7 +189,8 @@ async fn refused_connection_is_not_a_broken_one() {
     );
 }
 
-/// Guarantees: a peer that closes without an answer, or answers with something else, counts as a broken connection.
+/// Guarantees: if a peer closes without an answer, or answers with something else than HTTP, the connection counts as
+/// broken.
 #[tokio::test]
 async fn exchange_without_an_answer_is_broken() {
     for answer in ["", "no http at all\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-le"] {
@@ -197,7 +199,7 @@ async fn exchange_without_an_answer_is_broken() {
     }
 }
 
-/// Guarantees: a response that is too large, announced or not, or breaks off is reported with its status.
+/// Guarantees: a response that is too large, announced or not, or is cut short, is reported with its status.
 #[tokio::test]
 async fn response_bodies_are_bounded() {
     let config = HttpClientConfig { max_response_bytes: 10, ..plain() };
@@ -233,7 +235,7 @@ async fn a_hanging_peer_times_out() {
     assert!(matches!(error, Failure::TimedOut { .. }), "{error:?}");
 }
 
-/// Guarantees: a URL that cannot be sent is refused without being quoted.
+/// Guarantees: a URL to which nothing can be sent is refused with an error that does not quote it.
 #[tokio::test]
 async fn unsendable_urls_are_refused() {
     for (url, says) in [

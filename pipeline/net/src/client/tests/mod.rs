@@ -1,4 +1,4 @@
-//! Clients against real sockets: one file per client, and one for proxies.
+//! Tests of clients with real sockets: one file per client, and one for proxies.
 
 mod grpc;
 mod http;

@@ -8,9 +8,9 @@ use crate::server::ServerLimits;
 use crate::testing::{Authority, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// A proxy that reports the requests it gets. It opens every tunnel to this machine, whatever host is requested,
-/// because clients use no proxy for this machine's own names. It answers forwarded requests itself; or it answers
-/// everything with `refusal`.
+/// A proxy that reports the requests it gets. It connects every tunnel to this machine, whatever host is requested,
+/// because clients use no proxy for this machine's own names. It answers forwarded requests itself. With `refusal`, it
+/// answers every request with that text.
 pub(super) async fn proxy(refusal: Option<&'static str>) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     start_proxy(refusal, None).await
 }
@@ -62,7 +62,7 @@ async fn stand_between(
     }
 }
 
-/// Guarantees: an encrypted proxy is verified under its own name, even if the destination's name is overridden, and the
+/// Guarantees: a proxy with TLS is verified under its own name, even if the destination's name is overridden, and the
 /// destination's TLS runs inside the proxy's TLS.
 #[tokio::test]
 async fn a_proxy_may_be_encrypted() {
@@ -91,7 +91,7 @@ async fn https_goes_through_a_tunnel() {
     let proxies = Proxies::new(&format!("http://user:pass@{proxy}"), "", "");
     let config = HttpClientConfig { tls: Some(authority.client()), proxies, ..plain() };
     let response = post(&config, &format!("https://{backend}/path")).await.unwrap();
-    // Through the tunnel both sides negotiate HTTP/2, in which a request contains its full address.
+    // Inside the tunnel, client and server negotiate HTTP/2, in which a request contains its full address.
     let expected = format!("POST https://{backend}/path ");
     assert!(response.body.starts_with(expected.as_bytes()), "{:?}", response.body);
     let connect = asked.recv().await.unwrap();
@@ -126,8 +126,8 @@ async fn no_proxy_goes_direct() {
     assert!(error.starts_with("cannot connect to proxy.invalid:1"), "{error}");
 }
 
-/// Guarantees: a proxy that refuses, requires credentials, hangs up or is of another kind gives a clear error, the
-/// destination received nothing, and no credentials are shown.
+/// Guarantees: if a proxy refuses, requires credentials, closes the connection or is of another kind, the error is
+/// clear, the destination receives no data, and no credentials are shown.
 #[tokio::test]
 async fn proxy_failures_are_told() {
     let authority = Authority::new();

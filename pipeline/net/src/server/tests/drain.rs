@@ -1,4 +1,4 @@
-//! How a server and its connections end.
+//! Tests of how a server and its connections end.
 
 use tokio::net::TcpStream;
 

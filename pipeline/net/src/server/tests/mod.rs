@@ -1,4 +1,4 @@
-//! The server against real sockets.
+//! Tests of the server with real sockets.
 
 mod drain;
 mod slow;
@@ -18,8 +18,8 @@ use crate::body::{self, BodyError, BodyLimits};
 use crate::testing::{Log, TestServer, exchange, read_to_end, start, text};
 use crate::tls::HttpVersions;
 
-/// Short timeouts, so that tests of them end soon, but long enough for a busy machine; limits that are not under test
-/// keep their defaults.
+/// Timeouts that are short, so that tests of them end soon, but long enough for a busy machine; other limits have their
+/// defaults.
 fn quick() -> ServerLimits {
     let short = Duration::from_millis(300);
     ServerLimits { header_timeout: short, close_timeout: short, handshake_timeout: short, ..ServerLimits::default() }
@@ -171,8 +171,8 @@ async fn connections_of_a_peer_are_bounded() {
     assert!(exchange(running.addr, GET).await.contains("200 OK"));
 }
 
-/// Guarantees: with `replace_idle` the connection that has been idle for longest is closed, in whatever state it is
-/// idle, and never one with a running request.
+/// Guarantees: with `replace_idle` the connection that has been idle for longest is closed, whatever its state, and
+/// never one with a running request.
 #[tokio::test]
 async fn idle_connections_make_room() {
     let (called, mut calls) = mpsc::unbounded_channel();
@@ -201,7 +201,7 @@ async fn idle_connections_make_room() {
     assert!(read_to_end(&mut last).await.contains("200 OK"));
 }
 
-/// Fails like a process without free file descriptors, and later accepts.
+/// Fails like a process without free file descriptors, and later accepts connections.
 struct Exhausted {
     listener: Listener,
     failures: std::sync::atomic::AtomicUsize,
@@ -288,7 +288,7 @@ async fn an_empty_host_is_every_address() {
     assert!(client.is_ok() && accepted.is_ok());
 }
 
-/// Guarantees: a peer that uses the wrong protocol, TLS or none, or HTTP/1 on a gRPC port, is counted for each
+/// Guarantees: a peer that uses the wrong protocol (TLS or no TLS, or HTTP/1 on a gRPC port) is counted for each
 /// connection and logged once, with advice.
 #[tokio::test]
 async fn wrong_protocols_are_logged() {
@@ -329,7 +329,7 @@ async fn wrong_protocols_are_logged() {
     assert_eq!(running.stats.snapshot().wrong_protocol, 0);
 }
 
-/// Guarantees: a client that closed its side after its request is answered.
+/// Guarantees: a client that closed its side of the connection after its request gets its answer.
 #[tokio::test]
 async fn half_closed() {
     let (service, mut calls, release) = gated();

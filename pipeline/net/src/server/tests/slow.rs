@@ -1,4 +1,4 @@
-//! Peers that are slow, silent, or stop in the middle.
+//! Tests of peers that are slow, silent, or stop in the middle.
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::testing::Authority;
 
-/// Long timeouts for peers that are in time even on a busy machine; a test waits for each of them once.
+/// Timeouts long enough for peers that are in time even on a busy machine; a test waits for each of them once.
 fn patient() -> ServerLimits {
     let long = Duration::from_secs(3);
     ServerLimits { header_timeout: long, idle_timeout: long, ..quick() }
@@ -62,7 +62,7 @@ async fn header_timeout(running: &TestServer) {
 /// first byte.
 #[tokio::test]
 async fn an_idle_connection_outlives_the_header_timeout() {
-    // The test waits for it twice.
+    // The test waits for this timeout twice.
     let limits = ServerLimits { header_timeout: Duration::from_millis(2500), ..quick() };
     let running = start(service_fn(echo), None, limits).await;
     let io = TokioIo::new(TcpStream::connect(running.addr).await.unwrap());
@@ -116,8 +116,8 @@ async fn a_long_call_is_not_idle() {
     assert_eq!(running.stats.snapshot().timed_out, 1);
 }
 
-/// Guarantees: an incomplete body and a too large announced length give the errors of the body guard, over real sockets
-/// and in both HTTP versions.
+/// Guarantees: an incomplete body and a too large announced length result in the errors of the body guard, over real
+/// sockets and in both HTTP versions.
 #[tokio::test]
 async fn bodies_are_guarded() {
     let running = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -156,7 +156,7 @@ async fn handshakes_are_bounded() {
 }
 
 /// Guarantees: a connection ends at its maximum age, even if it is not idle; a request in progress is still answered
-/// unless it exceeds the grace period, when it is cut.
+/// unless it exceeds the grace period.
 #[tokio::test]
 async fn old_connections_end() {
     let idle_timeout = ServerLimits::default().idle_timeout;
@@ -166,7 +166,8 @@ async fn old_connections_end() {
     let mut sender = http2(running.addr).await;
     let under_way = tokio::spawn(sender.send_request(post(b"")));
     calls.recv().await.unwrap();
-    // Two other connections reach their age one after the other, so this one has too, as the age varies by a tenth.
+    // Two other connections reach their age one after the other. By then this one has reached its age too, as the age
+    // varies by a tenth.
     for opened in 2..=3 {
         let _idle = http2(running.addr).await;
         until(&running, |stats| stats.opened == opened && stats.open == 1).await;

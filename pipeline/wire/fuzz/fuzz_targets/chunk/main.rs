@@ -1,8 +1,8 @@
-//! Small batches, made of the bytes, on the way from an OTLP request to chunks.
+//! Builds small batches from the bytes, and converts them to an OTLP request, back, and to chunks.
 //!
-//! Promises: no panic; what was encoded is decoded as it was; every observation is in a chunk or under a reason; every
-//! chunk keeps the rules, lies in its window and can be read back; a converter that has seen other batches writes the
-//! same as before.
+//! Guarantees: no panic; an encoded batch is decoded with as many observations; every observation is in a chunk or
+//! counted under a reason; every chunk is valid, lies in its window and can be read; a converter that converted other
+//! batches before writes the same chunks.
 #![no_main]
 
 mod spec;
@@ -15,7 +15,7 @@ use profbridge_wire::sentry::chunk::{Collected, Converter};
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_relay_rules::validate_json;
 
-/// The last time that chunks are read back with: 2262.
+/// The last time with which chunks can be read: in 2262.
 const LAST: u64 = i64::MAX as u64 - (1 << 20);
 
 fuzz_target!(|data: &[u8]| {
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(convert(&mut converter, &first), chunks, "the converter remembers");
 });
 
-/// The next batch of the bytes, as it is after a request was decoded and cut.
+/// Builds the next batch from the bytes. It is like a batch that was decoded from a request and cut.
 fn batch(bytes: &mut Unstructured<'_>) -> Option<Profiles> {
     let made = spec::batch(bytes).ok()?.finish().ok()?;
     let window = spec::window(bytes, &made).ok()?;

@@ -1,4 +1,4 @@
-//! Batches and settings made of bytes: whatever a profiler may say, in few bytes.
+//! Builds batches and settings from bytes: anything that a profiler may send, encoded in few bytes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use profbridge_model::{
 };
 use profbridge_wire::sentry::chunk::{InApp, LoneSamples, Prefer, Settings};
 
-/// Where times are counted from: 2025-10-09T08:53:20Z.
+/// Times are relative to this one: 2025-10-09T08:53:20Z.
 const START: u64 = 1_760_000_000_000_000_000;
 
 const WORDS: [&str; 20] = [
@@ -55,7 +55,7 @@ const KEYS: [&str; 9] = [
     "cpu.logical_number",
 ];
 
-/// Settings, not all of which a configuration would let pass.
+/// Settings, including some that a configuration does not allow.
 pub fn settings(bytes: &mut Unstructured<'_>) -> Result<Settings> {
     let word = |bytes: &mut Unstructured<'_>| Ok(vec![(*bytes.choose(&WORDS)?).to_owned()]);
     Ok(Settings {
@@ -74,7 +74,7 @@ pub fn settings(bytes: &mut Unstructured<'_>) -> Result<Settings> {
     })
 }
 
-/// A window about the first time of a batch.
+/// A window around the first time of a batch.
 pub fn window(bytes: &mut Unstructured<'_>, batch: &Profiles) -> Result<ProcessWindow> {
     let mut samples = batch.profiles().flat_map(|profile| batch.samples(profile));
     let first = samples.find_map(|sample| sample.timestamps().next()).unwrap_or(START);
@@ -127,7 +127,7 @@ fn attributes(builder: &mut Builder, bytes: &mut Unstructured<'_>, keys: &[&str]
             _ => Any::Bool(true),
         };
         let item = builder.attribute(key, value, "");
-        // OTLP forbids to name one twice, and by one who does the decoder knows the layout of 1.9.
+        // OTLP forbids repeated attributes, and the decoder would detect the layout 1.9 by them.
         if !items.contains(&item) {
             items.push(item);
         }

@@ -54,8 +54,8 @@ fn units() {
     assert_eq!((folded.shown_type(), folded.lines().next()), (None, Some(("a;b".into(), 2_000_000))));
 }
 
-/// Guarantees: a line without an integer is rejected with its number and the rule, and the others are read; in invalid
-/// UTF-8 only the invalid bytes are replaced.
+/// Guarantees: a line without an integer is rejected with its number and the rule, and the other lines are read; in
+/// invalid UTF-8 only the invalid bytes are replaced.
 #[test]
 fn refusals() {
     let text = b"a;b 1\na;b\n12\na;b 1.5\na;b -1\na;b 99999999999999999999\nc\xff;d 2\na;b 9223372036854775807\n";
@@ -74,7 +74,7 @@ fn refusals() {
     );
     assert_eq!((read.refused_lines, read.replaced_lines), (6, 1));
     assert_eq!(super::tests::text(&read, Threads::Merged), "a;b 1\nc\u{fffd};d 2\n");
-    // One stack with an excessive count still counts as collapsed stacks.
+    // One stack with an excessive count is still recognised.
     assert!(is_folded(b"main;a 99999999999999999999\n"));
     let huge = super::read(b"main;a 99999999999999999999\nmain;b 1\n", Counted::default()).unwrap();
     assert_eq!(huge.refused, [RefusedLine { line: 1, rule: "its number is too large" }]);
@@ -176,7 +176,7 @@ fn attack_short_names() {
     assert!(read.refused[0].rule.contains("memory"));
 }
 
-/// Amplification: none, but consumers of the result write out each stack. Ceiling: the maximum depth in a request.
+/// Amplification: none, but code that uses the result writes out each stack. Ceiling: the maximum depth in a request.
 /// Outcome: the line is rejected.
 #[test]
 fn attack_deep_stack() {
@@ -186,7 +186,7 @@ fn attack_deep_stack() {
 }
 
 proptest! {
-    /// Guarantees: written stacks that were read are the same stacks, sorted and added up.
+    /// Guarantees: stacks that are read and written again are the same stacks, sorted and added up.
     #[test]
     fn round_trip(stacks in vec((vec("[a-z(<*:.é]{1,6}( [a-z]{1,3})?", 1..5), 1..1000_i64), 1..20)) {
         let mut sums = std::collections::BTreeMap::new();

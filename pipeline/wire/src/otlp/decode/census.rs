@@ -1,4 +1,4 @@
-//! Counts the elements of a request, so that columns are allocated once, at their final size and after the charge.
+//! Counts the elements of a request, so that columns are charged first and then allocated once, at their final size.
 
 use profbridge_model::{AttributeSetId, ByteRange, LinkId, Profile, ScopeProfiles, StackId};
 
@@ -6,7 +6,7 @@ use super::super::error::Result;
 use super::super::limits::Budget;
 use super::super::reader::ProtobufReader;
 
-/// Numbers of elements in the resources.
+/// The number of elements in the resources.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     scopes: usize,
@@ -50,7 +50,7 @@ impl Census {
         budget.charge::<Option<StackId>>(self.samples)?;
         budget.charge::<Option<AttributeSetId>>(self.samples)?;
         budget.charge::<Option<LinkId>>(self.samples)?;
-        // Timestamps and values.
+        // The ranges of timestamps and values.
         budget.charge::<[ByteRange; 2]>(self.samples)
     }
 }

@@ -240,7 +240,8 @@ impl<'a> Decoder<'a> {
         }
         let depth = self.limits.max_stack_depth;
         let packed = locations.bytes(self.request, &self.scratch.values);
-        // A location takes at least one byte, so most stacks are short enough without counting.
+        // A location takes at least one byte, so the length in bytes is usually enough to see that a stack is not too
+        // deep.
         if packed.len() > depth && profbridge_model::varint::count(packed) > depth {
             return Err(Fault::limit("locations of one stack", depth as u64));
         }
@@ -266,7 +267,7 @@ impl<'a> Decoder<'a> {
         zero(&mut tables.mappings, "mapping_table", |&mapping| mapping == Mapping::default())?;
         zero(&mut tables.locations, "location_table", |&location| location == Location::default())?;
         zero(&mut tables.functions, "function_table", |&function| function == Function::default())?;
-        // All-zero ids are equivalent to empty ones, and since 1.11 preferred.
+        // All-zero ids are equivalent to empty ones, and preferred since 1.11.
         zero(&mut tables.links, "link_table", |&link| link == Link::default())?;
         zero(&mut tables.attributes, "attribute_table", |attribute| {
             attribute.key.is_none() && attribute.unit.is_none() && attribute.value == Value::Empty

@@ -1,17 +1,17 @@
 //! Rewrites requests of opentelemetry-proto before 1.8 in the layout of 1.10, which the decoder then reads.
 //!
-//! [`fields`] has a table for each release that says how its fields are converted. In those releases tables have no
-//! zero element: index 0 is the first element, and a profile may have its own tables. The rewritten tables are
-//! deduplicated and begin with a zero element. A reference to an element that is all zero carries no information, so it
-//! becomes 0.
+//! [`fields`] has a table for each release with the conversion of each field. In those releases tables have no zero
+//! element: index 0 is the first element, and a profile may have its own tables. The rewritten tables are deduplicated
+//! and begin with a zero element. A reference to an element that is all zero carries no information, so it becomes 0.
 //!
-//! A field that later became an attribute is written as that attribute. A profile may have several sample types: each
-//! type becomes a profile. The first one keeps the profile's id. Each further one gets the first 16 bytes of a hash of
-//! that id and of the type's position, so that ids are unique and stay the same when the profile is sent again. If the
-//! profile has no id, neither do the new ones. The profiler's own data (`original_payload`) stays with the first.
+//! A field that later became an attribute is written as that attribute. A profile with several sample types becomes
+//! several profiles, one for each type. The first one keeps the profile's id. Each further one gets the first 16 bytes
+//! of a hash of that id and of the type's position, so that ids are unique and stay the same when the profile is sent
+//! again. If the profile has no id, neither do the new ones. The profiler's own data (`original_payload`) stays in the
+//! first.
 //!
-//! Temporary memory is charged to one budget and output to another, which the decoder then continues. Each is
-//! proportional to the received request.
+//! Temporary memory is charged to one budget and output to another, which the decoder then continues to use. Each is
+//! proportional to the size of the received request.
 
 mod fields;
 mod sample;
@@ -43,11 +43,11 @@ const BUILD_IDS: [&str; 2] = ["process.executable.build_id.gnu", "process.execut
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) request: Vec<u8>,
-    /// The budget left for the decoder.
+    /// The remaining budget for the decoder.
     pub(super) budget: Budget,
     /// Errors of single profiles, in order.
     pub(super) faults: VecDeque<(RequestPart, Invalid)>,
-    /// The dropped data: field name, and how often.
+    /// The dropped data: field name, and number of times.
     pub(super) left_out: Vec<(&'static str, u64)>,
 }
 
@@ -117,7 +117,7 @@ impl Elements {
             return Ok(id);
         }
         held.charge::<u8>(element.len())?;
-        // Pays for the end offset and the entry of the hash table.
+        // Charges the end offset and the entry of the hash table.
         held.charge::<[usize; 2]>(1)?;
         // Each element takes at least a byte of the budget, which is far below 2^32, so the id fits.
         let id = self.ends.len() as u32;
@@ -129,7 +129,7 @@ impl Elements {
     }
 }
 
-/// The tables that the indices of a message refer to.
+/// The tables to which the indices of a message refer.
 #[derive(Debug, Default)]
 struct TableIds {
     /// For each table, the ids of its elements in the rewritten table.
@@ -148,7 +148,7 @@ struct Draft {
     /// The rewritten fields so far.
     fields: Vec<u8>,
     attributes: Vec<u32>,
-    /// Values that are needed later; `fields` says which goes where.
+    /// Values that are needed later, at the positions that `fields` defines.
     numbers: [u64; 4],
     lists: [Vec<u64>; 3],
     /// A profile's id and its `original_payload`.
@@ -161,10 +161,10 @@ struct Draft {
 struct Rewriter<'a> {
     release: &'static Release,
     limits: &'a Limits,
-    /// What is left of the budgets for temporary memory and for output.
+    /// The remaining budgets for temporary memory and for output.
     held: Budget,
     budget: Budget,
-    /// Decodes attributes only to check that they are valid.
+    /// A decoder that only checks whether attributes are valid.
     checker: Decoder<'a>,
     tables: [Elements; Table::ALL.len()],
     /// The keys of the attributes.
@@ -172,7 +172,7 @@ struct Rewriter<'a> {
     parts: TableIds,
     /// Path of the current message.
     path: Vec<(&'static str, Option<usize>)>,
-    /// The first error in the tables or the profile at hand.
+    /// The first error in the current tables or profile.
     invalid: Option<Invalid>,
     /// The main executable of each profile of the current resource; 0 if unknown.
     executables: Vec<u32>,
@@ -183,7 +183,7 @@ struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     fn request(&mut self, request: ProtobufReader<'a>) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        // Everything that is not rewritten is copied.
+        // All fields that are not rewritten are copied.
         self.budget.charge::<u8>(request.rest().len())?;
         match self.release.home {
             Home::Request => self.read_tables(&[request])?,
@@ -313,7 +313,7 @@ impl<'a> Rewriter<'a> {
 
         let (first, mut after_first) = (*written, out.len());
         for (k, sample_type) in types.iter().enumerate() {
-            // The sample type, the id, and the bytes in front of the profile.
+            // The sample type, the id, and the bytes before the profile.
             let payload = if k == 0 { draft.payload.len() } else { 0 };
             let more = sample_type.fields.len() + draft.fields.len() + payload + 32;
             self.budget.charge::<u8>(more)?;
@@ -336,7 +336,7 @@ impl<'a> Rewriter<'a> {
             }
         }
         if let Some(invalid) = self.invalid.take() {
-            // The error counts for one profile, as the sender sent one.
+            // The error counts for one profile, since the sender sent one.
             out.truncate(after_first);
             *written = first + 1;
             self.faults.push_back((RequestPart::Profile(r, s, first), invalid));
@@ -512,7 +512,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// The messages at a path of fields.
+    /// The messages at a path of field numbers.
     fn messages(&mut self, reader: ProtobufReader<'a>, path: &[u32]) -> Result<Vec<ProtobufReader<'a>>> {
         let mut messages = Vec::new();
         each_at(reader, path, &mut |message| {
@@ -524,7 +524,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The new id of the element at an index. 0 if the element is empty, or if the index is out of range, which is
-    /// noted as an error.
+    /// recorded as an error.
     fn index(&mut self, index: u64, table: Table, name: &str) -> u32 {
         let ids = &self.parts.ids[table as usize];
         match usize::try_from(index).ok().and_then(|index| ids.get(index)) {
@@ -541,7 +541,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// An id of `len` bytes. Empty if it is all zero, or if it has another length, which is noted as an error.
+    /// An id of `len` bytes. Empty if it is all zero, or if it has another length, which is recorded as an error.
     fn id<'i>(&mut self, id: &'i [u8], len: usize, name: &str) -> &'i [u8] {
         if !id.is_empty() && id.len() != len {
             self.note(name, || format!("has {} bytes, not {len}", id.len()));
@@ -581,7 +581,7 @@ impl<'a> Rewriter<'a> {
         Ok(id)
     }
 
-    /// Reads a `KeyValue`, and adds the unit that `attribute_units` has for its key.
+    /// Reads a `KeyValue`, and adds the unit of its key from `attribute_units`.
     fn attribute_in_place(&mut self, reader: ProtobufReader<'a>) -> Result<u32> {
         self.checker.key_value(reader, 0)?;
         self.checker.inline.clear();
@@ -656,7 +656,7 @@ impl<'a> Rewriter<'a> {
         self.attribute(COMMENT, &value).map(Some)
     }
 
-    /// Notes the profiled program: `mapping[0]` of 1.3 "will be the main binary" (`pprofextended.proto`).
+    /// Records the file of the profiled program: `mapping[0]` of 1.3 "will be the main binary" (`pprofextended.proto`).
     fn note_main_file(&mut self, mapping: ProtobufReader<'a>) -> Result<()> {
         let mut file = 0;
         each(mapping, self.release.mapping, |name, _, wire| {
@@ -671,9 +671,9 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Adds the executable to a resource that has none, if all its profiles agree. A profile with process attributes
-    /// does not agree: it covers several processes or names its own (the eBPF profiler's first mapping is just the one
-    /// it saw first).
+    /// Adds the executable to a resource without one, if all its profiles have the same. A profile with process
+    /// attributes prevents this: it covers several processes or names its own executable (the eBPF profiler's first
+    /// mapping is only the one that it saw first).
     fn give_executable(&mut self, resource: ProtobufReader<'a>, out: &mut Vec<u8>) -> Result<()> {
         let Some(&file) = self.executables.first().filter(|&&file| file != 0) else { return Ok(()) };
         let mut has = false;
@@ -692,7 +692,7 @@ impl<'a> Rewriter<'a> {
             [("process.executable.path", slash.map_or(&[][..], |_| path)), ("process.executable.name", name)]
         {
             if !value.is_empty() {
-                // Protobuf merges a repeated message field, so this one adds to the resource.
+                // Protobuf merges a repeated message field, so this field adds to the resource.
                 put_nested(out, 0x0a, |out| {
                     put_nested(out, 0x0a, |out| {
                         encoded(out, 0x0a, key.as_bytes());
@@ -715,7 +715,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Notes an error in a field of the current message, unless there is one already.
+    /// Records an error in a field of the current message, unless there is one already.
     fn note(&mut self, name: &str, rule: impl FnOnce() -> String) {
         if self.invalid.is_none() {
             self.invalid = Some(Invalid { place: self.place(name), rule: rule() });
@@ -741,7 +741,7 @@ impl<'a> Rewriter<'a> {
         self.at((name, Some(i)), inner)
     }
 
-    /// Reads a nested message. On failure the path is kept, because it is the error's location.
+    /// Reads a nested message. On failure the path is kept, because it is the location of the error.
     fn at<T>(&mut self, step: (&'static str, Option<usize>), inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.path.push(step);
         let read = inner(self)?;

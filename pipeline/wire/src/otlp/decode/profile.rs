@@ -18,8 +18,8 @@ pub(super) const COMMENT: &str = "pprof.profile.comment";
 
 impl<'a> Decoder<'a> {
     /// Decodes a profile and its samples. Errors that the columns cannot represent are stored in `fault`; the batch
-    /// checks the rest. `VALUES_FIRST` is for 1.8 and 1.9, which number a sample's fields differently. 1.8 also has a
-    /// temporality, and comments as field 7, which shifts the following field numbers by one.
+    /// checks everything else. `VALUES_FIRST` is for 1.8 and 1.9, which number a sample's fields differently. 1.8 also
+    /// has a temporality, and comments as field 7, which shifts the following field numbers by one.
     pub(super) fn profile<const VALUES_FIRST: bool>(
         &mut self,
         mut reader: ProtobufReader<'a>,
@@ -28,7 +28,7 @@ impl<'a> Decoder<'a> {
         let has_comments = VALUES_FIRST && self.layout == Layout::V1_8;
         let mut profile = Profile::default();
         let mut attributes = Run::default();
-        // Pieces of the profile's own list may be between samples, which use the shared scratch buffer.
+        // Pieces of the profile's own list may lie between samples, which use the shared scratch buffer.
         let (mut scratch, mut comments) = (Vec::new(), Vec::new());
         // There are fewer samples than bytes, and fewer than 2^31 bytes.
         let first = self.samples.len() as u32;
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
             let place = self.spill.put(COMMENT.as_bytes());
             let key = self.inline_string(place)?;
             self.budget.charge::<Attribute>(1)?;
-            // Each takes at least two bytes of the request, which has fewer than 2^31.
+            // Each attribute takes at least two bytes of the request, which has fewer than 2^31.
             let id = AttributeId::new(self.tables.attributes.len() as u32);
             self.tables.attributes.push(Attribute { key, value: Value::Array(comments.into()), unit: None });
             profile.attributes = self.sets.extended(profile.attributes, &[id], &mut self.budget)?;
@@ -104,8 +104,8 @@ impl<'a> Decoder<'a> {
         Ok(Value::String(self.table_string(index, "comment_strindices")))
     }
 
-    /// Decodes a `ValueType`. If it has a temporality, only delta is accepted: cumulative values would be counted again
-    /// with each report.
+    /// Decodes a `ValueType`. If it has a temporality, only delta is accepted, because cumulative values would be
+    /// counted again with each report.
     fn value_type(
         &mut self,
         mut reader: ProtobufReader<'a>,
@@ -130,8 +130,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Decodes a sample. In 1.8 and 1.9, unpacked attributes are rejected although protobuf allows them: a single one
-    /// looks like a link of 1.10.
+    /// Decodes a sample. In 1.8 and 1.9, unpacked attributes are rejected although protobuf allows them, because a
+    /// single one looks like a link of 1.10.
     #[inline(always)]
     fn sample<const VALUES_FIRST: bool>(
         &mut self,
@@ -232,7 +232,7 @@ fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
     }
 }
 
-/// Why a temporality is rejected, unless it is unset or delta (`AGGREGATION_TEMPORALITY_DELTA`).
+/// The reason to reject a temporality, unless it is unset or delta (`AGGREGATION_TEMPORALITY_DELTA`).
 pub(super) fn not_delta(temporality: u64) -> Option<String> {
     match temporality {
         0 | 1 => None,

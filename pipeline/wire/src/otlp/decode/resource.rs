@@ -15,7 +15,7 @@ impl<'a> Decoder<'a> {
     pub(super) fn resource_profiles(&mut self, mut reader: ProtobufReader<'a>, r: usize) -> Result<ResourceProfiles> {
         let mut decoded = ResourceProfiles::default();
         decoded.scopes.reserve_exact(count(reader, 0x12)?);
-        // A resource's error comes before those of its content, wherever the resource field itself is.
+        // A resource's error comes before those of its content, wherever the resource field is in the message.
         let first_fault = self.faults.len();
         let mut fault = None;
         while let Some(key) = reader.key()? {
@@ -37,7 +37,7 @@ impl<'a> Decoder<'a> {
         decoded.resource.attributes.shrink_to_fit();
         decoded.resource.entity_refs.shrink_to_fit();
         if let Some(invalid) = fault {
-            // The resource is rejected as a whole, so errors inside of it no longer matter.
+            // The resource is rejected as a whole, so errors inside of it are irrelevant.
             self.faults.truncate(first_fault);
             self.faults.push((RequestPart::Resource(r), within("resource_profiles", r, "resource", invalid)));
         }
@@ -124,7 +124,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The range of an `EntityRef`, which is kept in encoded form. One with invalid UTF-8 is rewritten.
+    /// The range of an `EntityRef`, which is stored in encoded form. One with invalid UTF-8 is rewritten.
     fn entity_ref(&mut self, mut reader: ProtobufReader<'a>) -> Result<ByteRange> {
         if is_text(reader)? {
             return Ok(reader.place());

@@ -1,4 +1,4 @@
-//! Packed integer lists: kept in place if they are contiguous, otherwise rewritten.
+//! Packed integer lists: used in place if they are contiguous, otherwise rewritten.
 //!
 //! A protobuf sender may write a repeated integer packed, one by one, or in any mix, and the reader has to join the
 //! pieces.
@@ -16,8 +16,8 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// Creates a spill behind a request, which is shorter than 2 GiB. Rewritten lists never grow. Replaced text can, so
-    /// that the sum may exceed 4 GiB: this is rejected when the tables are checked.
+    /// Creates a spill that follows a request of less than 2 GiB. Rewritten lists never grow. Replaced text can, so
+    /// that the sum may exceed 4 GiB; this is rejected when the tables are checked.
     pub(crate) fn behind(request: &[u8]) -> Self {
         Self { base: request.len() as u32, bytes: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Spill {
     }
 }
 
-/// Buffers to join the lists of one message; empty between messages.
+/// Buffers to join the lists of one message. They are empty between messages.
 #[derive(Debug, Default)]
 pub(crate) struct Scratches {
     /// Attribute indices.
@@ -66,7 +66,7 @@ impl Run {
             self.0 = piece;
             return Ok(());
         }
-        // The last byte of an integer has a clear top bit. A truncated integer must not be completed by the next piece.
+        // The last byte of an integer has a clear top bit. The next piece must not complete a truncated integer.
         if bytes(request, self.0).last() >= Some(&0x80) || bytes(request, piece).last() >= Some(&0x80) {
             return Err(Fault::wire(piece.start as usize, "an integer is cut off at the end of a packed list"));
         }

@@ -11,12 +11,12 @@ use std::hash::{BuildHasher, Hasher};
 use super::super::error::{Fault, Result};
 use super::super::limits::Budget;
 
-/// The result of storing a list of indices. Small, since it is returned for each sample.
+/// The result of storing a list of indices. It is small, since it is returned for each sample.
 #[derive(Debug)]
 pub(crate) enum Set {
     /// A stored list; `None` if it is empty.
     Known(Option<AttributeSetId>),
-    /// Invalid, because it contains this index.
+    /// An invalid list, which contains this index.
     OutOfRange(u32),
 }
 
@@ -37,10 +37,10 @@ pub(crate) struct Sets {
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
     state: DefaultHashBuilder,
-    /// A cache of recent lists of up to seven bytes, at a position derived from the bytes: the bytes with their number
-    /// in front, and the list's id. Zero is an empty entry.
+    /// A cache of recent lists of up to seven bytes, at a position derived from the bytes. An entry consists of the
+    /// number of bytes and the bytes, and the list's id. Zero is an empty entry.
     recent: Box<[(u64, u32)]>,
-    /// Whether some list has duplicate indices or index 0: the sender may use another layout.
+    /// Whether some list has duplicate indices or index 0, so that the sender may use another layout.
     pub(crate) odd: bool,
 }
 
@@ -58,7 +58,7 @@ impl Default for Sets {
 }
 
 impl Sets {
-    /// Returns the id of a packed list of indices into an `attribute_table` with `attributes` elements; none for the
+    /// Returns the id of a packed list of indices into an `attribute_table` with `attributes` elements; `None` for the
     /// empty list.
     #[inline]
     pub(crate) fn intern(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
@@ -68,7 +68,7 @@ impl Sets {
         if packed.len() > 7 {
             return self.look_up(packed, attributes, budget);
         }
-        // Seven bytes with their number in front, which distinguishes lists that differ in leading zeros.
+        // The key starts with the number of bytes, which distinguishes lists that differ in leading zeros.
         let key = packed.iter().fold(packed.len() as u64, |key, &byte| key << 8 | u64::from(byte));
         // A multiplication mixes towards the high bits.
         let place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT;
@@ -83,7 +83,7 @@ impl Sets {
         Ok(found)
     }
 
-    /// Returns the id of the list `base` followed by the valid indices `more`; none for the empty list.
+    /// Returns the id of the list `base` followed by the valid indices `more`; `None` for the empty list.
     pub(crate) fn extended(
         &mut self,
         base: Option<AttributeSetId>,
@@ -133,7 +133,7 @@ impl Sets {
             return Ok(id);
         }
         budget.charge::<Option<AttributeId>>(list.len())?;
-        // Pays for the range of the list and its entry in the hash table.
+        // Charges the range of the list and its entry in the hash table.
         budget.charge::<[u64; 2]>(1)?;
         self.odd |= list.contains(&None) || has_duplicate(list);
         let id = self.sets.len() as u32;
@@ -163,7 +163,7 @@ fn hash_list(state: &DefaultHashBuilder, list: &[Option<AttributeId>]) -> u64 {
     hasher.finish()
 }
 
-/// Whether a list has duplicate indices. Long lists are sorted, so that a hostile one takes no quadratic time.
+/// Whether a list has duplicate indices. Long lists are sorted, so that a hostile one does not take quadratic time.
 fn has_duplicate(list: &[Option<AttributeId>]) -> bool {
     if list.len() <= 16 {
         return list.iter().enumerate().any(|(i, item)| list[..i].contains(item));

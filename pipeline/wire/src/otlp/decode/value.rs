@@ -32,7 +32,7 @@ impl Draft {
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads an `AnyValue` into a draft. The last kind of value wins.
+    /// Reads an `AnyValue` into a draft. If several kinds of value are set, the last one is used.
     pub(super) fn value(&mut self, mut reader: ProtobufReader<'a>, draft: &mut Draft, depth: u32) -> Result<()> {
         self.budget.value(depth)?;
         while let Some(key) = reader.key()? {
@@ -102,7 +102,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads a `KeyValue`. Its key is inline or refers to the string table, never both (opentelemetry-proto
-    /// `common.proto`), so an inline key wins.
+    /// `common.proto`), so an inline key takes precedence.
     pub(super) fn key_value(&mut self, mut reader: ProtobufReader<'a>, depth: u32) -> Result<Attribute> {
         let mut inline = ByteRange::default();
         let mut index = 0;

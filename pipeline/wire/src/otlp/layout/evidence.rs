@@ -1,21 +1,21 @@
 //! Collects the evidence for one layout or another.
 //!
-//! Each profile and each sample is inspected on its own: the wire types of its fields say which layouts it can have. If
-//! profiles or samples of one request point to different layouts, the request fits none of them.
+//! Each profile and each sample is inspected separately: the wire types of its fields show which layouts it can have.
+//! If profiles or samples of one request indicate different layouts, the request fits none of them.
 //!
 //! Two cases cannot be decided by wire types:
 //!
 //! * 1.9 or 1.10, if samples have values but neither attributes nor links: the values of 1.9 then read as attributes of
-//!   1.10. Such a request could be 1.9 if every sample has as many of them as a 1.9 sample has values (one for each
-//!   time, or no times). It counts as 1.9 if at least half of the samples are invalid as 1.10: an index is out of
-//!   range, 0, duplicate, or that of an attribute that only locations or mappings have, or the sample has neither
-//!   values nor times. If some but fewer are invalid, the layout is unclear and the request is rejected. The same holds
-//!   if none is invalid and all lists are equal, as counts would be, unless there are several lists and a period: in
-//!   1.10 such samples are plausible, because the period converts their counts to time. The encoder writes the link 0
-//!   into such samples, which only 1.10 can have.
-//! * 1.8 or 1.9, if profiles have neither an id nor a dropped count: they do not differ then, so it does not matter.
-//!   The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the range
-//!   of the string table.
+//!   1.10. Such a request could be 1.9 if in every sample their number is that of a 1.9 sample's values (one for each
+//!   time, or any number without times). It counts as 1.9 if at least half of the samples are invalid as 1.10: an index
+//!   is out of range, 0, duplicate, or that of an attribute that only locations or mappings have, or the sample has
+//!   neither values nor times. If fewer samples are invalid, the layout is unclear and the request is rejected. The
+//!   request is also rejected if none is invalid and all lists are equal, as counts would be, unless there are several
+//!   lists and a period: in 1.10 such samples are plausible, because the period converts their counts to time. The
+//!   encoder writes the link 0 into such samples, which only 1.10 can have.
+//! * 1.8 or 1.9, if profiles have neither an id nor a dropped count: the layouts then do not differ, so it does not
+//!   matter. The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the
+//!   range of the string table.
 
 use profbridge_model::varint;
 
@@ -32,7 +32,7 @@ pub(super) struct Evidence {
     /// The strings that are attribute keys of locations and mappings, and the attributes with such keys, both sorted.
     keys_of_places: Vec<u64>,
     of_places: Vec<u64>,
-    /// Which of the fields 3 to 8 are next to the resources, as a bit set.
+    /// Which of the fields 3 to 8 exist next to the resources, as a bit set.
     top_level: u16,
     /// Number of profiles that only 1.3 can have, and that only 1.4 or 1.5 can have.
     containers: u64,
@@ -51,7 +51,7 @@ pub(super) struct Evidence {
     list: Vec<u64>,
 }
 
-/// Distinguishes 1.8 from 1.9, once a request is known to be one of them.
+/// Distinguishes 1.8 from 1.9 in a request that is known to be one of them.
 #[derive(Debug, Default)]
 struct Details {
     as_1_8: bool,
@@ -60,7 +60,7 @@ struct Details {
     id_or_comments: bool,
 }
 
-/// Samples whose wire types fit both 1.9 and 1.10.
+/// Counts of samples whose wire types fit both 1.9 and 1.10.
 #[derive(Debug, Default)]
 struct Undecided {
     with_list: u64,
@@ -88,27 +88,27 @@ impl Seen {
         self.0[field] & (1 << wire_type) != 0
     }
 
-    /// Whether a sample is from 1.4 to 1.7: the second field is the length of a range, the third has values, the sixth
-    /// times.
+    /// Whether a sample is from 1.4 to 1.7: the second field is the length of a range, the third contains values, the
+    /// sixth times.
     fn is_range(&self) -> bool {
         let range = self.has(2, VARINT) && (self.has(3, LEN) || self.has(6, LEN));
         range || self.has(5, VARINT) || (self.has(3, LEN) && self.has(4, LEN))
     }
 
-    /// Whether a sample is from 1.10: the third field is a link, the fourth has values.
+    /// Whether a sample is from 1.10: the third field is a link, the fourth contains values.
     fn is_current(&self) -> bool {
         self.has(3, VARINT) || (self.has(4, LEN) && !self.has(2, VARINT) && !self.has(6, LEN))
     }
 }
 
-/// The value of a field, reduced to what matters here.
+/// The part of a field's value that matters here.
 enum FieldContent<'a> {
     Number(u64),
     Bytes(ProtobufReader<'a>),
     Other,
 }
 
-/// Calls `visit` with each field. Stops silently at malformed data: the fields before it still count.
+/// Calls `visit` with each field. Stops without an error at malformed data, so that the fields before it count.
 fn walk<'a>(mut reader: ProtobufReader<'a>, mut visit: impl FnMut(u32, FieldContent<'a>)) {
     while let Ok(Some(key)) = reader.key() {
         let field = match key & 7 {
@@ -215,7 +215,7 @@ impl Evidence {
             return;
         }
         if seen.has(4, LEN) || seen.has(17, LEN) || seen.has(12, VARINT) {
-            // The samples of these profiles have ranges, too.
+            // The samples of these profiles also have ranges.
             (self.profiles_with_tables, self.ranges) = (self.profiles_with_tables + 1, ranges);
             return;
         }

@@ -1,4 +1,4 @@
-//! The elements of a profile's tables.
+//! Decodes the elements of a profile's tables.
 
 use profbridge_model::{Function, FunctionId, Line, Location, Mapping, MappingId, Value, ValueType};
 
@@ -119,7 +119,7 @@ impl<'a> Decoder<'a> {
                 _ => reader.other(key, 3)?,
             }
         }
-        // A location may lack a mapping, but every line has a function.
+        // A location may lack a mapping, but every line should have a function.
         self.left_out_references += u64::from(line.function.is_none());
         Ok(line)
     }

@@ -10,10 +10,10 @@ use crate::otlp::limits::Budget;
 pub(super) struct Ids {
     /// The name of the elements, for errors.
     name: &'static str,
-    /// The positions of ids up to the number of elements; 0 if there is none.
+    /// The positions of ids up to the number of elements; 0 if no element has the id.
     small: Vec<u32>,
     large: HashMap<u64, u32>,
-    /// Whether each id so far equals its position.
+    /// Whether the id of each element so far equals its position.
     in_order: bool,
     /// The last position.
     last: u32,
@@ -26,7 +26,7 @@ impl Ids {
         Ok(Self { name, small: vec![0; elements + 1], large: HashMap::new(), in_order: true, last: 0 })
     }
 
-    /// Adds the next element with its id. An element with the id 0, which means none, cannot be looked up.
+    /// Adds the next element with its id. The id 0 means none, so an element with this id cannot be looked up.
     pub(super) fn add(&mut self, id: u64, budget: &mut Budget) -> Result<()> {
         // There are fewer elements than bytes, and fewer than 2^31 bytes.
         self.last += 1;

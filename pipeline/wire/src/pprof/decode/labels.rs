@@ -1,4 +1,4 @@
-//! Decodes labels: attributes of a sample, and its span.
+//! Decodes labels, which become attributes of a sample and its span.
 
 use profbridge_model::{AttributeSetId, Link, LinkId, Value};
 
@@ -43,7 +43,7 @@ impl<'a> Decoder<'a> {
             *exact &= self.bytes_of(unit).is_empty();
         }
         if self.sample_labels.len() == self.sample_labels.capacity() {
-            // The space is reused for each sample.
+            // The capacity is reused for each sample.
             self.budget.charge::<Label>(self.sample_labels.len().max(4))?;
         }
         self.sample_labels.push(Label { fields, role });
@@ -73,7 +73,7 @@ impl<'a> Decoder<'a> {
                     let unit = self.string(unit, "num_unit")?;
                     let value = if text.is_some() { Value::String(text) } else { Value::Int(number as i64) };
                     let id = self.attribute(key, value, unit)?;
-                    // Includes the entry in the hash table.
+                    // The charge includes the entry in the hash table.
                     self.budget.charge::<[u64; 6]>(1)?;
                     self.labels.insert(*fields, id);
                     id
@@ -92,7 +92,7 @@ impl<'a> Decoder<'a> {
         if let Some(&known) = self.links.get(&link) {
             return Ok(known);
         }
-        // Includes the entry in the hash table.
+        // The charge includes the entry in the hash table.
         self.budget.charge::<[Link; 3]>(1)?;
         let id = LinkId::new(self.tables.links.len() as u32);
         self.tables.links.push(link);

@@ -66,7 +66,7 @@ impl<'a> Decoder<'a> {
 
     #[inline]
     fn value(&mut self, place: ByteRange, found: &mut usize, types: usize) {
-        // There is only room for one value per type; a sample with more is rejected.
+        // There is only room for one value per type. A sample with more values is rejected.
         if *found < types {
             self.values.push(place);
         }
@@ -82,8 +82,8 @@ impl<'a> Decoder<'a> {
         }
         let in_order = self.locations.in_order();
         moved.clear();
-        // If ids equal positions, the dictionary later checks them all, except for the id 0, which means "not set"
-        // there: a list without zero bytes has no 0. `missing_location` then names the invalid id.
+        // If ids equal positions, the dictionary later checks all of them. Only the id 0 has another meaning there
+        // ("not set"), but a list without zero bytes has no 0. `missing_location` then names the invalid id.
         let is_plain = in_order && packed.len() <= self.limits.max_stack_depth && !packed.contains(&0);
         let (mut rest, mut depth) = (if is_plain { &[][..] } else { packed }, 0usize);
         while !rest.is_empty() {
@@ -112,7 +112,7 @@ impl<'a> Decoder<'a> {
         }
         let place = if in_order { list.finish(pieces, spill) } else { spill.put(packed) };
         pieces.clear();
-        // Space for one stack per sample is reserved, also in the hash table.
+        // Room for one stack per sample is reserved, also in the hash table.
         let stack = tables.stacks.len() as u32;
         tables.stacks.push(place);
         let state = &self.state;

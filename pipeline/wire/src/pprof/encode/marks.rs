@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use profbridge_model::{Dictionary, LocationId, StackId};
 
-/// The elements of one table: first marks for those needed, then their numbers, from 1 on in the order of the table.
+/// The elements of one table: first marks for those to write, then their numbers, from 1 on in the order of the table.
 #[derive(Debug)]
 pub(super) struct MarkedTable(Vec<u64>);
 
@@ -63,7 +63,7 @@ impl Marks {
         }
     }
 
-    /// Marks a stack and everything that it refers to.
+    /// Marks a stack and all elements to which it refers.
     pub(super) fn stack(&mut self, dictionary: &Dictionary, stack: Option<StackId>) {
         if stack.is_none_or(|stack| !self.stacks.insert(stack)) {
             return;

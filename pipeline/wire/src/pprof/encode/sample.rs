@@ -12,7 +12,8 @@ use crate::otlp::encode::put::{bytes, encoded, int};
 /// Encoded labels of samples.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
-    /// For each attribute set: its labels, the span that they name, and the number of attributes that cannot be labels.
+    /// For each attribute set: its labels, the span that the labels name, and the number of attributes that cannot be
+    /// labels.
     sets: HashMap<AttributeSetId, (Vec<u8>, SpanLabels, u64)>,
     links: HashMap<LinkId, Vec<u8>>,
 }
@@ -48,7 +49,7 @@ impl<'a> ProfileEncoder<'a> {
         }
     }
 
-    /// Writes the labels of a sample: its attributes, and its span unless the attributes already name it.
+    /// Writes the labels of a sample: its attributes, and its span unless the attributes already name the span.
     fn labels_of(&mut self, out: &mut Vec<u8>, sample: &Sample<'_>) {
         let mut named = None;
         if let Some(set) = sample.attributes {

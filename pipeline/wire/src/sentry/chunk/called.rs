@@ -1,11 +1,11 @@
 //! The line numbers of Node's frames, in the form that Sentry's SDK sends.
 //!
 //! The SDK's profiler uses V8's mode `kCallerLineNumbers` (@sentry/node-cpu-profiler `bindings/cpu_profiler.cc`): the
-//! line of a frame is not where the function was executing, but the line in its caller that called it. If that is
-//! unknown (for the outermost function, or below a function without a source), it is the function's first line (v8/v8
-//! `src/profiler/profile-generator.cc`, `ProfileNode::line_number`). With the same rule here, Sentry sees identical
-//! frames. It requires a producer that sends both lines; others send the function's first line, or it is unknown which
-//! one they send.
+//! line of a frame is not the executing line of its function, but the line in its caller that called it. If that line
+//! is unknown (for the outermost function, or below a function without a source), the frame has the function's first
+//! line (v8/v8 `src/profiler/profile-generator.cc`, `ProfileNode::line_number`). With the same rule here, Sentry sees
+//! identical frames. The rule requires a producer that sends both the executing line and the first line; other
+//! producers send the function's first line, or it is unknown which one they send.
 
 use hashbrown::HashMap;
 use profbridge_model::{Dictionary, Line, Location, LocationId};
@@ -13,9 +13,9 @@ use profbridge_model::{Dictionary, Line, Location, LocationId};
 /// The numbers of frames whose line depends on the caller.
 #[derive(Debug, Default)]
 pub(super) struct Called {
-    /// By location, line index and written line number.
+    /// The numbers by location, line index and written line number.
     numbers: HashMap<(LocationId, u32, u32), u32>,
-    /// By location and line index: any of its numbers.
+    /// One of these numbers, by location and line index.
     any: HashMap<(LocationId, u32), u32>,
 }
 
@@ -30,7 +30,7 @@ impl Called {
         self.any.clear();
     }
 
-    /// The number of a frame; `new` assigns one if there is none yet.
+    /// The number of a frame. If there is none yet, `new` assigns one.
     pub(super) fn number(&mut self, location: LocationId, line: u32, lineno: u32, new: impl FnOnce() -> u32) -> u32 {
         let number = *self.numbers.entry((location, line, lineno)).or_insert_with(new);
         self.any.entry((location, line)).or_insert(number);
@@ -43,7 +43,7 @@ impl Called {
     }
 }
 
-/// Whether a line is the executing one: then the function's first line is also known. Perf maps only know the first
+/// Whether a line is the executing one: the function's first line is then known too. Perf maps only contain the first
 /// line, which they repeat with its column.
 pub(super) fn is_executed(dictionary: &Dictionary, line: &Line) -> bool {
     line.column == 0 && first_line(dictionary, line) > 0

@@ -1,4 +1,4 @@
-//! Relay's rules for a finished chunk.
+//! Checks Relay's rules for a finished chunk.
 //!
 //! Relay answers 200 before it checks a chunk, and silently drops an invalid one (getsentry/relay
 //! `relay-server/src/endpoints/common.rs`, `relay-profiling/src/sample/v2.rs`). Chunks written here are valid by
@@ -13,11 +13,12 @@ pub(super) enum ChunkRule {
     Empty,
     /// Each thread needs two samples with frames, otherwise all its samples are dropped.
     TooFewSamples,
-    /// The first and the last sample may be 66 s apart.
+    /// The first and the last sample may be at most 66 s apart.
     TooLong,
     /// A sample's stack must exist.
     StackIndex,
-    /// The platform decides how a chunk is billed; one for user interfaces is wrong for a server.
+    /// The platform must not be one for user interfaces: it decides how Sentry bills a chunk, and would be wrong for a
+    /// server.
     Platform,
     /// The size must not exceed Relay's limit.
     TooLarge,
@@ -61,7 +62,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), ChunkRule> {
 mod tests {
     use super::*;
 
-    /// Guarantees: each broken rule is detected on its own, and a chunk exactly at all limits passes (66.0 s do, more
+    /// Guarantees: each broken rule is detected separately, and a chunk exactly at all limits passes (66.0 s pass, more
     /// does not: getsentry/relay `relay-profiling/src/sample/v2.rs`).
     /// rule: differences#rejections, sample-format-v2#sample-stack-id, sample-format-v2#reject-no-data
     /// rule: sample-format-v2#reject-size, sample-format-v2#validate, profiles-sdk#v2-reject-no-data

@@ -1,7 +1,7 @@
 //! Converts locations to frames, and stacks to lists of frame numbers.
 //!
-//! Each chunk numbers its frames and stacks in the order of first use. Each location keeps the text of its frame
-//! number, so that writing a stack copies eight bytes per location.
+//! Each chunk numbers its frames and stacks in the order of first use. The text of a location's frame number is stored,
+//! so that writing a stack copies eight bytes per location.
 
 use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, Value, varint};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -25,11 +25,11 @@ use crate::json::{self, Index};
 /// The state of a location in the current chunk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    /// The chunk that this state belongs to.
+    /// The chunk to which this state belongs.
     stamp: u32,
-    /// The number of its first frame in the low bits, the [`Runtime`] above.
+    /// The number of the location's first frame in the low bits, the [`Runtime`] above.
     first: u32,
-    /// The text of its frame number; none if it has several frames.
+    /// The text of the location's frame number; none if the location has several frames.
     text: Index,
 }
 
@@ -45,8 +45,7 @@ struct FrameRef {
     lineno: Option<u32>,
 }
 
-/// Takes the place of the first frame number for a location whose frames depend on their callers and so have no fixed
-/// numbers.
+/// The first frame number of a location whose frames depend on their callers and so have no fixed numbers.
 const CALLED: u32 = (1 << FIRST_BITS) - 1;
 
 /// The frames and stacks of one chunk.
@@ -65,7 +64,7 @@ pub(super) struct Frames {
     /// The frames, without the brackets of the JSON array.
     pub(super) text: Vec<u8>,
     pub(super) images: Images,
-    /// The runtime that each attribute set names.
+    /// The runtime in each attribute set.
     by_set: Stamped,
     /// The text of each frame number, the same in every chunk.
     texts: Vec<Index>,
@@ -93,7 +92,7 @@ impl Frames {
             + self.called.heap_bytes()
     }
 
-    /// Starts a chunk. `kept` says that the batch was itself a Sentry chunk, whose frames are preserved.
+    /// Starts a chunk. `kept` means that the batch was itself a Sentry chunk, whose frames are preserved.
     pub(super) fn begin(&mut self, dictionary: &Dictionary, kept: bool) {
         (self.kept, self.most) = (kept, if kept { MAX_FRAMES } else { MAX_STACK_FRAMES });
         let locations = dictionary.tables().locations.len();
@@ -117,7 +116,7 @@ impl Frames {
         self.images.begin(dictionary);
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     pub(super) fn len(&self) -> usize {
         self.frames.len()
     }
@@ -130,7 +129,7 @@ impl Frames {
     /// Appends a stack. Returns the runtime of the innermost frame that is not native code.
     pub(super) fn stack(&mut self, dictionary: &Dictionary, stack: StackId, notes: &mut Notes) -> Runtime {
         let mut packed = dictionary.stack_bytes(Some(stack));
-        // Local variables avoid looking the tables up again for each location.
+        // Local variables avoid accessing the fields again for each location.
         let mut room = std::mem::take(&mut self.room);
         let mut slots = std::mem::take(&mut self.slots);
         // A location takes at least one byte, and its text is usually at most eight bytes.
@@ -237,8 +236,8 @@ impl Frames {
     ) -> u32 {
         let lines = dictionary.lines(dictionary.location(id));
         let mut caller = lines.get(line + 1);
-        // Skips built-in functions in between, which the SDK does not see. If other native code is in between, the
-        // caller has no line.
+        // Skips built-in functions in between, which the SDK does not see. If there is other native code in between,
+        // the caller has no line.
         while caller.is_none()
             && let Some(index) = take_index(&mut rest)
         {
@@ -288,9 +287,9 @@ impl Frames {
         if number == NO_RUNTIME { Runtime::guessed(dictionary, location) } else { Runtime::from_number(number as u8) }
     }
 
-    /// The function, as an identity from [`group`], to which Sentry attributes the time of a stack: the innermost frame
-    /// of own code. 0 if there is none, or if it is the root frame, which is never listed. The frames must have been
-    /// written.
+    /// The function, as an identity from [`group`], to which Sentry attributes the time of a stack: that of the
+    /// innermost in-app frame. 0 if there is none, or if it is the root frame, which Sentry never lists. The frames
+    /// must have been written.
     pub(super) fn owner(&self, dictionary: &Dictionary, stack: StackId) -> u64 {
         let mut packed = dictionary.stack_bytes(Some(stack));
         let (mut owner, mut left) = (0, self.most);
@@ -376,11 +375,12 @@ impl Frames {
             executable: executable.as_bytes(),
         };
         let own = in_app(rules, roots, runtime, &place);
-        // Sentry lists Java functions only if the module contains a dot; the default package's has none.
+        // Sentry lists Java functions only if the module contains a dot, and the module of the default package contains
+        // none.
         if runtime == Runtime::Java && !name.module.is_empty() && !name.module.contains(&b'.') {
             name.module = [b"(default).", &*name.module].concat().into();
         }
-        // A frame without a name needs a file: Sentry rejects frames without both.
+        // A frame without a name needs a file, because Sentry rejects frames with neither.
         let has_place = !path.is_empty() && !name.module.is_empty();
         let is_anonymous = runtime == Runtime::Node && has_place && is_anonymous(&name.function);
         if is_anonymous {
@@ -389,7 +389,8 @@ impl Frames {
             let place = location.mapping.map(|mapping| (dictionary.mapping(mapping), location.address));
             name.function = unnamed(runtime, source.package, place, notes).into();
         }
-        // Sentry accepts our in-app flag only if the frame has the chunk's platform; a frame without a platform has it.
+        // Sentry accepts our in-app flag only if the frame has the chunk's platform, as a frame without a platform
+        // does.
         let says_none = runtime.platform() == platform || (own && runtime.is_managed());
         let listed = own && says_none && !is_anonymous;
         self.groups.push(if listed { group(&name, source.package) } else { 0 });
@@ -420,7 +421,7 @@ impl Frames {
             let name = dictionary.string_bytes(function.name);
             if name.is_empty() { dictionary.string_bytes(function.system_name) } else { name }
         });
-        // See `sampled/frames.rs`: file name and path are equal, unless an attribute has the other one.
+        // File name and path are equal, unless an attribute has the other one (see `sampled/frames.rs`).
         let file = function.and_then(|function| some(dictionary.string_bytes(function.filename)));
         let mut shown = ShownFrame {
             function: some(name),
@@ -463,7 +464,7 @@ struct ShownFrame<'a> {
     package: Option<&'a [u8]>,
     lineno: i64,
     colno: i64,
-    /// Whether a line or column of 0 is meant. In OTLP 0 means "not set".
+    /// Whether a line or column of 0 is a number. In OTLP 0 means "not set".
     has_lineno: bool,
     has_colno: bool,
     instruction_addr: Option<u64>,
@@ -492,20 +493,20 @@ fn some(text: &[u8]) -> Option<&[u8]> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Whether a Node function has no name. Sentry's SDK sends an empty one, so that Sentry attributes its time to the
+/// Whether a Node function has no name. Sentry's SDK sends an empty name for it, so Sentry attributes its time to the
 /// caller.
 fn is_anonymous(function: &[u8]) -> bool {
     matches!(function, b"" | b"<anonymous>" | b"(anonymous)")
 }
 
-/// Grows the buffer to `end` plus the eight bytes that a write may touch beyond it.
+/// Grows the buffer to `end` plus the eight bytes that a write may touch beyond `end`.
 fn make_room(room: &mut Vec<u8>, end: usize) {
     if room.len() < end + 8 {
         room.resize((end + 8).max(2 * room.len()), 0);
     }
 }
 
-/// Removes a location index from the front of a stack. Most take one or two bytes.
+/// Removes a location index from the front of a stack. Most indices take one or two bytes.
 #[inline]
 fn take_index(packed: &mut &[u8]) -> Option<u32> {
     match **packed {
@@ -521,16 +522,16 @@ fn take_index(packed: &mut &[u8]) -> Option<u32> {
     }
 }
 
-/// Sentry's identity of a function: the module, or else the base name of the binary, and the name (observed with
+/// Sentry's identity of a function: its name, and its module or else the base name of its binary (observed with
 /// `vroomrs` 0.1.24). Never 0.
 fn group(name: &Name<'_>, package: &[u8]) -> u64 {
     let module = if name.module.is_empty() { basename(package) } else { &name.module };
     xxh3_64_with_seed(json::cut(&name.function, MAX_STRING_BYTES), xxh3_64(module)).max(1)
 }
 
-/// Names a frame that has no function, because Sentry does not aggregate it otherwise. The name is the binary's and, if
-/// the address is within the mapping's range, the [page](Mapping::page_of): otherwise a whole binary would be a single
-/// function, and most of its stacks one recursion. Sentry lists 100 functions of a chunk.
+/// Names a frame without a function, because Sentry does not aggregate it otherwise. The name is the binary's and, if
+/// the address is within the mapping's range, the [page](Mapping::page_of): without the page, a whole binary would be a
+/// single function, and most of its stacks one recursion. Sentry lists 100 functions of a chunk.
 fn unnamed(runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) -> Vec<u8> {
     notes.unnamed_frames += 1;
     let name: &[u8] = match basename(package) {

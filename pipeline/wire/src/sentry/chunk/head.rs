@@ -9,11 +9,11 @@ use super::report::Notes;
 use super::write::Object;
 use crate::sentry::chunk_envelope::SDK_NAME;
 
-/// The sender's name and version for Sentry. The names of Sentry's own SDKs are avoided, because Sentry checks their
-/// versions.
+/// The sender's name and version for Sentry. It is not the name of one of Sentry's own SDKs, because Sentry checks
+/// their versions.
 const SDK: (&str, &str) = (SDK_NAME, env!("CARGO_PKG_VERSION"));
 
-/// The members of a chunk that do not concern samples.
+/// The metadata of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) platform: &'a str,
@@ -28,7 +28,7 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The members for a chunk of this platform. Measurements that Sentry would reject are left out and counted.
+    /// The metadata of a chunk of this platform. Measurements that Sentry would reject are omitted and counted.
     pub(super) fn of(subject: Subject<'a>, platform: &'a str, notes: &mut Notes) -> Self {
         let Subject { profiler_id, about, original, .. } = subject;
         let sdk = original.map(|original| original.sdk()).filter(|(name, _)| !name.is_empty());
@@ -40,12 +40,12 @@ impl<'a> Head<'a> {
             // Relay rejects a chunk without an SDK.
             sdk: sdk.unwrap_or(SDK),
             measurements: original.and_then(|original| original.measurements(notes)),
-            // In OTLP a nil id means none.
+            // In OTLP a nil id means that there is none.
             id: original.and_then(|original| original.profile.profile_id).map(Uuid::from_bytes),
         }
     }
 
-    /// Appends the members after the opening bracket of the chunk. In a preserved chunk (`kept`) texts are not
+    /// Appends the metadata after the opening bracket of the chunk. In a preserved chunk (`kept`) texts are not
     /// truncated.
     pub(super) fn write(&self, out: &mut Vec<u8>, kept: bool, notes: &mut Notes) {
         let mut object = Object::open(out, kept, notes);

@@ -1,10 +1,10 @@
-//! The executable files that frames point into.
+//! The images of a chunk: the executable files to which frames' addresses refer.
 //!
 //! Of the image types that Relay accepts, Sentry symbolises one for Linux: `symbolic`. Relay also drops a frame's
 //! `addr_mode`, so addresses must be absolute (getsentry/relay `relay-event-schema/src/protocol/debug_image.rs`,
 //! `relay-profiling/src/perfetto/convert`). OTLP addresses are relative to the file, or to the memory of a process that
 //! mapped it ([`Mapping::moved_by`]). Symbolisers cannot handle overlapping images. So each file gets its own range in
-//! an address space that exists only for one chunk, wherever and however often it was mapped.
+//! an address space that exists only for one chunk, wherever and however often the file was mapped.
 
 use hashbrown::HashMap;
 
@@ -34,7 +34,7 @@ pub(super) struct Images {
     images: Vec<Image>,
     by_mapping: Stamped,
     by_id: HashMap<([u8; 16], u64), u32>,
-    /// For a chunk that is preserved: the mappings of its frames.
+    /// The mappings of frames in a chunk that is preserved.
     kept: Vec<MappingId>,
 }
 
@@ -60,7 +60,7 @@ impl Images {
     }
 
     /// Converts an address of a mapping's file to an absolute one, and adds the file to the chunk's images. `None` if
-    /// the file has no GNU build id or the address is outside of it.
+    /// the file has no GNU build id or the address is outside of the file.
     pub(super) fn absolute(&mut self, dictionary: &Dictionary, mapping: MappingId, address: u64) -> Option<u64> {
         let number = match self.by_mapping.get(mapping.index()) {
             Some(number) => number,
@@ -87,7 +87,7 @@ impl Images {
         let end = mapping.memory_limit.checked_sub(mapping.moved_by())?;
         let size = end.checked_sub(vmaddr).filter(|&size| size > 0 && size <= STRIDE)?;
         if mapping.memory_limit <= mapping.memory_start {
-            // The kernel's mapping: it has no range, and its frames already have names.
+            // The kernel's mapping has no range, and its frames already have names.
             return None;
         }
         let next = self.images.len() as u32;
@@ -126,8 +126,8 @@ impl Images {
         }
     }
 
-    /// Like `write`, for a preserved chunk: the mappings of its frames, and the images that an attribute of the profile
-    /// preserves. Images for which Relay would reject the chunk are left out and counted.
+    /// Like `write`, for a preserved chunk: the mappings of its frames, and the images in an attribute of the profile.
+    /// Images for which Relay would reject the chunk are omitted and counted.
     pub(super) fn write_kept(
         &self,
         dictionary: &Dictionary,
@@ -223,7 +223,7 @@ const TYPES: [&str; 5] = ["macho", "symbolic", "sourcemap", "proguard", "jvm"];
 /// The keys of an image that Relay does not accept as `null`.
 const NEVER_NULL: [&str; 5] = ["debug_id", "id", "image_addr", "image_vmaddr", "image_size"];
 
-/// Whether Relay accepts the JSON of an image.
+/// Whether Relay accepts an image with this JSON.
 fn is_valid(json: &str) -> bool {
     let image = serde_json::from_str::<sampled::model::ImageJson<'_>>(json);
     let is_image = image.is_ok_and(|image| {
@@ -247,9 +247,9 @@ fn base(number: u32) -> u64 {
 
 /// The address for which the file's first byte was linked.
 ///
-/// A mapping says where a part of the file is mapped, but symbol servers count from the file's start: mapped address
-/// minus file offset. LLD shifts each further part by one more page, which rounding down undoes: 4 KiB on x86-64, 64
-/// KiB on arm64. The file's first part is not shifted.
+/// A mapping gives the address of a part of the file, but symbol servers count from the start of the file: mapped
+/// address minus file offset. LLD shifts each further part by one more page, which rounding down undoes: 4 KiB on
+/// x86-64, 64 KiB on arm64. The file's first part is not shifted.
 ///
 /// Only link-time addresses are rounded. A relocated file was moved by any number of pages, and was linked at 0.
 fn load_address(mapping: &Mapping) -> u64 {
@@ -281,7 +281,7 @@ fn debug_id(build_id: &str) -> Option<[u8; 16]> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a build id becomes the debug id of Relay's own test vector (facts of getsentry/relay: the GNU build
+    /// Guarantees: a build id is converted to the debug id in Relay's own test vector (getsentry/relay: the GNU build
     /// id b03e4a7f... is 7f4a3eb0-885e-8d4c-a04b-05fa32cc4cbd).
     /// rule: event-schema#image-debug-id, otep-0239#build-id
     #[test]

@@ -1,23 +1,23 @@
-//! Balances the time shown for a thread against the time sampled.
+//! Keeps the time that Sentry shows for a thread close to the sampled time.
 //!
-//! An observation stands for its weight, but Sentry attributes to it the time until the next one of its thread. If
-//! timers jitter, one observation is a little late and the next a little early, and the two cancel out. If they are
-//! always late (a profiler with a period of 10 ms that samples every 14 ms), every gap left open adds time that was not
-//! sampled. So the difference is carried from gap to gap.
+//! An observation represents a sampled time, its weight, but Sentry attributes to it the time until the next one of its
+//! thread. If timers jitter, one observation is a little late and the next a little early, and the two cancel out. If
+//! they are always late (a profiler with a period of 10 ms that samples every 14 ms), every gap left open adds time
+//! that was not sampled. So the difference is carried from gap to gap.
 //!
-//! An observation with its own duration is exact: its time is neither extended to the next observation nor used to pay
-//! back time that the thread is owed.
+//! An observation with its own duration is exact: it is neither extended to the next observation nor used to make up
+//! for missing time of the thread.
 
 use super::limits::{JITTER, MOST_OWED};
 
 /// The account of one thread in one chunk, in ticks.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Time shown so far minus time sampled; negative if the thread is owed time.
+    /// Shown time so far minus sampled time; negative if shown time is missing ("owed").
     surplus: i64,
-    /// The debt before the last gap, as a number not above 0.
+    /// The missing time before the last gap, as a number not above 0.
     owed_before: i64,
-    /// The largest weight so far: the maximum surplus of the thread.
+    /// The maximum surplus: the largest weight of the thread so far.
     limit: i64,
     /// Sampled time that cannot be shown, because the next observation comes too early.
     pub(super) clipped: u64,
@@ -25,11 +25,11 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Adds an observation of this weight; `distance` is the time to the next observation of its thread. Returns the
-    /// time after which its run is closed, or `None` if the gap stays open.
+    /// time after which a closing sample is needed, or `None` if the gap stays open.
     ///
-    /// A gap stays open if it is no longer than the observation's weight plus the time owed, of which one observation
-    /// pays back at most its own weight. A gap also stays open if [`JITTER`] explains it, as long as all such gaps
-    /// together add at most one weight.
+    /// A gap stays open if it is no longer than the observation's weight plus the missing time, for which one
+    /// observation makes up by at most its own weight. A gap also stays open if [`JITTER`] explains it, as long as all
+    /// such gaps together add at most one weight.
     #[inline]
     pub(super) fn gap(&mut self, weight: u64, distance: u64, exact: bool) -> Option<u64> {
         if exact {
@@ -49,8 +49,8 @@ impl Ledger {
         Some(due)
     }
 
-    /// Adds the last observation of the thread. Returns the time after which it is closed. Time still owed is lost,
-    /// except for the less than half a weight that jitter leaves.
+    /// Adds the last observation of the thread. Returns the time after which a closing sample is needed. Time that is
+    /// still missing is lost, except for the less than half a weight that jitter leaves.
     pub(super) fn last(&mut self, weight: u64, exact: bool) -> u64 {
         let due = if exact { weight } else { self.due(weight) };
         self.surplus += due as i64 - weight as i64;
@@ -61,10 +61,10 @@ impl Ledger {
         due
     }
 
-    /// The time after which a run is closed that ends with an observation of this weight: its weight and, if the thread
-    /// is owed at least half a weight, up to one weight of the debt. The debt of the last gap is carried up to one
-    /// weight of this observation, and the total debt up to [`MOST_OWED`] weights. The rest belongs to another time
-    /// (half of a long wait, perhaps, which would double the short observations after it), so it is counted as lost.
+    /// The time from an observation of this weight to the closing sample of its run: the weight and, if at least half a
+    /// weight is missing, up to one weight of the missing time. Missing time from the last gap is carried up to one
+    /// weight of this observation, and in total up to [`MOST_OWED`] weights. The rest belongs to another time (perhaps
+    /// half of a long wait, which would double the short observations after it), so it is counted as lost.
     #[inline]
     fn due(&mut self, weight: u64) -> u64 {
         let weight = weight as i64;
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: an exact observation gets its own time, and neither pays back nor is owed anything; time without
+    /// Guarantees: an exact observation gets exactly its own time, and leaves no surplus or missing time; time without
     /// room is lost.
     #[test]
     fn exact_time_is_neither_bridged_nor_stretched() {
@@ -174,15 +174,15 @@ mod tests {
     }
 
     /// Guarantees: once earlier gaps have added a weight, a gap is closed one weight after its observation, and a gap
-    /// shorter than a weight pays back.
+    /// shorter than a weight reduces the surplus.
     #[test]
     fn surplus_is_carried() {
         assert_eq!(owned(&[10; 6], &[0, 14, 28, 42, 56, 70]), (vec![14, 14, 10, 10, 10, 10], 0));
         assert_eq!(owned(&[10; 6], &[0, 14, 28, 42, 48, 62]), (vec![14, 14, 10, 6, 14, 10], 0));
     }
 
-    /// Guarantees: owed time is paid back as soon as there is room, at most one weight per observation; time that is
-    /// never paid back is counted.
+    /// Guarantees: missing time is made up for as soon as there is room, by at most one weight per observation; time
+    /// that remains missing is counted.
     #[test]
     fn debt_is_paid_or_counted() {
         // Sampled on one core, then on another one whose timer ticks earlier.
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(owned(&[90_000, 10, 10], &[0, 46_000, 47_000]), (vec![46_000, 20, 10], 43_990));
     }
 
-    /// Guarantees: a long wait that is cut short does not lengthen the many short observations after it, and the debt
-    /// is bounded.
+    /// Guarantees: a long wait that is cut short does not lengthen the many short observations after it, and the
+    /// missing time is bounded.
     #[test]
     fn debt_is_bounded() {
         let weights: Vec<u64> = std::iter::once(90_000).chain([10; 4_000]).collect();

@@ -12,8 +12,8 @@ pub const MAX_CHUNK_BYTES: usize = 48 << 20;
 /// observations, about 40 MiB; six times that is not a plausible profile of a process.
 pub const MAX_WINDOW_BYTES: u64 = 256 << 20;
 
-/// Maximum length of a name, path or id, in bytes. A longer one is truncated and gets an ellipsis: a 4 MiB name shared
-/// by a million functions would otherwise become terabytes.
+/// Maximum length of a name, path or id, in bytes. A longer one is truncated and gets an ellipsis: otherwise a 4 MiB
+/// name that a million functions share would become terabytes.
 pub const MAX_STRING_BYTES: usize = 4096;
 
 /// Maximum number of frames in a stack, counted from the leaf, including inlined functions. Relay's own converter of
@@ -40,14 +40,14 @@ pub const MAX_PLATFORM: usize = 64;
 pub const MIN_TARGET_BYTES: usize = 64 << 10;
 
 /// Timers deviate by less than 1/`JITTER` of an observation's weight. So a gap of up to one and a half weights is
-/// jitter and stays open, and a remainder of less than half a weight is not a loss.
+/// jitter and stays open, and a remainder of less than half a weight does not count as a loss.
 pub const JITTER: i64 = 2;
 
 /// An observation without a thread may come early by 1/`EARLY` of its weight and still count as the next one of the
-/// same core, whose timer is steady.
+/// same core, whose timer is regular.
 pub const EARLY: u64 = 4;
 
-/// Maximum time that a thread may be owed, in weights. If intervals vary at random, samples fall behind and catch up
-/// again: with variations of up to a half, by about 30 weights over a minute at 100 Hz. The limit is necessary because
-/// the debt is shown as time of later observations.
+/// Maximum missing time of a thread, in weights. If intervals vary at random, the shown time falls behind and catches
+/// up again: with variations of up to a half, by about 30 weights over a minute at 100 Hz. The limit is necessary
+/// because missing time is shown as time of later observations.
 pub const MOST_OWED: i64 = 64;

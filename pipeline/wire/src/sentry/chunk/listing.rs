@@ -1,9 +1,9 @@
-//! Ensures that Sentry lists functions, which takes two samples in a chunk.
+//! Ensures that Sentry lists functions: it only lists those with two samples in a chunk.
 //!
-//! Sentry's table of functions attributes a sample's time to the innermost function of own code in its stack, except
-//! the root frame. It leaves out a function with only one such sample in a chunk, on any thread (observed with
-//! `vroomrs` 0.1.24, which Sentry uses to read chunks). So the only sample of such a function is written as two that
-//! share its time. Functions are identified as Sentry groups them: by module, or else by binary, and by name.
+//! Sentry's table of functions attributes a sample's time to the innermost in-app function in its stack, except the
+//! root frame. It omits a function with only one such sample in a chunk, on any thread (observed with `vroomrs` 0.1.24,
+//! which Sentry uses to read chunks). So the only sample of such a function is written as two samples that share its
+//! time. Functions are identified as Sentry groups them: by name, and by module or else by binary.
 
 use hashbrown::HashMap;
 
@@ -17,7 +17,8 @@ use super::plan::Plan;
 pub(super) struct Listing {
     /// Number of samples of each function.
     uses: HashMap<u64, u32>,
-    /// For each stack of the plan, the function that owns its time; 0 if that function is not listed.
+    /// For each stack of the plan, the function to which its time is attributed; 0 if Sentry does not list that
+    /// function.
     owners: Vec<u64>,
     /// For each stack of the plan, whether its only sample must be split.
     pub(super) halved: Vec<bool>,

@@ -8,8 +8,8 @@
 //! * `segments`: splits a window to limit the billed time and the size.
 //! * `plan`, `ledger`: choose the samples of a chunk so that Sentry attributes the sampled time.
 //! * `listing`: duplicates samples so that Sentry lists their functions.
-//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: the fields of a frame. `origin`: the
-//!   same decision of what is own code, for pictures and lists.
+//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: the fields of a frame. `origin`:
+//!   the same decision about own code, for flame graphs and lists.
 //! * `original`: preserves a batch that already was a chunk.
 //! * `write`: the JSON. `check`: the final check.
 //!
@@ -101,10 +101,10 @@ struct Subject<'a> {
     original: Option<OriginalChunk<'a>>,
 }
 
-/// A chunk that is planned and within the size limit.
+/// A planned chunk within the size limit.
 struct Planned {
     platform: String,
-    /// The chunk's metadata of its threads.
+    /// The metadata of the chunk's threads.
     threads: Vec<u8>,
     images: Vec<u8>,
     estimated_bytes: usize,
@@ -120,8 +120,8 @@ impl Converter {
     /// Writes a batch as chunks.
     ///
     /// The batch must cover one process and window ([`Profiles::window`]); otherwise it is counted as lost. A batch
-    /// that was read from an SDK's chunk becomes that chunk again. Never fails: losses are in the report, with the
-    /// sink's error.
+    /// that was read from an SDK's chunk becomes that chunk again. This never fails: the report contains losses, and
+    /// the sink's error.
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match &batch.window {
@@ -154,7 +154,7 @@ impl Converter {
             + self.buffer.capacity()
     }
 
-    /// Writes a batch that was a chunk, if Sentry accepts it unmodified. Returns whether it did.
+    /// Writes a batch that was a chunk, if Sentry accepts it unmodified. Returns whether it was written.
     fn convert_original(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut Report) -> bool {
         let Some((original, window)) = OriginalChunk::of(batch) else { return false };
         let line = Timeline::new(&window);
@@ -275,7 +275,7 @@ impl Converter {
         self.plan_frames(subject, samples_bytes, limit)
     }
 
-    /// Plans the rest of a chunk whose samples are planned; `None` if the chunk is larger than `limit` bytes.
+    /// Completes the plan of a chunk whose samples are planned; `None` if the chunk is larger than `limit` bytes.
     fn plan_frames(&mut self, subject: Subject<'_>, mut samples_bytes: usize, limit: usize) -> Option<Planned> {
         let Subject { batch, about, original, .. } = subject;
         let dictionary = batch.dictionary();
@@ -310,7 +310,7 @@ impl Converter {
                 self.plan.halve(&self.listing.halved);
             }
         }
-        // The kernel names the first thread after the program; Sentry's SDKs use these names.
+        // The kernel names the first thread after the program; Sentry's SDKs use these names instead.
         let first_name = match &*platform {
             _ if original.is_some() => None,
             "python" => Some(&b"MainThread"[..]),

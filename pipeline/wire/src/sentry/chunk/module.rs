@@ -1,14 +1,14 @@
-//! Derives the module of a source file when the function's name does not contain it.
+//! Derives the module of a source file, for functions whose name does not contain the module.
 //!
 //! Sentry identifies functions by module and name, never by file, so the functions of a file need a module. If the
-//! language's Sentry SDK sends a module, this one is used, so that a program looks the same in Sentry whichever
+//! language's Sentry SDK sends a module, the same one is used, so that a program looks the same in Sentry whichever
 //! profiler recorded it; otherwise the path is the module. Two files never share a module, unless the SDK's own rule
-//! says so, or they are below different roots.
+//! causes this, or they are below different roots.
 //!
 //! For libraries, well-known folders mark where the module name begins. For files of the application it begins below
-//! the folder that the program was started in or installed to. No profiler sends that folder, so the operator may
-//! configure such roots. Python's SDK sends names without a folder, so for Python the program's folder is also derived
-//! from its outermost frame, and some roots are known by convention.
+//! the folder in which the program was started or to which it was installed. No profiler sends that folder, so the
+//! operator may configure such roots. Python's SDK sends names without a folder, so for Python the program's folder is
+//! also derived from its outermost frame, and some roots are known by convention.
 
 use std::borrow::Cow;
 
@@ -22,9 +22,9 @@ use super::source::FrameSource;
 /// devcontainers' `/workspace`, AWS Lambda's `/var/task`). An image has only one of them, and none contains another, so
 /// two files below a root have different modules.
 ///
-/// `/opt`, `/srv`, `/root`, home directories and their subfolders are not roots: one machine has several of them, with
-/// several projects in each, and `/srv/main.py` and `/home/me/main.py` would become the same module. Their paths do not
-/// say what was imported.
+/// `/opt`, `/srv`, `/root`, home directories and their subfolders are not roots: a machine has several of them, with
+/// several projects in each, so `/srv/main.py` and `/home/me/main.py` would become the same module. Their paths do not
+/// show the imported name.
 const KNOWN_ROOTS: [&str; 5] = ["/app", "/usr/src/app", "/code", "/workspace", "/var/task"];
 
 /// The root folders of applications.
@@ -92,7 +92,7 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The name of a frame's function, and its module: the producer's, or else from the name, or else from the file.
+/// The name of a frame's function, and its module: from the producer, or else from the name, or else from the file.
 pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s FrameSource<'_>, roots: Roots<'_>) -> Name<'s> {
     let mut name = split(runtime, &source.name);
     if !source.module.is_empty() {
@@ -124,7 +124,7 @@ fn module_name<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roo
 
 /// Sentry's Python SDK sends the name under which the module was imported (getsentry/sentry-python
 /// `sentry_sdk/profiler/utils.py`, `extract_frame`: `__name__` of the frame's globals): the path below an import
-/// folder, with dots. A file that cannot be imported by such a name is named by its path. A process imports a file
+/// folder, with dots. The module of a file that cannot be imported by such a name is its path. A process imports a file
 /// under one name, so below the correct root every file has its own module; a relative path starts at an import folder.
 fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if let Some(frozen) = path.strip_prefix(b"<frozen ").and_then(|path| path.strip_suffix(b">")) {
@@ -191,9 +191,9 @@ pub(super) fn dotted(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Follows Sentry's profiler for Node (getsentry/sentry-javascript-profiling-node-binaries `bindings/cpu_profiler.cc`,
-/// `GetFrameModule`): the path behind the last `node_modules/`, or else the whole path, without `.js` (`.mjs` and
-/// `.cjs` stay), with a colon for the last slash, dots for the others, and no leading dot. It uses the path that V8
-/// reports, including URLs.
+/// `GetFrameModule`): the path after the last `node_modules/`, or else the whole path, without `.js` (`.mjs` and `.cjs`
+/// stay), with a colon for the last slash, dots for the others, and no leading dot. It uses the path that V8 reports,
+/// including URLs.
 ///
 /// A name without a folder gets a leading colon, because modules of other languages may have the same name.
 fn node(path: &[u8]) -> Cow<'_, [u8]> {
@@ -213,7 +213,7 @@ fn node(path: &[u8]) -> Cow<'_, [u8]> {
     module.into()
 }
 
-/// Whether a Ruby function's name contains its class: `Cart#total`, `block in Cart.of`. A class may be spread over
+/// Whether a Ruby function's name contains its class: `Cart#total`, `block in Cart.of`. A class may be defined in
 /// several files, and the SDK sends no module for a top-level class. Methods outside of classes belong to `Object`.
 fn is_method(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b' ').next().unwrap_or(name);
@@ -248,7 +248,7 @@ fn library(runtime: Runtime, path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The path behind the last occurrence of these folders.
+/// The path after the last occurrence of these folders.
 fn find<'p>(path: &'p [u8], part: &[u8]) -> Option<&'p [u8]> {
     path.windows(part.len()).rposition(|window| window == part).map(|at| &path[at + part.len()..])
 }

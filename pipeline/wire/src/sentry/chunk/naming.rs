@@ -1,6 +1,6 @@
 //! Derives the module from a function's name.
 //!
-//! Sentry groups functions by module (or else package) and name, never by file, and shows Java functions only if the
+//! Sentry groups functions by name and module (or else package), never by file, and shows Java functions only if the
 //! module contains a dot (getsentry/vroom `internal/frame/frame.go`). Profilers send full names. They are UTF-8 and
 //! only split next to ASCII characters. If a name has no module, the path may have one: see `module`.
 
@@ -95,7 +95,7 @@ fn go(name: &[u8]) -> Name<'_> {
 /// profiler's `interpreter/beam/beam.go`) or `Elixir.Shop.Cart:total/2` (the virtual machine's own name).
 fn beam(name: &[u8]) -> Option<Pair<'_>> {
     let plain = name.strip_prefix(b"Elixir.").unwrap_or(name);
-    // Parts of an Elixir module begin with a capital letter, functions do not.
+    // Parts of an Elixir module begin with a capital letter, names of functions do not.
     let mut end = 0;
     while plain.get(end).is_some_and(u8::is_ascii_uppercase) {
         let part = plain[end..].iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
@@ -111,7 +111,7 @@ fn beam(name: &[u8]) -> Option<Pair<'_>> {
 }
 
 /// Splits `ActionController::Metal#dispatch` at the last `::`, as Sentry's Ruby SDK does (getsentry/sentry-ruby
-/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class in the function. Ruby's
+/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`). The last class stays in the function's name. Ruby's
 /// names never have arguments.
 fn ruby(name: &[u8]) -> Option<Pair<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;

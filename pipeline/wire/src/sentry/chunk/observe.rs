@@ -1,7 +1,7 @@
 //! The observations of one window, by thread and in order of time.
 //!
-//! The chosen profiles are read once. The data shared by all observations of a row (stack, weight) is stored once per
-//! row and referred to by number, so that an observation takes eight bytes.
+//! The chosen profiles are read once. The data that all observations of a row share (stack, weight) is stored once per
+//! row and referenced by number, so that an observation takes eight bytes.
 
 use profbridge_model::{Dictionary, Losses, Meaning, Profile, Profiles, Reason, Sample, StackId, varint};
 
@@ -13,18 +13,18 @@ use super::stamped::Stamped;
 use super::threads::Threads;
 use super::timeline::{NUMBERS, Timeline, key, number};
 
-/// The data shared by the observations of a row.
+/// The data that all observations of a row share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
     /// The stack's number in [`Window::stacks`].
     pub(super) stack: u32,
-    /// The time that one observation stands for, in ticks.
+    /// The sampled time that one observation represents, in ticks.
     pub(super) weight: u64,
     /// Whether the thread may have waited: see [`Meaning::wall`].
     pub(super) wall: bool,
     /// Whether the weight is a measured time, as opposed to the period of a timer that jitters.
     pub(super) exact: bool,
-    /// Whether it is a further piece of a divided observation, which is counted once, with its first piece.
+    /// Whether this is a further piece of a divided observation, which is counted only with its first piece.
     pub(super) piece: bool,
 }
 
@@ -33,12 +33,12 @@ pub(super) struct Observed {
 pub(super) struct Window {
     pub(super) line: Timeline,
     pub(super) threads: Threads,
-    /// The data that the numbers in keys refer to.
+    /// The data of observations. Keys refer to it by number.
     pub(super) seen: Vec<Observed>,
     /// The distinct stacks with frames, in order of first use.
     pub(super) stacks: Vec<StackId>,
     by_stack: Stamped,
-    /// Whether any observation was divided.
+    /// Whether any observation was divided into pieces.
     has_pieces: bool,
     /// Keys of observations without a thread.
     homeless: Vec<u64>,
@@ -98,7 +98,7 @@ impl Window {
             self.read_timed(batch, profile, *meaning, losses, notes);
         }
         self.sort();
-        // A profile without a duration ends at the start of the next one, so they are read in the order of their
+        // A profile without a duration ends at the start of the next one, so profiles are read in the order of their
         // starts.
         let mut in_order: Vec<&Chosen<'_>> = chosen.iter().collect();
         in_order.sort_by_key(|chosen| chosen.profile.time_unix_nano);
@@ -132,7 +132,7 @@ impl Window {
         (keys.len() - pieces) as u64
     }
 
-    /// The number of a sample's stack and its thread; `None` if it cannot be shown, which is counted.
+    /// The number of a sample's stack, and its thread; `None` if the sample cannot be shown, which is counted.
     fn place(
         &mut self,
         dictionary: &Dictionary,
@@ -166,8 +166,7 @@ impl Window {
         }
     }
 
-    /// Reads the samples without timestamps. This happens after those with timestamps, because they fill the remaining
-    /// time.
+    /// Reads the samples without timestamps, after those with timestamps, because they fill the remaining time.
     fn read_untimed(
         &mut self,
         batch: &Profiles,
@@ -182,7 +181,7 @@ impl Window {
             // Without timestamps, the values of a row are parts of one observation.
             let nanos = sample.values().fold(0u64, |sum, value| sum.saturating_add(time(value, meaning)));
             if nanos == 0 {
-                // A value of zero means no time.
+                // A value of zero represents no time.
                 losses.add_observations(Reason::NoTimeUnit, 1);
             } else {
                 self.spread.add(lane, stack, nanos);
@@ -271,7 +270,7 @@ impl Window {
     }
 }
 
-/// The time that a value stands for, in nanoseconds. Negative values count as 0.
+/// The time that a value represents, in nanoseconds. Negative values count as 0.
 fn time(value: i64, meaning: Meaning) -> u64 {
     u64::try_from(value).unwrap_or(0).saturating_mul(meaning.unit_nanos)
 }

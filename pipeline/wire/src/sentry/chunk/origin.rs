@@ -1,5 +1,5 @@
-//! Where the code of a frame comes from, for pictures and lists of functions: own code is exactly what a chunk marks as
-//! `in_app`.
+//! The origin of a frame's code, for flame graphs and lists of functions: own code is exactly the code that a chunk
+//! marks as `in_app`.
 
 use profbridge_model::{Dictionary, Line, LocationId, Profiles, StackId, Value};
 

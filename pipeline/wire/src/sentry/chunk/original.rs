@@ -1,16 +1,16 @@
 //! Preserves a batch that was read from an SDK's chunk: it becomes the same chunk again.
 //!
-//! The SDK has made all decisions: the samples, which frames are own code, and their names. So nothing is decided
-//! again: samples are written unmodified, without the ends of runs and the split samples that [`plan`](super::plan)
-//! adds, and the data of frames, images and threads comes from the attributes where
+//! The SDK has made all decisions: the samples, the in-app frames, and their names. So no decision is made again:
+//! samples are written unmodified, without the closing samples and split samples that [`plan`](super::plan) adds, and
+//! the data of frames, images and threads comes from the attributes in which
 //! [`chunk_reader`](crate::sentry::chunk_reader) stored it. `profbridge_model::whole_chunk` defines how such a batch is
-//! recognised. Names found for native frames in the meantime are also written.
+//! recognised. If native frames got names in the meantime, the names are written too.
 //!
 //! A chunk that Sentry would reject (no thread with two samples with frames, longer than 66 s, too large) is not
-//! preserved, but converted like any other batch, which follows these rules.
+//! preserved, but converted like any other batch, so that the result follows these rules.
 //!
 //! The data comes from OTLP, which anybody may have written, so JSON in attributes is validated before it is written.
-//! Parts for which Sentry would reject the chunk are left out and counted.
+//! Parts for which Sentry would reject the chunk are omitted and counted.
 
 use profbridge_model::{Dictionary, ProcessWindow, Profile, Profiles, Scope, whole_chunk};
 
@@ -18,7 +18,7 @@ use super::limits::MAX_CHUNK_NANOS;
 use super::report::Notes;
 use crate::sentry::sampled::measurements::are_valid;
 
-/// Maximum size of a preserved chunk in bytes: Relay's limit, which the original chunk met as well.
+/// Maximum size of a preserved chunk in bytes: Relay's limit, which the original chunk also kept.
 pub(super) const MAX_BYTES: usize = crate::sentry::sampled::MAX_BYTES;
 
 /// Half a microsecond in nanoseconds, to round times to microseconds.
@@ -27,7 +27,7 @@ pub(super) const ROUNDING: u64 = 500;
 /// Maximum duration of a chunk, in seconds.
 const MAX_SECONDS: f64 = (MAX_CHUNK_NANOS / super::NANOS) as f64;
 
-/// A batch with one profile that is a whole chunk.
+/// A batch whose only profile is a whole chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OriginalChunk<'a> {
     dictionary: &'a Dictionary,
@@ -58,7 +58,7 @@ impl<'a> OriginalChunk<'a> {
         self.dictionary.text(self.dictionary.find(self.profile.attributes, key)?)
     }
 
-    /// Its measurements as JSON.
+    /// The measurements of the chunk as JSON.
     pub(super) fn measurements(&self, notes: &mut Notes) -> Option<&'a str> {
         let json = self.text("sentry.measurements")?;
         let is_valid = json == "null" || are_valid(json);

@@ -1,7 +1,7 @@
-//! Distributes observations without a thread to as few synthetic threads as possible without overlaps.
+//! Distributes observations without a thread to as few synthetic threads as possible, without overlaps.
 //!
 //! A process that runs on two cores is sampled twice per period. On a single thread each observation would get half of
-//! its time, since a sample owns the time until the next one.
+//! its time, since Sentry attributes to a sample only the time until the next one.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::timeline::{number, tick};
 
 /// Distributes sorted keys to synthetic threads.
 ///
-/// Each goes to the thread whose last observation ends nearest to it: a core's timer is steady, so that is probably the
-/// same core. It may come early by a fraction of its weight ([`EARLY`]).
+/// Each observation goes to the thread whose last observation ends nearest to it: a core's timer is regular, so that is
+/// probably the same core. The observation may come early by a fraction of its weight ([`EARLY`]).
 pub(super) fn lay(keys: &[u64], seen: &[Observed], threads: &mut Threads) {
     // Threads that already have values without timestamps are excluded, because times would overlap on them.
     let taken = threads.synthetic_len();

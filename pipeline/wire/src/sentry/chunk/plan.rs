@@ -1,9 +1,9 @@
 //! Plans the samples of one chunk.
 //!
-//! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
-//! `vroomrs` 0.1.24, which Sentry uses to read chunks). An observation stands for its weight. So a run of observations
-//! that are about a weight apart is kept unchanged, and a sample with an empty stack marks the end of the run.
-//! [`ledger`](super::ledger) keeps the thread's account and decides which gaps are closed.
+//! Sentry attributes to a sample the time until the next sample of its thread, and nothing to the last one (observed
+//! with `vroomrs` 0.1.24, which Sentry uses to read chunks). An observation represents a sampled time, its weight. So a
+//! run of observations that are about a weight apart is kept unchanged, and a closing sample with an empty stack marks
+//! the end of the run. [`ledger`](super::ledger) tracks the time of each thread and decides which gaps are closed.
 
 use super::ledger::Ledger;
 use super::limits::MIN_THREAD_SAMPLES;
@@ -12,17 +12,17 @@ use super::settings::LoneSamples;
 use super::stamped::Stamped;
 use super::timeline::{key, number, tick};
 
-/// The number of the empty stack in every chunk: the first.
+/// The number of the empty stack, which is the first in every chunk.
 pub(super) const IDLE: u32 = 0;
 
 /// One thread's samples in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlannedThread {
-    /// The lane's index in the window.
+    /// The index of the thread's lane in the window.
     pub(super) lane: u32,
-    /// The end of its samples in [`Plan::samples`]; they start at the end of the preceding thread's.
+    /// The end of the thread's samples in [`Plan::samples`]; they start at the end of the preceding thread's.
     pub(super) end: usize,
-    /// Number of its samples with frames.
+    /// Number of the thread's samples with frames.
     pub(super) busy: u64,
 }
 
@@ -131,7 +131,7 @@ impl Plan {
         0
     }
 
-    /// Plans the samples of a thread except the closing one. Returns the number of idle samples.
+    /// Plans the samples of a thread except for the last closing sample. Returns the number of idle samples.
     fn run(&mut self, keys: &[u64], seen: &[Observed], ledger: &mut Ledger) -> u64 {
         let mut idle = 0;
         // Whether the preceding observation belongs to the same run and has the same stack.
@@ -142,7 +142,7 @@ impl Plan {
             let closed = next.and_then(|(then, _)| ledger.gap(what.weight, then - at, what.exact));
             let same = closed.is_none() && next.is_some_and(|(_, next)| next.stack == what.stack);
             if continues && same && what.wall {
-                // The thread waits: the samples at both ends of the run are enough.
+                // The thread is waiting: the samples at both ends of the run are enough.
                 self.coalesced += 1;
             } else {
                 let stack = self.stack(what.stack);
@@ -178,7 +178,7 @@ impl Plan {
 
     /// Splits the only sample of each of these stacks, indexed from the chunk's first, into two that share its time.
     pub(super) fn halve(&mut self, stacks: &[bool]) {
-        // The last sample of a thread closes it and has no frames, so a split sample always has a successor.
+        // The last sample of a thread is the closing one and has no frames, so a split sample always has a successor.
         let is_halved = |sample: u64, next: u64| {
             let stack = number(sample).checked_sub(1).and_then(|stack| stacks.get(stack));
             stack == Some(&true) && tick(next) - tick(sample) >= 2

@@ -3,7 +3,7 @@
 //! Python names the started file `__main__`, and imports other modules from that file's folder, which is `sys.path[0]`
 //! (CPython documentation, "Initializing the sys.path module search path"). Unlike our own profiler, others do not
 //! report a function's module, but the outermost frame is in the started file. With `-m`, two functions of `runpy` are
-//! outside of it, and the import folder is the working folder at the start, which is unknown.
+//! outside of that frame, and the import folder is the working folder at the start, which is unknown.
 
 use profbridge_model::{Dictionary, LocationId, StackId};
 
@@ -12,15 +12,15 @@ use super::path::is_absolute;
 use super::runtime::Runtime;
 use super::source::FrameSource;
 
-/// Maximum number of frames to inspect from the outermost one on; the first ones are the interpreter's start.
+/// Maximum number of frames to inspect, from the outermost one on. The first ones belong to the interpreter's start.
 const MOST_FRAMES: usize = 24;
 
-/// The program of a process.
+/// The Python program of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Its file.
+    /// The file of the program.
     file: Vec<u8>,
-    /// Whether modules are imported from its folder.
+    /// Whether modules are imported from the file's folder.
     has_folder: bool,
 }
 
@@ -56,13 +56,13 @@ impl Program {
         None
     }
 
-    /// The folder that modules are imported from.
+    /// The folder from which modules are imported.
     pub(super) fn folder(&self) -> Option<&[u8]> {
         let end = self.file.iter().rposition(|&byte| byte == b'/')?;
         Some(&self.file[..end]).filter(|_| self.has_folder && is_absolute(&self.file))
     }
 
-    /// The module of the functions in a file, if it follows from the program.
+    /// The module of the functions in a file, if the program determines it.
     pub(super) fn module(&self, file: &[u8]) -> Option<Vec<u8>> {
         if file == self.file {
             return Some(b"__main__".to_vec());

@@ -10,19 +10,19 @@ pub const CLIPPED_SECONDS: &str = "clipped_seconds";
 /// Information for the operator that is not a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes {
-    /// Native frames without a name, named by their binary: symbols would help.
+    /// Native frames without a name, which are named by their binary. Symbols would help.
     pub unnamed_frames: u64,
     /// Names and paths truncated to [`MAX_STRING_BYTES`](super::limits::MAX_STRING_BYTES).
     pub truncated_strings: u64,
     /// Stacks truncated to [`MAX_STACK_FRAMES`](super::limits::MAX_STACK_FRAMES).
     pub truncated_stacks: u64,
     /// Sampled nanoseconds that are not shown: after the window's end, after the thread's next observation, beyond the
-    /// time that a thread has in its profile, or beyond
-    /// [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
+    /// time of a thread in its profile, or beyond [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
     pub clipped_nanos: u64,
-    /// Images and measurements left out of preserved chunks, because Sentry would reject the chunk.
+    /// Images and measurements omitted from preserved chunks, because Sentry would reject the chunk.
     pub left_out: u64,
-    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that hidden frames are shown.
+    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that frames are shown that
+    /// should be hidden.
     pub frame_patterns: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::perf_name::{self, Compiler};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Runtime {
-    /// Native code without a specific runtime, or with one that Sentry has no name for.
+    /// Native code without a specific runtime, or with a runtime for which Sentry has no name.
     Native = 0,
     /// The operating system's kernel.
     Kernel,
@@ -63,7 +63,7 @@ impl Runtime {
         })
     }
 
-    /// The runtime of a frame without a frame type: by its source file, or else native.
+    /// The runtime of a frame without a frame type: derived from its source file, or else native.
     ///
     /// `native` is correct for a frame with only an address, and harmless for others.
     pub(super) fn from_filename(filename: &[u8]) -> Self {
@@ -114,7 +114,7 @@ impl Runtime {
     }
 
     /// The runtime that compiled code outside of any file, if the function's name shows it: profilers without support
-    /// for runtimes take names from perf maps.
+    /// for runtimes get such names from perf maps.
     pub(super) fn compiled(dictionary: &Dictionary, location: &Location) -> Option<Self> {
         let mapping = location.mapping.map_or("", |id| dictionary.string(dictionary.mapping(id).filename));
         let function = dictionary.lines(location).last().and_then(|line| line.function)?;

@@ -1,7 +1,7 @@
 //! Splits a window into chunks.
 //!
-//! Sentry bills the time from a chunk's first to its last sample. If the process was idle for long, two chunks are
-//! cheaper.
+//! Sentry bills the time from a chunk's first to its last sample. If the process was idle for a long time, two chunks
+//! are cheaper than one.
 
 use super::settings::LoneSamples;
 use super::threads::Lane;
@@ -39,7 +39,7 @@ impl Segment {
         lane.keys.get(lane.keys.partition_point(|&key| tick(key) <= self.to)).map(|&key| tick(key)).or(Some(last))
     }
 
-    /// The lanes of its threads.
+    /// The lanes of the segment's threads.
     pub(super) fn lanes<'a>(&self, lanes: &'a [Lane]) -> &'a [Lane] {
         lanes.get(self.lanes.start as usize..self.lanes.end as usize).unwrap_or_default()
     }
@@ -83,7 +83,7 @@ pub(super) fn cut_idle(
     if last <= max_gap || lanes.is_empty() {
         return vec![whole];
     }
-    // Within a cell no gap can exceed `max_gap`, so its first start and its last end are enough.
+    // Within a cell no gap can exceed `max_gap`, so the cell's first start and last end are enough.
     let width = max_gap.max(last / MAX_CELLS).max(1);
     let mut cells = vec![(u64::MAX, 0_u64); (last / width + 1) as usize];
     for lane in lanes {

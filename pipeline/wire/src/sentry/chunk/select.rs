@@ -30,7 +30,7 @@ enum Shape {
     CountTimesPeriod,
 }
 
-/// One type of profile: equal types of one scope form one stream, with or without timestamps.
+/// One type of profile. Equal types of one scope form one stream, with or without timestamps.
 #[derive(Debug, PartialEq, Eq)]
 struct Type<'a> {
     rank: Rank,
@@ -83,7 +83,7 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
         }
         candidates.push((index, Chosen { profile, meaning }));
     }
-    // Among equals the one with the most observations wins, then the first one.
+    // Among types of equal rank, the one with the most observations is chosen, or else the first one.
     let best = (0..types.len()).min_by_key(|&index| (types[index].rank, u64::MAX - types[index].observations, index));
     for (index, candidate) in candidates {
         if Some(index) == best {
@@ -124,7 +124,8 @@ fn rank(settings: &Settings, mode: Mode, meaning: Meaning, timestamped: bool) ->
 mod tests {
     use super::*;
 
-    /// Guarantees: timestamps win over time, and time over counts; otherwise the preferred mode wins.
+    /// Guarantees: timestamps take precedence over time, and time over counts; otherwise the preferred mode takes
+    /// precedence.
     /// rule: otep-0239#type-order
     #[test]
     fn order() {

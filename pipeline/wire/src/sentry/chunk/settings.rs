@@ -1,4 +1,4 @@
-//! The settings of the conversion, in terms of the configuration. [`Settings::broken_rules`] validates them; nothing is
+//! The settings of the conversion, as in the configuration. [`Settings::broken_rules`] validates them; nothing is
 //! checked again after that.
 
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::limits::{MAX_CHUNK_BYTES, MAX_ENVIRONMENT, MAX_PLATFORM, MIN_TARGET_B
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoneSamples {
-    /// It is written as two samples that share its time.
+    /// The observation is written as two samples that share its time.
     #[default]
     Split,
-    /// It is left out and counted.
+    /// The observation is omitted and counted.
     Drop,
 }
 
@@ -23,7 +23,7 @@ pub enum LoneSamples {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefer {
-    /// Wall time, which also says where a thread waits.
+    /// Wall time, which also shows where a thread waits.
     #[default]
     Wall,
     /// CPU time.
@@ -31,14 +31,14 @@ pub enum Prefer {
 }
 
 /// Prefixes that decide whether a frame is the user's own code. They are compared with a frame's function, module, path
-/// and package. `include` wins over `exclude`, as in Sentry's SDKs (`in_app_include`, `in_app_exclude`); if neither
-/// matches, the runtime's own rule decides.
+/// and package. `include` takes precedence over `exclude`, as in Sentry's SDKs (`in_app_include`, `in_app_exclude`); if
+/// neither matches, the runtime's own rule decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InApp {
-    /// Frames that are own code.
+    /// Prefixes of frames that are own code.
     pub include: Vec<String>,
-    /// Frames that are not own code.
+    /// Prefixes of frames that are not own code.
     pub exclude: Vec<String>,
     /// Folders with the user's sources; `*` matches any one folder. The path below the deepest match is the module
     /// name. Files below these folders are own code even in a folder of the system.
@@ -51,7 +51,7 @@ pub struct Settings {
     /// A chunk ends if the whole process is idle for longer than this, since Sentry bills from a chunk's first to its
     /// last sample.
     pub max_gap: Duration,
-    /// A window with less active time than this is left out and counted.
+    /// A window with less active time than this is omitted and counted.
     pub min_active_time: Duration,
     /// What happens to a thread's only observation in a chunk.
     pub lone_samples: LoneSamples,
@@ -59,7 +59,7 @@ pub struct Settings {
     pub off_cpu: bool,
     /// Target size of a chunk's JSON, in bytes. Larger windows are split in time.
     pub target_bytes: usize,
-    /// The environment of processes that do not name one.
+    /// The environment of processes that do not state one.
     pub environment: String,
     /// The platform of all chunks, overriding the one derived from the frames.
     pub platform: Option<String>,

@@ -1,7 +1,7 @@
 //! Destinations of finished chunks.
 //!
 //! A chunk is written while it is built, so that it can be compressed without being in memory as a whole. Its id is a
-//! hash of the content, and so comes last in the JSON.
+//! hash of the content, and is therefore at the end of the JSON.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub struct ChunkHead<'a> {
     /// The payload's platform; the platform in the item header must equal it (getsentry/relay
     /// `relay-server/src/processing/profile_chunks/process.rs`).
     pub platform: &'a str,
-    /// Identifies the process and session.
+    /// The id of the process and session.
     pub profiler_id: ProfilerId,
     /// The release, if the process names its service.
     pub release: Option<&'a str>,
@@ -29,7 +29,7 @@ pub struct ChunkHead<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkSummary {
     /// Hash of profiler and content, in the form of a random UUID. Equal chunks have equal ids, so that a chunk that is
-    /// sent twice overwrites itself.
+    /// sent twice replaces itself.
     pub chunk_id: Uuid,
     /// The platform, as in the head.
     pub platform: String,
@@ -37,7 +37,7 @@ pub struct ChunkSummary {
     pub observations: u64,
     /// Number of samples written, including synthesized ones.
     pub samples: u64,
-    /// Number of samples without an observation: the end of a run, or the second sample of a single observation.
+    /// Number of samples without an observation: closing samples, and second samples of split observations.
     pub synthesized: u64,
     /// Number of observations that are not written because the samples around them already cover their time.
     pub coalesced: u64,

@@ -66,7 +66,7 @@ impl<'a> FrameSource<'a> {
         source
     }
 
-    /// Adds the data of a parsed perf map name where other data is missing.
+    /// Uses the data of a parsed perf map name where other data is missing.
     fn fill_in(&mut self, parsed: perf_name::PerfName<'a>) {
         self.name = match parsed.function {
             Cow::Borrowed(name) => name.as_bytes().into(),

@@ -1,9 +1,9 @@
-//! Places values without timestamps in the time of their profile.
+//! Distributes values without timestamps over the time of their profile.
 //!
 //! Such a profile (pprof's) says how long each stack ran between its start and its end, but not when. The stacks are
-//! placed end to end from the start, each for as long as it ran: a thread's stacks on that thread, others on as many
-//! synthetic threads as they fill. Eight cores that were busy for 30 s become eight threads of 30 s, not one of four
-//! minutes. If a thread also has observations with timestamps, the values fill the time between them.
+//! placed one after the other from the start, each for as long as it ran: a thread's stacks on that thread, others on
+//! as many synthetic threads as they fill. Eight cores that were busy for 30 s become eight threads of 30 s, not one of
+//! four minutes. If a thread also has observations with timestamps, the values fill the time between them.
 
 use hashbrown::HashMap;
 
@@ -35,7 +35,7 @@ impl Spread {
     }
 
     /// Starts a profile. Its time is its own range within the window, or else the whole window. Without a duration, the
-    /// range follows from its values and from the next profile's start, `next`.
+    /// range is computed from the profile's values and the next profile's start, `next`.
     pub(super) fn begin(&mut self, profile: &Profile, line: &Timeline, next: Option<u64>) {
         self.values.clear();
         self.totals.clear();
@@ -54,8 +54,8 @@ impl Spread {
         self.to = line.tick(end).unwrap_or(0);
     }
 
-    /// Sets the end of a profile without a duration: long enough for each thread's values, and for values without
-    /// threads up to the next profile at most. A range that does not fit into the window begins earlier.
+    /// Sets the end of a profile without a duration: late enough for each thread's values, and for values without
+    /// threads at most the start of the next profile. A range that does not fit into the window begins earlier.
     fn close_range(&mut self, line: &Timeline) {
         let Some(until_next) = self.until_next.take() else { return };
         let of_threads = self.totals.values().copied().max().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Spread {
         }
     }
 
-    /// Places the values on their threads. Returns whether one was divided because it does not fit on one thread.
+    /// Places the values on their threads. Returns whether a value was divided because it does not fit on one thread.
     pub(super) fn lay(
         &mut self,
         line: &Timeline,
@@ -112,7 +112,7 @@ impl Spread {
         divided
     }
 
-    /// The part of a value that its thread has time for, in nanoseconds: if the sum is longer than the profile, all
+    /// The part of a value for which its thread has time, in nanoseconds: if the sum is longer than the profile, all
     /// values shrink in proportion.
     fn fitting(&self, line: &Timeline, nanos: u64, total: u64) -> u64 {
         let room = line.nanos(self.to - self.from);

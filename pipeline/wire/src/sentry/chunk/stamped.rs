@@ -1,12 +1,12 @@
 //! A map over the ids of a table that is cleared in constant time.
 //!
-//! A dictionary may serve many windows, each of which uses little of it: clearing a map for each window would cost
-//! windows times dictionary size.
+//! Many windows may use the same dictionary, each only a small part of it. Clearing a map for each window would cost
+//! the number of windows times the size of the dictionary.
 
 /// A map from small integers to `u32`.
 #[derive(Debug, Default)]
 pub(super) struct Stamped {
-    /// The stamp in the upper half, the value in the lower.
+    /// Each slot has the stamp in the upper half, and the value in the lower half.
     slots: Vec<u64>,
     stamp: u32,
 }

@@ -1,7 +1,7 @@
 //! Tests of the whole converter, by rule.
 //!
 //! Chunks are compared in a readable form: the samples of each thread in order of time, each as the leaf's function and
-//! the milliseconds since the window's start, an idle one as `-`.
+//! the milliseconds since the window's start. An idle sample is `-`.
 
 mod about;
 mod attacks;

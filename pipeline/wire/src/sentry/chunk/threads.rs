@@ -22,14 +22,14 @@ pub(super) struct Lane {
     priority: Option<u32>,
     /// The keys of its observations, see [`timeline`](super::timeline).
     pub(super) keys: Vec<u64>,
-    /// How many keys from the front are sorted and leave no time to others.
+    /// The number of keys from the front that are sorted and leave no time between them for values without timestamps.
     pub(super) timed: usize,
     /// The end of the values without timestamps placed so far, in ticks.
     pub(super) laid: u64,
 }
 
 impl Lane {
-    /// Writes the thread's metadata under its id. Sentry's own name wins.
+    /// Writes the thread's metadata under its id. Sentry's own name takes precedence.
     pub(super) fn write(
         &self,
         dictionary: &Dictionary,
@@ -79,7 +79,7 @@ impl Threads {
         self.used = 0;
     }
 
-    /// The thread named by the attribute sets; the first one wins.
+    /// The thread that the attribute sets name; the first set takes precedence.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -142,7 +142,7 @@ impl Threads {
         self.synthetic.len()
     }
 
-    /// The lane of the synthetic thread with this number. It gets its id in [`Threads::finish`].
+    /// The lane of the synthetic thread with this number. The lane gets its id in [`Threads::finish`].
     pub(super) fn synthetic(&mut self, number: usize) -> usize {
         while self.synthetic.len() <= number {
             let lane = self.open(String::new());

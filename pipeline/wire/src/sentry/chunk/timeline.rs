@@ -2,7 +2,7 @@
 //!
 //! A key contains a time relative to the window's start, and a number that refers to the observed data. Keys of one
 //! thread sort by time as plain integers. Relative times have 36 bits, in nanoseconds for windows up to 68 s; a longer
-//! window uses coarser ticks, a power of two.
+//! window uses coarser ticks, whose length is a power of two.
 
 use profbridge_model::ProcessWindow;
 
@@ -61,7 +61,7 @@ impl Timeline {
         nanos.min(self.end - self.start) >> self.shift
     }
 
-    /// The excess of a duration over the window's length, in nanoseconds.
+    /// The part of a duration that exceeds the window's length, in nanoseconds.
     #[inline]
     pub(super) fn beyond(&self, nanos: u64) -> u64 {
         nanos.saturating_sub(self.end - self.start)
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: in a window of a minute, times survive the round trip to the nanosecond, and a key preserves
+        /// Guarantees: in a window of a minute, times are converted and back to the nanosecond, and a key preserves
         /// time and number.
         /// rule: sample-format-v2#sample-timestamp, event-schema#chunk-timestamp
         #[test]
@@ -116,7 +116,7 @@ mod tests {
             prop_assert_eq!((tick(key(at, n)), number(key(at, n))), (at, n as usize));
         }
 
-        /// Guarantees: no window, of any length, gives a relative time that overflows or is outside.
+        /// Guarantees: no window, of any length, gives a relative time that overflows or is outside of the window.
         #[test]
         fn any_window(start: u64, end: u64, at: u64) {
             let line = timeline(start, end);

@@ -1,8 +1,8 @@
 //! Writes a chunk as JSON.
 //!
 //! The samples are written thread by thread, with the time last: this way the text between the stack of a sample and
-//! the digits of its time repeats from sample to sample, which a compressor finds as one match. Relay sorts by time
-//! itself (getsentry/relay `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
+//! the digits of its time is the same from sample to sample, which a compressor finds as one match. Relay sorts samples
+//! by time (getsentry/relay `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
 
 use std::io;
 
@@ -18,7 +18,7 @@ use crate::json::{self, Index};
 
 /// The parts of a chunk except its samples, as JSON.
 pub(super) struct ChunkParts<'a> {
-    /// The members before the profile, after the opening bracket of the chunk.
+    /// The metadata before the profile, after the opening bracket of the chunk.
     pub(super) head: &'a [u8],
     /// Number of stacks; then stacks, frames and images without the brackets of their arrays.
     pub(super) stack_count: usize,
@@ -27,11 +27,11 @@ pub(super) struct ChunkParts<'a> {
     pub(super) images: &'a [u8],
     /// The threads, without the brackets of the object.
     pub(super) threads: &'a [u8],
-    /// The chunk's id, if it has one already; otherwise it is a hash of the content.
+    /// The chunk's id, if it has one already; otherwise the id is a hash of the content.
     pub(super) id: Option<Uuid>,
 }
 
-/// Writes the members of an object, and truncates texts that are too long.
+/// Writes the members of a JSON object, and truncates texts that are too long.
 pub(super) struct Object<'a> {
     out: &'a mut Vec<u8>,
     /// Maximum length of a text, in bytes.
@@ -55,7 +55,7 @@ impl<'a> Object<'a> {
         self.is_first = false;
     }
 
-    /// Writes a text, if there is one.
+    /// Writes a text, unless it is `None`.
     pub(super) fn text(&mut self, key: &str, text: Option<&[u8]>) {
         let Some(text) = text else { return };
         self.key(key);
@@ -70,7 +70,7 @@ impl<'a> Object<'a> {
         self.out.push(b'"');
     }
 
-    /// Writes a number, if there is one.
+    /// Writes a number, unless it is `None`.
     pub(super) fn number(&mut self, key: &str, number: Option<u64>) {
         if let Some(number) = number {
             self.key(key);
@@ -78,7 +78,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Writes an address, if there is one.
+    /// Writes an address, unless it is `None`.
     pub(super) fn address(&mut self, key: &str, address: Option<u64>) {
         if let Some(address) = address {
             self.key(key);
@@ -94,7 +94,7 @@ impl<'a> Object<'a> {
         object.close();
     }
 
-    /// Writes JSON, if there is some.
+    /// Writes JSON, unless it is `None`.
     pub(super) fn json(&mut self, key: &str, json: Option<&str>) {
         if let Some(json) = json {
             self.key(key);
@@ -139,7 +139,7 @@ impl Output<'_> {
     }
 }
 
-/// Writes a chunk to an open sink. The samples come thread by thread: the thread's id, then for each sample its stack
+/// Writes a chunk to an open sink. The samples are grouped by thread: the thread's id, then for each sample its stack
 /// number and its time in microseconds since the Unix epoch. Returns the chunk's id and its size in bytes.
 ///
 /// # Errors
@@ -200,7 +200,7 @@ fn samples<'s, S: Iterator<Item = (u32, u64)>>(
         if most > buffer.len() {
             buffer.resize(most, 0);
         }
-        // The second that `middle` contains; initially none, and far from any real time in microseconds.
+        // The second in `middle`; initially none, and far from any real time in microseconds.
         let mut second = u64::MAX / 2;
         for (stack, micros) in samples {
             if micros.wrapping_sub(second) >= 1_000_000 {
@@ -229,7 +229,7 @@ fn samples<'s, S: Iterator<Item = (u32, u64)>>(
     Ok(())
 }
 
-/// The text between a sample's stack and the sub-second digits of its time.
+/// Writes the text between a sample's stack and the sub-second digits of its time.
 fn name_second(middle: &mut Vec<u8>, thread_id: &[u8], second: u64) {
     middle.clear();
     middle.extend_from_slice(b",\"thread_id\":\"");

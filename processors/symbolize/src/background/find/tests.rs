@@ -72,7 +72,7 @@ fn nothing_leads_out_of_a_root() {
 }
 
 /// Guarantees: this process finds its own executable by base name and id, through its memory map. With another id, or
-/// with processes switched off, nothing is found.
+/// if the use of processes is disabled, nothing is found.
 #[test]
 fn finds_a_mapped_file() {
     let own = std::env::current_exe().unwrap();

@@ -10,7 +10,7 @@ fn file(content: &[u8]) -> File {
     file
 }
 
-/// An ELF file with these notes and nothing else.
+/// An ELF file with only these notes.
 fn elf(notes: &[u8], big_endian: bool) -> Vec<u8> {
     let number = |value: u64, len: usize| {
         let mut bytes = value.to_le_bytes()[..len].to_vec();
@@ -60,13 +60,14 @@ fn htlhash_is_the_specified_one() {
         assert!(has_id(&file(&text), &FileId::Htlhash(expected(&text).into())), "{length}");
         assert!(!has_id(&file(&text), &FileId::Htlhash("00".repeat(16).into())));
     }
-    // `head -c 4096 FILE; tail -c 4096 FILE; printf '\0\0\0\0\0\0\x13\x88'`, through `sha256sum`.
+    // The output of `head -c 4096 FILE; tail -c 4096 FILE; printf '\0\0\0\0\0\0\x13\x88'`, through `sha256sum`.
     assert!(has_id(&file(&[b'a'; 5000]), &FileId::Htlhash("0cc60b04256c63b31fb61c375dbd6a56".into())));
     // For an empty file: the SHA-256 of eight zero bytes.
     assert!(has_id(&file(b""), &FileId::Htlhash("af5570f5a1810b7af78caf4bc70a660f".into())));
 }
 
-/// Guarantees: the build id is found after other notes, in files of either byte order. A file without one has none.
+/// Guarantees: the build id is found after other notes, in files of either byte order. A file without a build id has
+/// none.
 #[test]
 fn build_ids_are_found() {
     let mut notes = note(1, b"GNU\0", &[0; 16]);

@@ -1,4 +1,4 @@
-//! Tables that say how each field of the releases up to 1.7 is converted, and the code that reads a message by such a
+//! Tables with the conversion of each field of the releases up to 1.7, and the code that reads a message by such a
 //! table.
 //!
 //! | release | tables | peculiarities |
@@ -34,7 +34,7 @@ pub(super) enum To {
     Attributes,
     /// An attribute that is embedded in the message.
     Attribute,
-    /// An attribute with this key, `true` if the flag is set.
+    /// An attribute with this key and the value `true`, if the flag is set.
     Flag(&'static str),
     /// An attribute with this key and a string of the table.
     Text(&'static str),
@@ -44,21 +44,19 @@ pub(super) enum To {
     ProfileId,
     /// The profiler's own data or its format, in the field with this number.
     Payload(u8),
-    /// Not written: the temporality must be delta.
+    /// Not written; the temporality must be delta.
     Temporality,
-    /// Not written, but counted if it was set.
+    /// Not written, but counted if it is set.
     LeftOut,
-    /// A number that the message's conversion needs, stored at this index of [`Draft::numbers`](super::Draft::numbers).
+    /// A number for the message's conversion, stored at this index of [`Draft::numbers`](super::Draft::numbers).
     Number(usize),
     /// Like `Number`, for eight-byte integers.
     Fixed(usize),
     /// Like `Number`, for a time as a signed integer.
     Time(usize),
-    /// A list of numbers that the message's conversion needs, stored at this index of
-    /// [`Draft::lists`](super::Draft::lists).
+    /// A list of numbers for the message's conversion, stored at this index of [`Draft::lists`](super::Draft::lists).
     List(usize),
-    /// Messages that are read separately from their parent: a table element, an element of `attribute_units`, and
-    /// others.
+    /// Messages that are read separately from their parent: elements of a table or of `attribute_units`, and others.
     Element(Table),
     AttributeUnit,
     Profile,
@@ -95,7 +93,7 @@ impl Table {
     }
 }
 
-/// Where a release has its tables.
+/// The place of the tables in a release.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Home {
     /// In each `ProfileContainer.profile`.
@@ -112,7 +110,7 @@ pub(super) enum Home {
 #[derive(Debug)]
 pub(in super::super) struct Release {
     pub(super) home: Home,
-    /// The message that has the tables.
+    /// The fields of the message that contains the tables.
     pub(super) tables: Fields,
     pub(super) profile: Fields,
     pub(super) sample: Fields,
@@ -313,11 +311,11 @@ pub(super) const UNIT: Fields = &[(1, "attribute_key_strindex", Number(0)), (2, 
 pub(super) const LABEL: Fields =
     &[(1, "key", Number(0)), (2, "str", Number(1)), (3, "num", Number(2)), (4, "num_unit", Number(3))];
 
-/// A field as encoded.
+/// An encoded field.
 #[derive(Debug)]
 pub(super) struct Wire<'a> {
     key: u32,
-    /// Offset of its value in the request.
+    /// Offset of the field's value in the request.
     position: usize,
     number: u64,
     message: ProtobufReader<'a>,
@@ -360,7 +358,7 @@ impl<'a> Wire<'a> {
         self.of_type(LEN).map(|()| self.message)
     }
 
-    /// Calls `visit` with each integer of a list; the field is a single element or a packed run.
+    /// Calls `visit` with each integer of a list. The field is a single element or a packed run.
     pub(super) fn list(&self, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
         if self.key & 7 != LEN {
             return visit(self.number()?);
@@ -388,7 +386,7 @@ pub(super) fn each<'a>(
     Ok(())
 }
 
-/// Calls `visit` with each message at a path of fields.
+/// Calls `visit` with each message at a path of field numbers.
 pub(super) fn each_at<'a>(
     mut reader: ProtobufReader<'a>,
     path: &[u32],

@@ -1,11 +1,11 @@
 //! Converts samples of the releases up to 1.7: ranges of locations, one value for each type, times as plain integers.
 //!
-//! In these releases a value is the sample's total, next to its times (`profiles.proto` up to 1.7: "All samples must
-//! have the same number of values, the same as the length of Profile.sample_type"). Since 1.8 each time has its own
-//! value or counts 1. So a total that equals the number of times is dropped, and any other is divided among the times
-//! with its sum preserved. Two peculiarities of the eBPF profiler (`reporter/internal/pdata/generate.go` until 2025-09)
-//! are handled: a count of 1 with several times means one per time, and a profile with a single type may have one value
-//! for each time.
+//! In these releases a value is the sample's total, in addition to its times (`profiles.proto` up to 1.7: "All samples
+//! must have the same number of values, the same as the length of Profile.sample_type"). Since 1.8 each time has its
+//! own value or counts 1. So a total that equals the number of times is dropped, and any other total is divided among
+//! the times with its sum preserved. Two peculiarities of the eBPF profiler (`reporter/internal/pdata/generate.go`
+//! until 2025-09) are handled: a count of 1 with several times means one per time, and a profile with a single type may
+//! have one value for each time.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,8 +21,8 @@ use super::{Draft, Rewriter, put_list, put_nested};
 /// Nanoseconds in a millisecond.
 const MILLISECOND: u64 = 1_000_000;
 
-/// How far a time may be outside of its container's range, as a factor. Milliseconds and nanoseconds differ by a
-/// million.
+/// How far a time may be outside of its container's range, as a factor. Milliseconds and nanoseconds differ by a factor
+/// of a million.
 const FAR: u64 = 10;
 
 /// The samples of one profile; their values and times are in shared lists.
@@ -44,7 +44,7 @@ struct SampleRow {
 }
 
 impl<'a> Rewriter<'a> {
-    /// Reads the samples of a profile in these pieces, with its list of locations.
+    /// Reads the samples of a profile from these pieces, with its list of locations.
     pub(super) fn rows(
         &mut self,
         pieces: &[ProtobufReader<'a>],
@@ -101,8 +101,8 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Determines the unit of times in a profile of 1.3: nanoseconds as in the release, or milliseconds as in OTEP
-    /// 0239. They differ by a million, and all times are near the profile's start. Times that fit neither unit are
-    /// rejected.
+    /// 0239. They differ by a factor of a million, and all times are near the profile's start. Times that fit neither
+    /// unit are rejected.
     fn unit_of_times(&mut self, rows: &mut SampleRows, [start, duration]: [u64; 2]) {
         let (Some(&least), Some(&most)) = (rows.times.iter().min(), rows.times.iter().max()) else { return };
         let range = start / FAR..=start.saturating_add(duration).saturating_mul(FAR);
@@ -124,7 +124,7 @@ impl<'a> Rewriter<'a> {
 
     /// The stack of a range of the profile's locations.
     fn range(&mut self, [start, length]: [u64; 2], listed: &[u32]) -> Result<u32> {
-        // Without their own list, samples of 1.3 refer to the location table itself.
+        // In 1.3, samples of a profile without a list of locations refer to the location table itself.
         let list = if listed.is_empty() { &self.parts.ids[Table::Location as usize] } else { listed };
         let end = start.saturating_add(length);
         match list.get(start as usize..end as usize).map(<[u32]>::to_vec) {
@@ -149,7 +149,7 @@ impl<'a> Rewriter<'a> {
         self.add(Table::Stack, &stack)
     }
 
-    /// Writes the samples with their values of the `k`th of several types.
+    /// Writes the samples with their values of the `k`th type.
     pub(super) fn samples(
         &mut self,
         rows: &SampleRows,
@@ -176,7 +176,7 @@ impl<'a> Rewriter<'a> {
                 (_, times) if values[k] == times as u64 || (counts && values[k] == 1) => Vec::new(),
                 (_, times) => self.packed(divided(values[k] as i64, times))?,
             };
-            // Includes keys and lengths.
+            // The charge includes keys and lengths.
             self.budget.charge::<u8>(fields.len() + 8 * times.len() + 20)?;
             put_nested(out, 0x12, |out| {
                 out.extend_from_slice(fields);

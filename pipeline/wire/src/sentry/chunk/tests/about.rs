@@ -1,11 +1,11 @@
-//! Tests of a chunk's metadata of its process.
+//! Tests of a chunk's metadata about its process.
 
 use profbridge_model::{Builder, ProfilerId, Profiles};
 
 use super::support::{Batch, MS, START, convert, window};
 use crate::sentry::chunk::Settings;
 
-/// Guarantees: the smallest chunk looks like one written by hand (Sentry's sample format V2).
+/// Guarantees: the smallest chunk equals one written by hand (Sentry's sample format V2).
 /// rule: sample-format-v2#debug-meta, sample-format-v2#profiler-id, sample-format-v2#chunk-id
 /// rule: sample-format-v2#client-sdk, sample-format-v2#environment, sample-format-v2#version, sample-format-v2#profile
 /// rule: sample-format-v2#collecting-frames, sample-format-v2#collecting-stacks, sample-format-v2#collecting-samples

@@ -8,7 +8,7 @@ use crate::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_relay_rules::validate_json;
 
 /// Attack: one string of four megabytes that a thousand functions share.
-/// Guarantees: it is truncated at the limit, ends with an ellipsis, and every truncation is noted.
+/// Guarantees: the string is truncated at the limit and ends with an ellipsis, and every truncation is noted.
 #[test]
 fn huge_string() {
     let mut batch = Batch::new().on_cpu(20);
@@ -78,7 +78,7 @@ fn amplified_stacks() {
     }
 }
 
-/// Attack: names of all characters that JSON must escape.
+/// Attack: names that contain all characters that JSON must escape.
 /// Guarantees: they are preserved in functions, files, threads and the release.
 #[test]
 fn escapes() {
@@ -92,7 +92,7 @@ fn escapes() {
     let thread = batch.builder.attributes(&[("thread.id", nasty.into()), ("thread.name", nasty.into())]);
     batch.builder.sample(stack, thread, None, &[START, START + 50 * MS], &[]);
     let batch = batch.finish();
-    // A batch of one process has no other resources, so the first one, which has another name and no profiles, is
+    // A batch of one process has only that resource, so the first one, which has another name and no profiles, is
     // removed.
     let only = batch.with_resources(batch.resources()[1..].to_vec()).unwrap();
     let converted = convert(&only, Settings::default());

@@ -24,7 +24,7 @@ fn lines(rows: &[(&str, i64, i64, &str)]) -> Vec<(String, u64)> {
 }
 
 /// Guarantees: a frame has the line in its caller that called it, also through built-in functions. The outermost frame,
-/// and one called by other native code, has its function's first line. A recursive function has several frames.
+/// and a frame called by other native code, has its function's first line. A recursive function has several frames.
 #[test]
 fn called_at() {
     let found = lines(&[

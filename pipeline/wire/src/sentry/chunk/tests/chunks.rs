@@ -22,7 +22,7 @@ fn idle_is_cut() {
     assert_eq!(patient.report.billed_nanos, 10_100 * MS);
 }
 
-/// Guarantees: a gap of exactly `max_gap` does not split, one more nanosecond does.
+/// Guarantees: a gap of exactly `max_gap` does not split the window; a gap of one more nanosecond does.
 #[test]
 fn idle_boundary() {
     for (extra, chunks) in [(0, 1), (1, 2)] {

@@ -1,4 +1,4 @@
-//! Tests of frames of any runtime; `runtimes` has those of each runtime.
+//! Tests of frames of any runtime; `runtimes` tests those of each runtime.
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ fn native() {
 
 /// Guarantees: a file's unnamed functions do not merge into one: addresses a page apart are different functions,
 /// addresses on one page are the same. The name does not depend on how the process mapped the file, nor on the kind of
-/// address that the profiler sends. An address outside of its mapping, or of the kernel, whose mapping has no range,
+/// address that the profiler sends. An address outside of its mapping, or in the kernel, whose mapping has no range,
 /// gets only the file's name.
 #[test]
 fn unnamed() {
@@ -94,7 +94,7 @@ fn unnamed() {
 }
 
 /// Guarantees: several mappings of one file are one image, an address outside of its file has no image, and images
-/// without frames are left out.
+/// without frames are omitted.
 /// rule: profiles-sdk#v2-debug-meta, event-schema#images, event-schema#image-size, otep-0239#location-address
 #[test]
 fn images() {
@@ -122,7 +122,7 @@ fn bytecode_addresses() {
     }
 }
 
-/// Guarantees: a location with several lines is several frames, the innermost first (opentelemetry-proto
+/// Guarantees: a location with several lines becomes several frames, the innermost first (opentelemetry-proto
 /// `profiles.proto`, `Location.lines`).
 /// rule: sample-format-v2#stack-order, profiles-sdk#stack-order, otep-0239#lines
 #[test]
@@ -136,7 +136,8 @@ fn inlined_functions() {
     assert_eq!((&frames[2]["lineno"], &frames[2]["colno"]), (&json!(5), &json!(6)));
 }
 
-/// Guarantees: lines and columns that do not fit `u32` are left out, because Relay rejects the whole chunk for them.
+/// Guarantees: lines and columns that do not fit into `u32` are omitted, because Relay rejects the whole chunk for
+/// them.
 /// rule: event-schema#frame-colno, event-schema#frame-lineno, otep-0239#line-number
 #[test]
 fn line_numbers() {
@@ -149,8 +150,8 @@ fn line_numbers() {
     }
 }
 
-/// Guarantees: a frame has a platform only if it differs from the chunk's, since Sentry then ignores `in_app`
-/// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`). The chunk's platform is that of its interpreter.
+/// Guarantees: a frame has a platform only if it differs from the chunk's, since Sentry ignores `in_app` of frames with
+/// a platform (getsentry/vroom `internal/frame/frame.go`, `SetInApp`). The chunk's platform is that of its interpreter.
 /// rule: sample-format-v2#platform, sample-format-v2#collecting-frames, sample-format-v2#frame-platform
 /// rule: profiles-sdk#v2-platform, event-schema#frame-platform
 #[test]
@@ -165,7 +166,7 @@ fn mixed_stack() {
     assert_eq!(platforms, [Some(json!("native")), Some(json!("native")), None]);
 }
 
-/// Guarantees: the operator's platform and in-app prefixes win, `include` over `exclude`.
+/// Guarantees: the operator's platform and in-app prefixes take precedence, and `include` over `exclude`.
 /// rule: sample-format-v2#platform, event-schema#frame-in-app
 #[test]
 fn settings_win() {
@@ -186,7 +187,7 @@ fn settings_win() {
 }
 
 /// Guarantees: the operator's prefixes also match the function, whether or not its source file, module or binary is
-/// known; `include` beats `exclude`, and an empty prefix matches nothing.
+/// known; `include` takes precedence over `exclude`, and an empty prefix matches nothing.
 #[test]
 fn settings_see_functions() {
     let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
@@ -264,8 +265,8 @@ fn files_of_own_code() {
     }
 }
 
-/// Guarantees: functions of a language's own library are not own code even in the main executable, recognised by
-/// function and by source.
+/// Guarantees: functions of a language's own library are not own code even in the main executable. They are recognised
+/// by function and by source.
 /// rule: sample-format-v2#platform
 #[test]
 fn functions_of_own_code() {
@@ -287,7 +288,7 @@ fn functions_of_own_code() {
     }
 }
 
-/// Guarantees: a function with only a system name is called by it; one with both is called by its name.
+/// Guarantees: a function with only a system name is shown under it; a function with both is shown under its name.
 /// rule: otep-0239#system-name
 #[test]
 fn system_names() {
@@ -298,8 +299,8 @@ fn system_names() {
     }
 }
 
-/// Guarantees: frames that a pprof profile hides are left out, and the number of observations stays the same; an
-/// invalid pattern drops nothing and is counted.
+/// Guarantees: frames that a pprof profile hides are omitted, and the number of observations stays the same; an invalid
+/// pattern removes nothing and is counted.
 /// rule: otep-0239#drop-frames
 #[test]
 fn frames_that_are_not_shown() {

@@ -1,4 +1,4 @@
-//! Simulates files as linkers lay them out, Linux maps them, and profilers report them. The tests compare a
+//! Simulates how linkers lay out files, how Linux maps them, and how profilers report them. The tests compare a
 //! symboliser's view of the chunk with the file.
 
 use profbridge_model::{Location, Mapping};
@@ -37,7 +37,7 @@ struct File {
     /// The link-time address of its first byte: 0 for position-independent files.
     base: u64,
     segments: Vec<Segment>,
-    /// The relocation offset of each load.
+    /// The offset by which each load of the file was relocated.
     moves: Vec<u64>,
     /// Whether the profiler reports absolute memory addresses.
     absolute: bool,
@@ -97,10 +97,10 @@ fn hex(value: &Value) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: for any linker, load address, number of loads and of mappings, and for file and memory addresses: a
-    /// symboliser that subtracts the image's address gets the code's distance from the file's first byte. The only
-    /// exception is LLD's extra page in a relocated file, which the mapping does not show. A file is one image, and
-    /// images do not overlap.
+    /// Guarantees: a symboliser that subtracts the image's address gets the code's distance from the file's first byte.
+    /// This holds for any linker, load address, number of loads and of mappings, and for file and memory addresses. The
+    /// only exception is LLD's extra page in a relocated file, which the mapping does not show. A file is one image,
+    /// and images do not overlap.
     /// rule: sample-format-v2#frame-address, profiles-sdk#frame-address, event-schema#image-vmaddr
     /// rule: event-schema#frame-address, otep-0239#mapping-range, otep-0239#location-address
     #[test]
@@ -150,7 +150,7 @@ proptest! {
         ranges.sort_unstable();
         prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:x?}", ranges);
 
-        // One stack, whose frames are the locations in order.
+        // The chunk has one stack, whose frames are the locations in order.
         let frames = chunk["profile"]["frames"].as_array().unwrap();
         let stacks = chunk["profile"]["stacks"].as_array().unwrap();
         let stack = stacks.iter().find(|stack| !stack.as_array().unwrap().is_empty()).unwrap();

@@ -3,8 +3,9 @@
 use super::support::{Batch, MS, START, TestLocation, attributed};
 use crate::sentry::chunk::{InApp, Settings};
 
-/// Guarantees: a function that owns the time of only one sample in a chunk gets two samples that share it; one that
-/// already owns two is unchanged, on any threads. The billed time stays the same, and added samples are counted.
+/// Guarantees: a function to which only one sample in a chunk is attributed gets two samples that share its time; a
+/// function with two samples, on any threads, is unchanged. The billed time stays the same, and added samples are
+/// counted.
 /// rule: differences#listing
 #[test]
 fn seen_once() {
@@ -21,9 +22,8 @@ fn seen_once() {
     assert_eq!(attributed(&converted.chunks)["once"], 50_000);
 }
 
-/// Guarantees: the function that owns the time counts, which is the innermost of own code: below library frames it may
-/// be in several stacks, each sampled once; as the caller of other own code it owns nothing. The root frame is never
-/// listed.
+/// Guarantees: time is attributed to the innermost in-app function. It may be below library frames in several stacks,
+/// each sampled once; as the caller of another in-app function it gets no time. The root frame is never listed.
 /// rule: differences#listing
 #[test]
 fn innermost_of_own_code() {
@@ -47,7 +47,7 @@ fn values_are_listed() {
     assert_eq!((converted.report.observations, converted.report.synthesized), (3, 4));
 }
 
-/// Guarantees: after a split, functions are listed in each chunk.
+/// Guarantees: after a split into several chunks, functions are listed in each chunk.
 #[test]
 fn each_chunk() {
     let batch = Batch::new().on_cpu(20).at(7, &["f", "main"], [0, 10_000]).at(7, &["g", "main"], [50, 10_050]);
@@ -67,8 +67,8 @@ fn nothing_to_halve() {
     assert_eq!((converted.report.samples, converted.report.synthesized), (5, 1));
 }
 
-/// Guarantees: Sentry lists own code of all runtimes in a process: it accepts our flag if a frame names no other
-/// platform, and for Java if the module contains a dot. A Node function without a name owns no time.
+/// Guarantees: Sentry lists own code of all runtimes in a process: it accepts our flag if a frame has no other
+/// platform, and for Java if the module contains a dot. A Node function without a name gets no time.
 #[test]
 fn several_runtimes() {
     let mut batch = Batch::new().on_cpu(20);

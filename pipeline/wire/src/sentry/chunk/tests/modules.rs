@@ -32,7 +32,7 @@ fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value 
     chunk(&[location], Settings::default())["profile"]["frames"][0].clone()
 }
 
-/// Guarantees: if the system name of a Python function contains the module, that is the module, and the file is shown
+/// Guarantees: if the system name of a Python function contains the module, this module is used, and the file is shown
 /// from its outermost package on, both as in Sentry's SDK. A system name that does not end with the function's name is
 /// ignored. Code evaluated by a known module is own code, frozen code is not.
 #[test]
@@ -49,7 +49,7 @@ fn python_modules_that_are_known() {
         ("C.f", "shop.C.f", "/srv/shop/__init__.py", "shop", "__init__.py", true),
         ("f", "shop.deep.f", "/srv/shop/deep/__init__.py", "shop.deep", "shop/deep/__init__.py", true),
         ("f", "shop.cart.f", "/srv/shop/cart.pyc", "shop.cart", "shop/cart.py", true),
-        // Imported under another name than its path suggests.
+        // The module was imported under another name than its path suggests.
         ("f", "plugins.a.f", "/srv/x.py", "plugins.a", "/srv/x.py", true),
         ("f", "a.x.f", "/srv/ba/x.py", "a.x", "/srv/ba/x.py", true),
         ("f", "pkg.a.f", "/v/site-packages/pkg/a.py", "pkg.a", "pkg/a.py", false),
@@ -67,7 +67,7 @@ fn python_modules_that_are_known() {
         ("f", "f", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
         ("f", "shop.cart.g", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
         ("f", "", "<string>", "<string>", "<string>", false),
-        // The outermost frame.
+        // This is the outermost frame.
         ("<module>", "", "<string>", "__main__", "<string>", true),
     ] {
         assert_eq!(said(name, system_name, file), (module.to_owned(), filename.to_owned(), own), "{system_name}");
@@ -76,8 +76,8 @@ fn python_modules_that_are_known() {
 }
 
 /// Guarantees: for each frame of a recorded chunk of Sentry's Python SDK, the sampler's data (function, module and
-/// path) gives the same function, module, paths and own code. If the SDK does not say whether code is own, Sentry
-/// treats the standard library as not own (getsentry/vroom `internal/frame/frame.go`).
+/// path) gives the same function, module, paths and in-app flag. If the SDK sends no in-app flag, Sentry excludes the
+/// standard library (getsentry/vroom `internal/frame/frame.go`).
 #[test]
 fn recorded_python() {
     let envelope = include_str!("../../../../testdata/sentry/python-2.75-profile_chunk.envelope");
@@ -96,8 +96,8 @@ fn recorded_python() {
 }
 
 /// Guarantees: a Python file's module is the name under which it was imported, as in Sentry's SDK: exactly for
-/// packages, the standard library and frozen modules, and relative to its root for the application. A file that cannot
-/// be imported is named by its path.
+/// packages, the standard library and frozen modules, and relative to its root for the application. The module of a
+/// file that cannot be imported is its path.
 /// rule: sample-format-v2#frame-grouping, profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn python() {
@@ -141,7 +141,7 @@ fn python() {
     );
 }
 
-/// Module, file name and own code of each frame in a stack of Python functions between native ones, leaf first.
+/// Module, file name and in-app flag of each frame in a stack of Python functions between native ones, leaf first.
 fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
     let lines: Vec<_> = rows.iter().map(|&(name, file)| [(name, file, 1, 0)]).collect();
     let native = TestLocation::new("native", &[("main", "", 0, 0)]);
@@ -156,7 +156,7 @@ fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
 }
 
 /// Guarantees: the outermost frame of Python's first thread is the program, with the module `__main__`. Files below its
-/// folder are named relative to it and are own code, except packages. With `-m` only the program is known, and the
+/// folder are named relative to it and are own code, except for packages. With `-m` only the program is known, and the
 /// outermost frames of other modules or threads are ignored.
 #[test]
 fn python_programs() {
@@ -235,8 +235,8 @@ fn node() {
     );
 }
 
-/// Guarantees: the outer module in a Ruby name is its module, as in Sentry's SDK. A name with a class needs no module,
-/// and a name with neither gets the file: below the gem or the standard library, or else the path.
+/// Guarantees: the outer module in a Ruby name is its module, as in Sentry's SDK. A name with a class needs no module.
+/// A name with neither gets the file as its module: below the gem or the standard library, or else the path.
 #[test]
 fn ruby() {
     assert_modules(
@@ -259,8 +259,8 @@ fn ruby() {
     assert_eq!(one("ruby", "A::B::C.of", "/app/c.rb").1["function"], "C.of");
 }
 
-/// Guarantees: a PHP method's module is its class, which also stays in the name, as in Sentry's SDK; other functions
-/// get the file.
+/// Guarantees: a PHP method's module is its class, which also stays in the name, as in Sentry's SDK; the module of
+/// other functions is the file.
 #[test]
 fn php() {
     assert_modules(
@@ -277,8 +277,8 @@ fn php() {
     assert_eq!(one("php", "App\\Cart::total", "/app/src/Cart.php").1["function"], "App\\Cart::total");
 }
 
-/// Guarantees: the module of functions of Perl, Lua, and of BEAM without a module in the name is the file: below the
-/// folder of libraries, or else the path.
+/// Guarantees: the module of functions of Perl and Lua, and of BEAM functions without a module in the name, is the
+/// file: below the folder of libraries, or else the path.
 #[test]
 fn by_path() {
     let perl = [
@@ -307,8 +307,8 @@ fn by_path() {
     assert_modules("beam", &beam);
 }
 
-/// Guarantees: the operator's roots win over conventional ones, and the deepest wins; they are matched folder by
-/// folder, and `*` matches any folder.
+/// Guarantees: the operator's roots take precedence over conventional ones, and the deepest root over others; roots are
+/// matched folder by folder, and `*` matches any folder.
 #[test]
 fn roots() {
     for (roots, file, expected) in [
@@ -351,6 +351,7 @@ const LANGUAGES: [(&str, &str); 7] = [
 
 /// The documented collisions: a Python module below two conventional roots, a path relative to a root, and a module
 /// next to a package of the same name. Guarantees: configuring the actual roots resolves the first, since `/` then
+/// applies to all other files.
 /// takes all others.
 #[test]
 fn what_merges() {

@@ -6,8 +6,8 @@ use super::frames::chunk;
 use super::support::TestLocation;
 use crate::sentry::chunk::Settings;
 
-/// The platform and the only frame of a location outside of any file with this name. Without a frame type and as native
-/// code the result is the same.
+/// The platform and the only frame of a location outside of any file with this name. Checks that the result is the same
+/// without a frame type and as native code.
 fn frame(name: &str) -> (String, Value) {
     let mut found = Vec::new();
     let map = Some(("/tmp/perf-12.map", "", 0, 0, 0));
@@ -64,7 +64,7 @@ fn java() {
     }
 }
 
-/// Guarantees: data that the producer sends wins over data from the name.
+/// Guarantees: data that the producer sends takes precedence over data from the name.
 #[test]
 fn known_lines_stay() {
     let lines = [("JS:*handle /srv.js:2:16", "/srv/handle.ts", 7, 0)];

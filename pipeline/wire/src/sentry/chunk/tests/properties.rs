@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::support::{Batch, Converted, MS, START, attributed};
 use crate::sentry::chunk::{LoneSamples, Settings};
 
-/// The times at which a steady timer of this period samples a thread that runs intermittently, with jitter.
+/// The times at which a regular timer of this period, with jitter, samples a thread that runs intermittently.
 fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
     let runs = proptest::collection::vec((1_u64..40, 0_u64..4, 0_u64..30), 8..40);
     (prop_oneof![Just(20_u32), Just(101)], proptest::collection::vec((runs, any::<u64>()), 1..5)).prop_map(
@@ -37,8 +37,8 @@ fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: at 20 and at 101 Hz, the time that Sentry attributes to each function equals its samples times the
-    /// period within 2 %, for runs of any length with any gaps, and never exceeds the billed time.
+    /// Guarantees: at 20 and at 101 Hz, the time that Sentry attributes to each function equals the number of its
+    /// samples times the period within 2 %, for runs of any length with any gaps, and never exceeds the billed time.
     /// rule: otep-0239#unsampled-values
     #[test]
     fn attribution((hertz, threads) in schedule()) {
@@ -75,7 +75,7 @@ proptest! {
 /// A row of a batch: thread, stack, offsets in milliseconds, values.
 type Row = (Option<i64>, usize, Vec<i64>, Vec<i64>);
 
-/// Profiles: their type, their period, and their rows.
+/// The profiles (each with its type, its period, and its rows).
 #[derive(Debug, Clone)]
 struct Plan(Vec<(usize, i64, Vec<Row>)>, u64);
 
@@ -110,7 +110,7 @@ impl Plan {
             batch = batch.profile(kind, unit, 10_000).period("cpu", "nanoseconds", *period);
             for (thread, stack, times, values) in rows {
                 let times: Vec<u64> = times.iter().map(|&at| START.saturating_add_signed(at * MS as i64)).collect();
-                // As many values as times, or none; at least one value if there are no times.
+                // There are as many values as times, or none; at least one value if there are no times.
                 let values: Vec<i64> = match times.len() {
                     0 => values.clone(),
                     n if values.len() >= n => values[..n].to_vec(),

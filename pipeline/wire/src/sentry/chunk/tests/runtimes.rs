@@ -77,7 +77,7 @@ const INTERPRETED: &[(&str, &str, Functions)] = &[
         "dotnet",
         &[("Shop.Cart.Total(Int32)", "Shop.dll"), ("System.Threading.Thread..ctor()", "System.Private.CoreLib.dll")],
     ),
-    // The second is the eBPF profiler's form (`interpreter/beam/beam.go`).
+    // The second name is in the eBPF profiler's form (`interpreter/beam/beam.go`).
     (
         "Erlang and Elixir",
         "beam",
@@ -118,7 +118,7 @@ const INTERPRETED: &[(&str, &str, Functions)] = &[
     ),
     // Without a frame type (pprof), the source file determines the runtime.
     ("No frame type", "", &[("main.work", "/src/main.go"), ("work", "/src/main.c")]),
-    // Reported as native: for `rust` Sentry would use a symboliser that truncates stacks (getsentry/sentry
+    // The platform is native, because for `rust` Sentry would use a symboliser that truncates stacks (getsentry/sentry
     // `src/sentry/profiles/task.py`).
     (
         "Rust",
@@ -142,7 +142,7 @@ const fn location(
     TestLocation { mapping, address, ..TestLocation::new(kind, lines) }
 }
 
-/// Native code and its file: title and locations.
+/// Native code in files: title and locations.
 const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
     (
         "C and C++",
@@ -157,8 +157,8 @@ const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
             ),
         ],
     ),
-    // Without names: the file and its page. An htlhash is not a build id, so its file is not an image and its frames
-    // have no address (semantic conventions, `process.executable.build_id.htlhash`).
+    // Frames without names get the file and its page. An htlhash is not a build id, so its file is not an image and its
+    // frames have no address (semantic conventions, `process.executable.build_id.htlhash`).
     (
         "Native, stripped",
         &[
@@ -172,7 +172,7 @@ const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
             location("native", &[("", "/src/shop.c", 3, 0)], None, 0),
         ],
     ),
-    // Never own code. Its mapping has no range and so is not an image.
+    // The kernel is never own code. Its mapping has no range and so is not an image.
     (
         "Kernel",
         &[
@@ -185,7 +185,7 @@ const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
             location("kernel", &[("read", "", 0, 0)], None, 0),
         ],
     ),
-    // The eBPF profiler marks where unwinding stopped; the marker belongs to no code.
+    // The eBPF profiler marks the position where unwinding stopped; the marker belongs to no code.
     (
         "Unwinding stopped",
         &[

@@ -31,10 +31,10 @@ pub(super) struct TestLocation<'a> {
     pub(super) kind: &'a str,
     /// Function, file, line and column of each line.
     pub(super) lines: &'a [(&'a str, &'a str, i64, i64)],
-    /// File, build id, start, end and offset.
+    /// The mapping's file, build id, start, end and offset.
     pub(super) mapping: Option<(&'a str, &'a str, u64, u64, u64)>,
     pub(super) address: u64,
-    /// The system name and the first line of its functions.
+    /// The system name and the first line of the location's functions.
     pub(super) system_name: &'a str,
     pub(super) start_line: i64,
 }
@@ -163,7 +163,7 @@ impl Batch {
     }
 }
 
-/// Chunks that pass the strict check, and the report.
+/// The chunks, which passed the strict check, and the report.
 pub(in crate::sentry) struct Converted {
     pub(in crate::sentry) report: Report,
     pub(super) chunks: Vec<Value>,
@@ -206,7 +206,7 @@ pub(super) struct Sample {
     pub(super) stack: Vec<String>,
 }
 
-/// The samples of a chunk in Relay's order: stable by time.
+/// The samples of a chunk in Relay's order: sorted by time with a stable sort.
 pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
     let profile = &chunk["profile"];
     let function =
@@ -231,7 +231,7 @@ pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
 }
 
 impl Converted {
-    /// The only chunk.
+    /// The chunk, which must be the only one.
     pub(in crate::sentry) fn chunk(&self) -> &Value {
         assert_eq!(self.chunks.len(), 1, "{:?}", self.report);
         &self.chunks[0]
@@ -242,7 +242,7 @@ impl Converted {
         self.chunks.iter().map(text).collect::<Vec<_>>().join("\n/\n")
     }
 
-    /// The frames of the only chunk.
+    /// The frames of the chunk, which must be the only one.
     pub(super) fn frames(&self) -> &Vec<Value> {
         self.chunk()["profile"]["frames"].as_array().unwrap()
     }
@@ -265,8 +265,8 @@ fn text(chunk: &Value) -> String {
     threads.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The time that Sentry attributes to each leaf function, in microseconds: a sample owns the time until the next sample
-/// of its thread, the last owns nothing (observed with `vroomrs` 0.1.24).
+/// The time that Sentry attributes to each leaf function, in microseconds: the time from each sample to the next sample
+/// of its thread, and nothing for the last one (observed with `vroomrs` 0.1.24).
 pub(in crate::sentry) fn attributed(chunks: &[Value]) -> std::collections::BTreeMap<String, i64> {
     let mut owned = std::collections::BTreeMap::new();
     for chunk in chunks {

@@ -4,7 +4,7 @@ use super::support::{Batch, MS, START, attributed, samples};
 use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a run of samples about a period apart is unchanged, and closed a period after its last sample. Source:
-/// `vroomrs` 0.1.24, a sample owns the time until the next one of its thread and the last owns nothing.
+/// `vroomrs` 0.1.24 attributes to a sample the time until the next one of its thread, and nothing to the last one.
 /// rule: otlp-profiles#timestamps-only
 #[test]
 fn run_is_closed() {
@@ -43,7 +43,7 @@ fn outside_of_the_window() {
 }
 
 /// Guarantees: samples are ordered by time, whatever their order on the wire. Samples with equal times on one thread
-/// are kept; the time that the first of them cannot get is added where there is room.
+/// are kept; the time that the first of them cannot get is added to later ones.
 /// rule: sample-format-v2#sample-timestamp
 #[test]
 fn order_and_equal_times() {
@@ -66,9 +66,9 @@ fn lone_observation() {
     assert_eq!(drop.report.losses.to_string(), "1 lone_sample");
 }
 
-/// Guarantees: an observation whose value is a time gets that time to the nanosecond (except `off_cpu` and similar
-/// types), although the distances of such events are almost the same: no timer jitter has to be bridged between them.
-/// If each is as long as the period, there is a timer.
+/// Guarantees: an observation whose value is a time gets exactly that time (except for `off_cpu` and similar types),
+/// although the distances of such events are almost the same: there is no timer, so no gap is attributed to jitter. If
+/// each value equals the period, there is a timer.
 #[test]
 fn events_are_exact() {
     let times = [0, 24, 50, 74].map(|at| START + at * MS);
@@ -143,13 +143,13 @@ fn no_frames() {
 }
 
 /// Guarantees: if a value is longer than the gap to the thread's next observation, or than the rest of the window, the
-/// part that is not shown is counted; so is a thread's time beyond its profile's.
+/// part that is not shown is counted; so is a thread's time beyond the duration of its profile.
 #[test]
 fn time_that_has_no_place_is_counted() {
     let wall = || Batch::new().profile("wall", "milliseconds", 60_000);
     let times = [START, START + 46_000 * MS, START + 47_000 * MS];
     let next = wall().nanos(Some(7), &["wait", "main"], &times, &[90_000, 10, 10]).convert();
-    // 30 s are beyond the window; of the other 60 s, those after the next observation are clipped.
+    // 30 s are beyond the window; of the other 60 s, the time after the next observation is clipped.
     assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (44_000 * MS, 44));
     let end = wall().nanos(Some(7), &["wait", "main"], &[START + 14_000 * MS], &[90_000]).convert();
     assert_eq!((end.text(), end.report.clipped_seconds), ("7: wait@14000 wait@37000 -@60000".to_owned(), 44));
@@ -171,8 +171,8 @@ fn clipped_time_adds_up() {
     assert_eq!((0..100).map(|_| convert()).sum::<u64>(), 3);
 }
 
-/// Guarantees: the values of a profile with a start but no duration begin at that start. A thread's values last as long
-/// as they say; values without a thread end at the next profile. Values that would not fit into the window begin
+/// Guarantees: the values of a profile with a start but no duration begin at that start. A thread's values have their
+/// full length; values without a thread end at the next profile. Values that would not fit into the window begin
 /// earlier.
 #[test]
 fn start_without_a_duration() {

@@ -3,7 +3,7 @@
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{Prefer, Settings};
 
-/// Guarantees: of several types one is shown (`select::order` says which), and the others are counted.
+/// Guarantees: one of several types is shown (`select::order` tests which), and the others are counted.
 /// rule: otep-0239#unsampled-values, otep-0239#sample-type, otep-0239#type-order, otep-0239#default-sample-type
 #[test]
 fn shapes() {
@@ -50,7 +50,7 @@ fn two_profilers() {
     assert_eq!(converted.report.losses.to_string(), "2 redundant_type");
 }
 
-/// Guarantees: wall time wins over CPU time, unless the operator prefers CPU time.
+/// Guarantees: wall time takes precedence over CPU time, unless the operator prefers CPU time.
 #[test]
 fn wall_or_cpu() {
     let batch = || {
@@ -62,7 +62,7 @@ fn wall_or_cpu() {
     assert_eq!(cpu.text(), "7: cpu@0 cpu@10 -@20");
 }
 
-/// Guarantees: only counted samples are multiplied by a period: values in another unit are not time, whatever the
+/// Guarantees: only counted samples are multiplied by a period. Values in another unit are not time, whatever the
 /// period, with and without timestamps; they are counted as lost.
 #[test]
 fn only_counts_are_multiplied() {
@@ -97,8 +97,8 @@ fn no_time() {
     assert!(converted.chunks.is_empty());
 }
 
-/// Guarantees: off-CPU time is counted as lost if the option is off. If it is on, the time is between the samples where
-/// it happened: the eBPF profiler's timestamp is its end (`support/ebpf/off_cpu.ebpf.c`).
+/// Guarantees: off-CPU time is counted as lost if the option is off. If it is on, the time is shown between the samples
+/// where it occurred: the eBPF profiler's timestamp is its end (`support/ebpf/off_cpu.ebpf.c`).
 #[test]
 fn off_cpu() {
     let batch = || {
@@ -129,8 +129,8 @@ fn wall_runs() {
     assert_eq!(two_runs.text(), "7: wait@0 wait@20 -@30 wait@100 wait@120 -@130");
 }
 
-/// Guarantees: values without timestamps are placed end to end from the profile's start, and eight busy cores become
-/// eight threads; a value that needs several threads is divided, but counted once.
+/// Guarantees: values without timestamps are placed one after the other from the profile's start, and eight busy cores
+/// become eight threads; a value that needs several threads is divided, but counted once.
 #[test]
 fn values_fill_threads() {
     let batch = Batch::new().profile("cpu", "milliseconds", 1_000);
@@ -142,7 +142,7 @@ fn values_fill_threads() {
     assert_eq!((converted.report.samples, converted.report.synthesized), (6, 3));
 }
 
-/// Guarantees: a thread's values are placed on that thread, and shrunk if their sum is longer than the profile.
+/// Guarantees: a thread's values are placed on that thread, and shortened if their sum is longer than the profile.
 #[test]
 fn values_of_a_thread() {
     let fitting = Batch::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 100);
@@ -191,7 +191,7 @@ fn values_beyond_all_threads() {
 }
 
 /// Guarantees: if a profile without threads has values with and without timestamps, they are placed on different
-/// threads, so that neither takes the other's time.
+/// threads, so that neither takes the time of the other.
 #[test]
 fn values_beside_timestamps() {
     let times = [100, 150, 200].map(|at| START + at * MS);

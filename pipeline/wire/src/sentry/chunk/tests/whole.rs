@@ -44,8 +44,8 @@ fn with(pointer: &str, value: Value) -> (Report, Vec<Value>) {
     convert(&chunk_reader::read(chunk.to_string().as_bytes()).unwrap())
 }
 
-/// Guarantees: images and measurements for which Relay would reject the chunk are left out and counted, and the rest is
-/// unchanged.
+/// Guarantees: images and measurements for which Relay would reject the chunk are omitted and counted, and all other
+/// data is unchanged.
 /// rule: round-trip#refused-parts
 #[test]
 fn what_sentry_refuses_is_left_out() {
@@ -66,18 +66,18 @@ fn what_sentry_refuses_is_left_out() {
     }
 }
 
-/// Guarantees: a chunk that Relay would reject is converted like any other profile: too long, or no thread with two
-/// samples with frames. A chunk exactly at the limit is preserved.
+/// Guarantees: a chunk that Relay would reject (too long, or no thread with two samples with frames) is converted like
+/// any other profile. A chunk exactly at the limit is preserved.
 /// rule: round-trip#not-whole
 #[test]
 fn what_is_no_whole_chunk() {
     let is_same = |chunks: &[Value]| chunks.len() == 1 && chunks[0]["chunk_id"] == chunk()["chunk_id"];
-    // By these rules idle time is not an observation.
+    // In this conversion, idle time is not an observation.
     let idle = |report: &Report| report.losses.get(Reason::NoFrames) == Quantities::observations(1);
     let (report, chunks) = with("/profile/samples/1/timestamp", json!(1067.0));
     assert!(idle(&report) && !chunks.is_empty() && !is_same(&chunks), "{report:?}");
     assert!(is_same(&with("/profile/samples/1/timestamp", json!(1066.0)).1));
-    // A thread that Relay drops may be as late as it likes.
+    // The time of a thread that Relay drops has no limit.
     assert!(is_same(&with("/profile/samples/2/timestamp", json!(1500.0)).1));
     let (report, chunks) = with("/profile/samples/1/stack_id", json!(1));
     assert!(report.synthesized > 0 && !chunks.is_empty() && !is_same(&chunks), "{report:?}");
@@ -87,7 +87,7 @@ fn what_is_no_whole_chunk() {
 }
 
 /// Attack: a batch that claims to be a chunk, whose frames share a name and attributes of a megabyte.
-/// Guarantees: it does not grow beyond Sentry's limit, and attributes with malformed JSON are not written.
+/// Guarantees: the chunk does not grow beyond Sentry's limit, and attributes with malformed JSON are not written.
 #[test]
 fn attack_claims() {
     let forged = |frames: usize, name: &str| {
