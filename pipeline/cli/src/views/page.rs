@@ -25,18 +25,21 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 
-/// The most stacks, folded and as sampled each, of all views. Lighter ones are summed up in their callers.
-const MOST_NODES: usize = 40_000;
+/// How large a page gets.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// The most stacks, folded and as sampled each, of all views. Lighter ones are summed up in their callers.
+    nodes: usize,
+    /// The most rows, about 40 bytes each.
+    rows: usize,
+    /// How many slices the time has, and with too many rows at least.
+    slices: (u64, u64),
+    /// The most spans and threads that can be chosen. Further ones are one.
+    spans: usize,
+    threads: usize,
+}
 
-/// The most rows, about 40 bytes each.
-const MOST_ROWS: usize = 100_000;
-
-/// How many slices the time has, and with too many rows at least.
-const SLICES: (u64, u64) = (240, 15);
-
-/// The most spans and threads that can be chosen. Further ones are one.
-const MOST_SPANS: usize = 500;
-const MOST_THREADS: usize = 1_000;
+const BOUNDS: Bounds = Bounds { nodes: 40_000, rows: 100_000, slices: (240, 15), spans: 500, threads: 1_000 };
 
 /// The frame of stacks that are too light to be in the page.
 const RARE: &str = "[too rare to be told apart]";
@@ -232,8 +235,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Puts the tree and its rows into a page, and writes that.
-    fn write(mut self, mut page: Page<'a>, rows: Rows, out: &mut impl io::Write) -> io::Result<()> {
-        let (rows, light) = self.bound(rows, MOST_ROWS);
+    fn write(mut self, mut page: Page<'a>, rows: Rows, most: usize, out: &mut impl io::Write) -> io::Result<()> {
+        let (rows, light) = self.bound(rows, most);
         if rows.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
         }
@@ -291,6 +294,16 @@ fn unit(unit: &Unit) -> Box<str> {
 ///
 /// If there is nothing to draw, or `out` cannot be written.
 pub(crate) fn write(timeline: &mut Timeline, title: &str, native: bool, out: &mut impl io::Write) -> io::Result<()> {
+    write_within(BOUNDS, timeline, title, native, out)
+}
+
+fn write_within(
+    bounds: Bounds,
+    timeline: &mut Timeline,
+    title: &str,
+    native: bool,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
     let mut raw: BTreeMap<State, HashMap<Node, u64>> = BTreeMap::new();
     for track in timeline.tracks() {
         let weights = raw.entry(track.state).or_default();
@@ -306,7 +319,7 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, native: bool, out: &mu
     let (reading, tracks) = (&timeline.reading, timeline.tracks());
     let mut tree = Tree::new(&reading.stacks, timeline.lines.hottest());
     for (&state, weights) in &raw {
-        let most = MOST_NODES / raw.len();
+        let most = bounds.nodes / raw.len();
         tree.keep(weights.iter().map(|(&node, &weight)| (node, weight)), most);
         tree.keep(weights.iter().map(|(&node, &weight)| (folded[&(state, node)], weight)), most);
     }
@@ -319,25 +332,34 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, native: bool, out: &mu
             is_thread_time: !matches!(state, State::Type(_)),
         })
         .collect();
-    let threads = threads(timeline, &tracks, &mut page);
-    let spans = spans(timeline, &tracks, &mut page);
+    let threads = threads(timeline, &tracks, bounds.threads, &mut page);
+    let spans = spans(timeline, &tracks, bounds.spans, &mut page);
     let times = || tracks.iter().flat_map(|track| &track.observations).map(|one| one.time_unix_nano).filter(|&t| t > 0);
     let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
     let views: HashMap<State, u32> = raw.keys().copied().zip(0..).collect();
-    let mut slices = if first < last { SLICES.0 } else { 1 };
+    let mut slices = if first < last { bounds.slices.0 } else { 1 };
     let rows = 'rows: loop {
         let mut rows = Rows::new();
-        page.slices = slices;
         page.slice_ns = ((last - first) / slices).saturating_add(1);
+        page.slices = (last - first) / page.slice_ns + 1;
         for track in &tracks {
             let (view, thread) = (views[&track.state], threads[&track.thread]);
-            for one in track.observations.iter().filter(|one| one.weight != 0) {
-                let slice = (one.time_unix_nano.saturating_sub(first) / page.slice_ns) as u32;
+            for one in &track.observations {
                 let own = tree.number(folded[&(track.state, one.node)]);
                 let (span, raw) = (spans.get(&one.span).copied().unwrap_or_default(), tree.number(one.node));
-                rows.entry(Key { view, thread, span, slice, own, raw }).or_default()[1] += one.weight.unsigned_abs();
+                // An observation owns the time from its own on.
+                let (mut slice, mut left) =
+                    (one.time_unix_nano.saturating_sub(first) / page.slice_ns, one.weight.unsigned_abs());
+                let mut room = (slice + 1) * page.slice_ns - one.time_unix_nano.saturating_sub(first);
+                while left > 0 {
+                    let is_last = matches!(track.state, State::Type(_)) || slice + 1 >= page.slices;
+                    let part = if is_last { left } else { left.min(room) };
+                    let key = Key { view, thread, span, slice: slice as u32, own, raw };
+                    rows.entry(key).or_default()[1] += part;
+                    (slice, left, room) = (slice + 1, left - part, page.slice_ns);
+                }
             }
-            if rows.len() > MOST_ROWS && slices > SLICES.1 {
+            if rows.len() > bounds.rows && slices > bounds.slices.1 {
                 slices /= 2;
                 continue 'rows;
             }
@@ -346,18 +368,18 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, native: bool, out: &mu
     };
     page.start_ms = first / 1_000_000;
     page.notes.extend(reading.losses.explanations());
-    tree.write(page, rows, out)
+    tree.write(page, rows, bounds.rows, out)
 }
 
 /// Numbers the threads: those that ran most come first. Beyond the limit, all are one.
-fn threads<'a>(timeline: &'a Timeline, tracks: &[&Track], page: &mut Page<'a>) -> HashMap<u32, u32> {
+fn threads<'a>(timeline: &'a Timeline, tracks: &[&Track], most: usize, page: &mut Page<'a>) -> HashMap<u32, u32> {
     let mut numbers = HashMap::new();
     let mut processes: HashMap<u32, usize> = HashMap::new();
     for track in tracks {
         if numbers.contains_key(&track.thread) {
             continue;
         }
-        let number = page.threads.len().min(MOST_THREADS);
+        let number = page.threads.len().min(most);
         numbers.insert(track.thread, number as u32);
         if number < page.threads.len() {
             continue;
@@ -367,14 +389,14 @@ fn threads<'a>(timeline: &'a Timeline, tracks: &[&Track], page: &mut Page<'a>) -
         if at == page.processes.len() {
             page.processes.push(&process.label);
         }
-        let is_further = number == MOST_THREADS;
+        let is_further = number == most;
         page.threads.push((at, if is_further { "all further threads".to_owned() } else { thread_name(thread) }));
     }
     numbers
 }
 
 /// Numbers the spans: first what had none, then those with the most time. Beyond the limit, all are one.
-fn spans(timeline: &Timeline, tracks: &[&Track], page: &mut Page<'_>) -> HashMap<u32, u32> {
+fn spans(timeline: &Timeline, tracks: &[&Track], most: usize, page: &mut Page<'_>) -> HashMap<u32, u32> {
     let mut weights: HashMap<u32, u64> = HashMap::new();
     for one in tracks.iter().flat_map(|track| &track.observations).filter(|one| one.span > 0) {
         *weights.entry(one.span).or_default() += one.weight.unsigned_abs();
@@ -385,11 +407,11 @@ fn spans(timeline: &Timeline, tracks: &[&Track], page: &mut Page<'_>) -> HashMap
     page.spans.push("outside of spans".to_owned());
     let mut numbers = HashMap::new();
     for (span, _) in heaviest {
-        let number = page.spans.len().min(MOST_SPANS + 1);
+        let number = page.spans.len().min(most + 1);
         numbers.insert(span, number as u32);
         if number == page.spans.len() {
             let id = ids.get(&span).map(|id| format!("{:016x}", u64::from_be_bytes(*id))).unwrap_or_default();
-            page.spans.push(if number > MOST_SPANS { "all further spans".to_owned() } else { id });
+            page.spans.push(if number > most { "all further spans".to_owned() } else { id });
         }
     }
     numbers
@@ -424,7 +446,7 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
         }
     }
     let mut tree = Tree::new(of.stacks, of.lines);
-    tree.keep(weights.iter().map(|(&node, &[before, after])| (node, before.max(after))), MOST_NODES);
+    tree.keep(weights.iter().map(|(&node, &[before, after])| (node, before.max(after))), BOUNDS.nodes);
     let mut rows = Rows::new();
     for (node, [before, after]) in weights {
         let own = tree.number(node);
@@ -447,5 +469,5 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
         difference,
         ..Page::default()
     };
-    tree.write(page, rows, out)
+    tree.write(page, rows, BOUNDS.rows, out)
 }
