@@ -19,7 +19,6 @@ use serde::Serialize;
 use super::reading::{State, Unit};
 use super::stacks::{Function, Node, ORIGINS, Stacks};
 use super::timeline::{Timeline, Track, thread_name};
-use crate::terminal::counted;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -220,31 +219,28 @@ impl<'a> Tree<'a> {
         known
     }
 
-    /// At most `most` rows: stacks of the lightest ones are not told apart. Returns how many these are.
-    fn bound(&mut self, rows: Rows, most: usize) -> (BTreeMap<Key, [u64; 2]>, usize) {
+    /// At most `most` rows, and those of which the stacks are not told apart, since they are the lightest ones.
+    fn bound(&mut self, rows: Rows, most: usize) -> BTreeMap<Key, [u64; 2]> {
         let mut sorted: Vec<_> = rows.into_iter().collect();
         sorted.sort_unstable_by_key(|&(key, [before, after])| (Reverse(before.max(after)), key));
         let light = sorted.split_off(most.min(sorted.len()));
         let mut rows: BTreeMap<Key, [u64; 2]> = sorted.into_iter().collect();
-        for &(key, weights) in &light {
+        for (key, weights) in light {
             let rare = self.rare(0);
             let sum = rows.entry(Key { own: rare, raw: rare, ..key }).or_default();
             *sum = [sum[0] + weights[0], sum[1] + weights[1]];
         }
-        (rows, light.len())
+        rows
     }
 
     /// Puts the tree and its rows into a page, and writes that.
     fn write(mut self, mut page: Page<'a>, rows: Rows, most: usize, out: &mut impl io::Write) -> io::Result<()> {
-        let (rows, light) = self.bound(rows, most);
+        let rows = self.bound(rows, most);
         if rows.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
         }
         if !self.rare.is_empty() {
-            let rare: HashSet<u32> = self.rare.values().copied().collect();
-            let of = rows.keys().filter(|key| rare.contains(&key.own) || rare.contains(&key.raw)).count();
-            let what = counted((of.max(light)) as u64, "row");
-            page.notes.push(format!("{what} of this page are in stacks too light for it: {RARE}"));
+            page.notes.push(format!("Stacks that are too light for this page are summed up as {RARE}."));
         }
         let columns = &mut page.rows;
         for (Key { view, thread, span, slice, own, raw }, [before, after]) in rows {

@@ -3,7 +3,7 @@
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const { nodes, functions, rows, views, difference } = data;
-const ROW = 20, NARROWEST = 0.5, LISTED = 200, CALLS = 15, STRIPS = 200, OWN = 0;
+const ROW = 20, NARROWEST = 1, LISTED = 200, CALLS = 15, STRIPS = 200, OWN = 0;
 const count = nodes.parent.length;
 const shown = {
   view: 0, thread: "", span: "", from: 0, to: data.slices, raw: data.native, zoom: 0, sought: "", selected: 0, chosen: -1
@@ -163,7 +163,7 @@ function answer(list) {
     return;
   }
   const of = views[shown.view].is_thread_time ? "the time " + what : what;
-  line.append(isOwn(hot.of) ? "Hottest: " : "No own code. Most: ", name, where + ": " + percent(hot.here) + " of " + of + ", " +
+  line.append(!isOwn(hot.of) ? "No own code. Most: " : what === "waiting" ? "Waited most: " : "Hottest: ", name, where + ": " + percent(hot.here) + " of " + of + ", " +
     amount(hot.here));
   let best = -1;
   for (let node = 1; node < count; node++) {
@@ -193,9 +193,10 @@ function classOf(node) {
 }
 
 // The flame graph: a list of cells for each depth. Only rows that are seen are in the document.
-let levels = [];
+let levels = [], narrow = 0;
 function layout() {
   levels = [];
+  narrow = 0;
   const whole = total.wide[shown.zoom], room = find("graph").clientWidth || 1000, open = [[shown.zoom, 0, 0]];
   while (whole > 0 && open.length) {
     const [node, left, depth] = open.pop();
@@ -203,8 +204,8 @@ function layout() {
     let from = left;
     for (const child of Array.from(called(node)).sort((a, b) => total.wide[b] - total.wide[a])) {
       const width = total.wide[child] / whole;
-      if (width * room < NARROWEST) break;
-      open.push([child, from, depth + 1]);
+      if (width * room < NARROWEST) narrow += width;
+      else open.push([child, from, depth + 1]);
       from += width;
     }
   }
@@ -239,6 +240,7 @@ function tell(node) {
   if (difference) parts.push(amount(total.before[node]) + " before, " + amount(total.after[node]) + " after, " +
     signed(total.after[node] - total.before[node]));
   else parts.push(amount(total.after[node]) + ", " + percent(total.after[node]), "itself " + amount(self.after[node]));
+  if (node === shown.zoom && narrow >= 0.001) parts.push((narrow * 100).toFixed(1) + " % is in functions too narrow to be drawn here");
   find("about").textContent = label(node) + ": " + parts.filter(part => part).join("; ") + sought();
 }
 
