@@ -135,7 +135,7 @@ pub(crate) fn page(inputs: &[PathBuf], reading: &ReadingArgs, graph: GraphStyle)
         let Output::View(mut view) = output else { return Ok(None) };
         let Some(content) = view.content(&mut tally.report)? else { return Ok(None) };
         page = content;
-        Ok(Some(view.holds))
+        Ok(Some(format!("the page shows {}", view.holds)))
     })?;
     Ok(page)
 }
