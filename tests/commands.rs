@@ -287,7 +287,7 @@ fn view_serves_a_page() {
             answer
         };
         let page = answer(address, "/");
-        assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("\"hot") && page.contains(what), "{page}");
+        assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("\"main\"") && page.contains(what), "{page}");
         assert!(page.contains("\r\ncontent-security-policy: default-src 'none'; script-src 'sha256-"), "{page}");
         assert!(answer("localhost", "/favicon.ico").starts_with("HTTP/1.1 404 "));
         assert!(answer("shop.example", "/").starts_with("HTTP/1.1 403 "), "a page elsewhere must not read it");
