@@ -1,6 +1,7 @@
 //! The commands other than `run`: validate, config, components, convert, demo.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -261,4 +262,39 @@ fn convert_says_that_it_waits_for_a_reader() {
     let stacks = std::fs::read_to_string(&pipe).unwrap();
     assert!(stacks.ends_with("f 100000000\n"), "{stacks}");
     assert!(child.wait().unwrap().success());
+}
+
+/// Guarantees: `view` serves the page of its files, or of the difference of two, on the loopback and under names of the
+/// loopback only, with the page's policy, and SIGINT ends it.
+#[test]
+fn view_serves_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot", "go!main"], 1, &ms([0, 50]));
+    std::fs::write(folder.path().join("otlp"), one.encode()).unwrap();
+    for (arguments, what) in [(&["otlp"][..], "\"difference\":null"), (&["--diff", "otlp", "otlp"], "\"difference\":{")]
+    {
+        let arguments: Vec<&str> = ["view", "--no-open"].into_iter().chain(arguments.iter().copied()).collect();
+        let mut child =
+            command(folder.path(), &arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find(|line| line.starts_with("http://127.0.0.1:")).unwrap();
+        let address = line.split('/').nth(2).unwrap();
+        let answer = |host: &str, path: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let page = answer(address, "/");
+        assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("\"main\"") && page.contains(what), "{page}");
+        assert!(page.contains("\r\ncontent-security-policy: default-src 'none'; script-src 'sha256-"), "{page}");
+        assert!(answer("localhost", "/favicon.ico").starts_with("HTTP/1.1 404 "));
+        assert!(answer("shop.example", "/").starts_with("HTTP/1.1 403 "), "a page elsewhere must not read it");
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+    let refused = run(folder.path(), &["view", "--diff", "otlp"]);
+    assert!(refused.status.code() == Some(2) && refused.stderr.contains("compares two files"), "{}", refused.stderr);
 }

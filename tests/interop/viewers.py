@@ -9,7 +9,9 @@ A program is sampled, and what OTLP holds of the same run is converted. Then
   which functions it found, and how much time they had;
 * the files for the Firefox Profiler are read here: the stacks are put together again from the tables. The profiler is a
   web site and no package, so it is not run itself;
-* Chromium runs the script of the flame graph: the other state, zooming in, searching.
+* Chromium runs the script of the flame graph: the other state, zooming in, searching;
+* Chromium opens the page, from a file and on screens of two widths, and does with it what a person would do. A page of a
+  million samples and one with hostile names are opened too; how long that takes is said.
 
 What is there is compared with the collapsed stacks of the same run. Without Go, Chromium or speedscope the parts that need
 them are left out, which is said. Uses loopback only, on a port that the system chooses.
@@ -26,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import xml.etree.ElementTree as xml
 
 from common import PATIENCE, expect
@@ -130,14 +133,14 @@ class Chromium:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.browser, self.root = browser, root
 
-    def page(self, path):
-        """The page as it is once its scripts have run."""
+    def page(self, path, place=None):
+        """The page as it is once its scripts have run: of the server, or of another place."""
         with tempfile.TemporaryDirectory() as data:
             flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
                      "--disable-background-networking", "--disable-component-update", f"--user-data-dir={data}",
                      # Of long tables only the rows that are seen are in the page.
                      "--window-size=1400,6000", "--virtual-time-budget=20000", "--dump-dom"]
-            url = f"http://127.0.0.1:{self.server.server_port}/{path}"
+            url = f"{place or f'http://127.0.0.1:{self.server.server_port}'}/{path}"
             return run([self.browser, *flags, url], self.root)
 
     def close(self):
@@ -223,6 +226,121 @@ document.getElementById("result").textContent = JSON.stringify({said: said, fail
 """
 
 
+ACTS_ON_PAGE = """
+<!doctype html><meta charset="utf-8"><iframe src="PAGE" style="border:0;width:WIDTHpx;height:1000px"></iframe>
+<p id="result"></p><script>
+var said = [], failed = [];
+function check(what, holds) { (holds ? said : failed).push(what); }
+var frame = document.querySelector("iframe");
+frame.addEventListener("load", function () {
+  var page = frame.contentDocument, find = function (id) { return page.getElementById(id); };
+  function named(selector, start) {
+    return Array.from(page.querySelectorAll(selector)).find(function (one) { return one.textContent.indexOf(start) === 0; });
+  }
+  function click(one) { one.dispatchEvent(new frame.contentWindow.MouseEvent("click", {bubbles: true})); }
+  function set(id, value, kind) {
+    find(id).value = value;
+    find(id).dispatchEvent(new frame.contentWindow.Event(kind));
+  }
+  // The time in the answer, in milliseconds.
+  function time() {
+    var said = find("answer").textContent.match(/, ([\\d.]+) (m?s)$/);
+    return Number(said[1]) * (said[2] === "s" ? 1000 : 1);
+  }
+  function ends(one) { return one.getBoundingClientRect().bottom; }
+  try { (function () { ACTS })(); } catch (error) { failed.push(String(error)); }
+  document.getElementById("result").textContent = JSON.stringify({said: said, failed: failed});
+});
+</script>
+"""
+
+ON_PROFILE = """
+check("the hot function and its line are named first, in the first 1000 pixels",
+  /hot_function\\S* \\(program.py:8\\)/.test(find("answer").textContent) && ends(find("answer")) < 1000);
+check("it is in the flame graph and in the table there", ends(named(".cell", "hot_function")) < 1000 &&
+  ends(named("#body tr.own button", "hot_function")) < 1000 && page.documentElement.scrollWidth <= frame.clientWidth);
+click(named(".cell", "outer_function"));
+check("a click zooms in, and the way back is there", !!named("#crumbs button", "running") && !named(".cell", "running"));
+check("it shows callers and callees", !!named("#calls button", "work") && !!named("#calls button", "hot_function"));
+set("search", "HOT_func", "input");
+check("search finds a function, and says its part", named(".cell.found", "hot_function") &&
+  page.querySelectorAll("#body tr").length < 3 && /HOT_func. is in \\d/.test(find("about").textContent));
+click(find("reset"));
+click(named("#views button", "waiting"));
+var idle = Array.from(find("thread").querySelectorAll("option")).slice(1).map(function (one) { return one.value; });
+check("a thread can be chosen", idle.some(function (thread) {
+  set("thread", thread, "change");
+  return /idle_function/.test(find("answer").textContent);
+}));
+click(find("reset"));
+click(named("#views button", "running"));
+var whole = find("path").textContent, before = time();
+set("to", find("to").value / 2, "change");
+check("and a time, with less of it", time() > 0 && time() < 0.9 * before);
+click(find("reset"));
+click(find("raw"));
+check("frames as sampled are there", /hot_function/.test(find("answer").textContent) && find("path").textContent !== whole);
+"""
+
+ON_DIFFERENCE = """
+check("a difference is in time per second", /ms per s/.test(find("path").textContent) && !!named(".cell", "hot_function"));
+"""
+
+HOSTILE = ["</script><script>document.title='owned'</script>", "<img src=x onerror=document.title='owned'>", "a\u202eb", "x&lt y"]
+
+ON_HOSTILE = """
+var names = Array.from(page.querySelectorAll("#body button")).map(function (one) { return one.textContent; });
+check("names stay text", names.indexOf("\\x3c/script>\\x3cscript>document.title='owned'\\x3c/script>") >= 0 &&
+  names.indexOf("\\x3cimg src=x onerror=document.title='owned'>") >= 0 && names.indexOf("x&lt y") >= 0);
+check("and run nothing", page.title !== "owned" && page.images.length === 0 && page.scripts.length === 2);
+check("no character turns the text around", names.join().indexOf("\\u202e") < 0 && names.indexOf("a b") >= 0);
+"""
+
+ON_LARGE = """
+check("the page has its table, and deep stacks", page.querySelectorAll("#body tr").length === 200);
+click(page.querySelector("#body button"));
+check("and answers to a click", find("calls").children.length > 0);
+set("search", "deep1999", "input");
+check("and to a search", page.querySelectorAll("#body tr").length === 1);
+"""
+
+
+def look_at_page(chromium, name, acts, width=1280):
+    """Does with a page what a person would do, in a window of this width."""
+    with open(os.path.join(chromium.root, "acts.html"), "w") as file:
+        file.write(ACTS_ON_PAGE.replace("PAGE", name, 1).replace("WIDTH", str(width)).replace("ACTS", acts))
+    start = time.monotonic()
+    shown = re.search(r'<p id="result">(.*?)</p>', chromium.page("acts.html")).group(1)
+    expect(shown, f"{name}, {width} pixels wide: it is loaded, in {time.monotonic() - start:.1f} s with the browser's start")
+    result = json.loads(html.unescape(shown))
+    for what in result["said"]:
+        expect(True, f"{name}, {width} pixels wide: {what}")
+    expect(not result["failed"], f"{name}: all of it holds ({', '.join(result['failed']) or 'nothing failed'})")
+
+
+def look_at_pages(binary, chromium, folder):
+    """Pages of a sampled program, of a difference, of hostile names, and of more than a browser could draw."""
+    for width in [1280, 390]:
+        look_at_page(chromium, "sampled.html", ON_PROFILE, width)
+    run([binary, "diff", "sampled.otlp", "sampled.otlp", "-o", "difference.html"], folder)
+    look_at_page(chromium, "difference.html", ON_DIFFERENCE)
+    with open(os.path.join(folder, "hostile.folded"), "w") as file:
+        file.writelines(f"main;{name} {number + 1}\n" for number, name in enumerate(HOSTILE))
+    with open(os.path.join(folder, "large.folded"), "w") as file:
+        # A million samples of 100,000 functions, and a stack of 2,000.
+        file.writelines(f"main;f{number % 300};g{number} 10\n" for number in range(100_000))
+        file.write(";".join(f"deep{number}" for number in range(2_000)) + " 100\n")
+    for name in ["hostile", "large"]:
+        start = time.monotonic()
+        run([binary, "convert", f"{name}.folded", "-o", f"{name}.html"], folder)
+        size = os.path.getsize(os.path.join(folder, f"{name}.html"))
+        print(f"{name}.html was written in {time.monotonic() - start:.1f} s and has {size / 1e6:.1f} MB")
+    look_at_page(chromium, "hostile.html", ON_HOSTILE)
+    look_at_page(chromium, "large.html", ON_LARGE)
+    said = words(chromium.page("sampled.html", "file://" + folder))
+    expect(HOT in said, "sampled.html opens from its file")
+
+
 def look_at_svg(chromium, name, rows):
     """Does with a flame graph what a person would do. The hot function is in one of the first rows."""
     with open(os.path.join(chromium.root, name)) as file:
@@ -254,7 +372,7 @@ def main():
 def look(binary, speedscope, folder):
     with open(os.path.join(folder, "program.py"), "w") as file:
         file.write(PROGRAM)
-    endings = ["speedscope.json", "firefox.json", "pprof", "pb.gz", "svg"]
+    endings = ["speedscope.json", "firefox.json", "pprof", "pb.gz", "svg", "html"]
     for ending in ["otlp", *endings]:
         # Isolated mode leaves out what an environment would add to the program.
         run([binary, "sample", "-o", f"sampled.{ending}", "--", sys.executable, "-I", "program.py"], folder)
@@ -300,6 +418,7 @@ def look(binary, speedscope, folder):
         # Below the rows of all, of the module and of its two callers.
         look_at_svg(chromium, "sampled.svg", rows=5)
         look_at_svg(chromium, "native.svg", rows=200)
+        look_at_pages(binary, chromium, folder)
     finally:
         chromium.close()
 

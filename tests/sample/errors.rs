@@ -36,7 +36,7 @@ fn arguments() {
     refused(&["--pid", "1", "--stops", "seldom"], &["user-bound", "never", "always"]);
     refused(&["--pid", "1", "-o", "profile.txt"], &["`.txt`", ".svg", ".speedscope.json", ".envelope", "--to"]);
     refused(&["--pid", "1", "-o", "profile.pb"], &["`.pb` stands for pprof and for OTLP", "`.pb.gz`", "`--to otlp`"]);
-    refused(&["--pid", "1", "-o", "-"], &["no ending", "`--to svg|folded|"]);
+    refused(&["--pid", "1", "-o", "-"], &["no ending", "`--to svg|html|folded|"]);
     refused(&["--pid", "1", "--to", "svg"], &["--output"]);
     refused(&["-o", "-", "--to", "folded", "--", "true"], &["standard output is the command's", "name a file"]);
     refused(&["--pid", "1", "-o", "-", "--to", "sentry"], &["several files", "name a file"]);

@@ -49,7 +49,9 @@ pub(crate) enum Command {
     /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped
     /// or not.
     Convert(ConvertArgs),
-    /// See what became slower or faster between two files of profiles, as text and as a flame graph.
+    /// Look at files of profiles in a browser: a local page with flame graph, time line and table.
+    View(ViewArgs),
+    /// See what became slower or faster between two files of profiles, as text, flame graph or page.
     Diff(DiffArgs),
     /// Deliver Sentry envelopes from files, such as those that `on_shutdown` of the exporter `sentry` kept.
     Send(SendArgs),
@@ -129,7 +131,7 @@ numbers of samples behind it, and half a percent of the whole. What could be hid
 said, so that a file with more samples can be made (`sample --rate 1000`, or for longer).
 
 With `-o FILE.svg`, a flame graph of both has what became slower in red and what became faster in
-blue, as wide as the larger of the two.";
+blue, as wide as the larger of the two. With `-o FILE.html` a page has it with a table.";
 
 /// What to compare.
 #[derive(Debug, Args)]
@@ -141,7 +143,7 @@ pub(crate) struct DiffArgs {
     /// The profiles from after.
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
-    /// Write a flame graph with the differences to this file (.svg).
+    /// Write a flame graph (.svg) or a page (.html) with the differences to this file.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// The type of values that is compared, such as `inuse_space`. Without it: pprof's default type, else running time,
@@ -176,12 +178,12 @@ pub(crate) struct ConvertArgs {
     /// their content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks),
-    /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof), .otlp (OTLP), .json
-    /// or .otlp.json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside
-    /// it, as for several pprof profiles); a name without an ending is a folder, for one Sentry envelope per file. `-`
-    /// is standard output, which needs `--to`. A file from before is replaced once all of the new one is there; a pipe
-    /// or a device is written to.
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .html (page), .folded (collapsed
+    /// stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof), .otlp
+    /// (OTLP), .json or .otlp.json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and
+    /// so on beside it, as for several pprof profiles); a name without an ending is a folder, for one Sentry envelope
+    /// per file. `-` is standard output, which needs `--to`. A file from before is replaced once all of the new one is
+    /// there; a pipe or a device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// What to write, whatever the ending says.
@@ -195,6 +197,13 @@ pub(crate) struct ConvertArgs {
     /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
+}
+
+/// How inputs are read.
+#[derive(Debug, Args)]
+pub(crate) struct ReadingArgs {
     /// The type of values that is taken, such as `inuse_space`; all others are left out. Without it, where what is
     /// written shows one type: pprof's default type, else running time, else the first that has any value.
     #[arg(long = "type", value_name = "NAME")]
@@ -209,6 +218,25 @@ pub(crate) struct ConvertArgs {
     /// What the numbers of collapsed stacks are; nothing in such a file says it.
     #[arg(long = "folded-unit", value_enum, value_name = "UNIT", default_value = "count")]
     pub(crate) counted: FoldedUnit,
+}
+
+/// What to look at in a browser.
+#[derive(Debug, Args)]
+pub(crate) struct ViewArgs {
+    /// Files of profiles in any of the formats that `convert` reads. `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Show the difference of two files, the first one from before.
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// Only print the address, and open no browser.
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    /// Show stacks as they were sampled at first.
+    #[arg(long)]
+    pub(crate) native: bool,
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
 }
 
 /// What the numbers of collapsed stacks are.

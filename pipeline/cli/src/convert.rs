@@ -5,7 +5,7 @@ mod output;
 pub(crate) mod selection;
 mod settings;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,16 @@ use profbridge_codec::Report;
 use profbridge_codec::decode::{Findings, Options, decode};
 use profbridge_engine::clock::Clock;
 use profbridge_model::Quantities;
+use profbridge_wire::folded::CalledBy;
 use profbridge_wire::sentry::chunk::CLIPPED_SECONDS;
 
 use crate::Failure;
-use crate::args::ConvertArgs;
+use crate::args::{ConvertArgs, ReadingArgs};
+use crate::destination::{Destination, Format};
 use crate::files;
+use crate::output::{Output, View};
 use crate::terminal::{self, Progress, STANDARD, shown};
+use crate::views::flamegraph::GraphStyle;
 
 use selection::Selection;
 
@@ -108,8 +112,6 @@ impl Tally {
 
 /// Converts every readable input. Fails at the end if an input was not readable or if there was nothing to write.
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
-    let start = Instant::now();
-    let mut tally = Tally::default();
     let format = match output::format(&arguments.output, arguments.to) {
         Ok(format) => format,
         // An error in the arguments, reported like one in an option.
@@ -119,20 +121,48 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         }
     };
     files::never_replace(arguments.inputs.iter().map(PathBuf::as_path));
-    let mut output = output::open(arguments, format)?;
+    let output = output::open(arguments, format)?;
+    read_into(output, &arguments.inputs, &arguments.reading, &arguments.output, output::close)
+}
+
+/// The page of all readable inputs. Fails if there is none.
+pub(crate) fn page(inputs: &[PathBuf], reading: &ReadingArgs, graph: GraphStyle) -> Result<Vec<u8>, Failure> {
+    let path = PathBuf::from("the page");
+    let destination = Destination { path: path.clone(), format: Format::Html, graph };
+    let output = Output::View(Box::new(View::open(destination, CalledBy::Service)));
+    let mut page = Vec::new();
+    read_into(output, inputs, reading, &path, |output, tally| {
+        let Output::View(mut view) = output else { return Ok(None) };
+        let Some(content) = view.content(&mut tally.report)? else { return Ok(None) };
+        page = content;
+        Ok(Some(format!("the page shows {}", view.holds)))
+    })?;
+    Ok(page)
+}
+
+/// Reads every readable input into an output for `path`, and closes that. Says what was found.
+fn read_into(
+    mut output: Output,
+    inputs: &[PathBuf],
+    reading: &ReadingArgs,
+    path: &Path,
+    close: impl FnOnce(Output, &mut Tally) -> Result<Option<String>, Failure>,
+) -> Result<ExitCode, Failure> {
+    let start = Instant::now();
+    let mut tally = Tally::default();
     let mut progress = Progress::new();
     let mut unreadable = Vec::new();
-    let mut selection = Selection::new(arguments.kind.clone(), arguments.at, Clock::system().now().unix_nano);
-    let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
-    let options = Options { limit, counted: arguments.counted.into() };
-    for (position, path) in arguments.inputs.iter().enumerate() {
-        let place = format!("{} of {}: {}", position + 1, arguments.inputs.len(), shown(path));
+    let mut selection = Selection::new(reading.kind.clone(), reading.at, Clock::system().now().unix_nano);
+    let limit = usize::try_from(reading.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
+    let options = Options { limit, counted: reading.counted.into() };
+    for (position, input) in inputs.iter().enumerate() {
+        let place = format!("{} of {}: {}", position + 1, inputs.len(), shown(input));
         progress.show(&place);
         // An error of the output is fatal, unlike one of an input.
         let mut unwritable = None;
         let Tally { read: sum, left_out, report, findings, .. } = &mut tally;
-        let outcome = input::read(path, limit).and_then(|bytes| {
-            let read = decode(&shown(path), bytes, options, findings, |telemetry| {
+        let outcome = input::read(input, limit).and_then(|bytes| {
+            let read = decode(&shown(input), bytes, options, findings, |telemetry| {
                 *sum += telemetry.quantities();
                 if let Some(telemetry) = selection.take(telemetry, report).filter(|_| unwritable.is_none()) {
                     unwritable = output.take(telemetry, report, left_out).err();
@@ -150,7 +180,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     }
     let holds = output::holds(&output);
     selection.say(&mut tally.report);
-    let written = selection.check().and_then(|()| output::close(output, &mut tally));
+    let written = selection.check().and_then(|()| close(output, &mut tally));
     drop(progress);
     let Findings { refused, losses, .. } = &tally.findings;
     for refusal in refused.iter().take(MOST_SHOWN) {
@@ -167,8 +197,8 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     terminal::say(format!(
         "read {} from {} of {} files in {:.1} s",
         tally.read,
-        arguments.inputs.len() - unreadable.len(),
-        arguments.inputs.len(),
+        inputs.len() - unreadable.len(),
+        inputs.len(),
         start.elapsed().as_secs_f64(),
     ));
     tally.say();
@@ -177,20 +207,20 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     }
     match written? {
         // The result itself is on standard output.
-        Some(wrote) if arguments.output.as_os_str() == STANDARD => {
-            terminal::say(terminal::written(&arguments.output, || wrote));
+        Some(wrote) if path.as_os_str() == STANDARD => {
+            terminal::say(terminal::written(path, || wrote));
         }
         Some(written) => {
             terminal::result(written);
         }
-        None => return Err(Failure(nothing(&tally, arguments, &unreadable))),
+        None => return Err(Failure(nothing(&tally, path, unreadable.len() == inputs.len()))),
     }
     Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Why nothing was written.
-fn nothing(tally: &Tally, arguments: &ConvertArgs, unreadable: &[String]) -> String {
-    let why = if unreadable.len() == arguments.inputs.len() {
+fn nothing(tally: &Tally, path: &Path, are_unreadable: bool) -> String {
+    let why = if are_unreadable {
         "no input could be read"
     } else if tally.read.observations == 0 && tally.read.spans == 0 {
         "there is not a single observation or span in what was read"
@@ -199,5 +229,5 @@ fn nothing(tally: &Tally, arguments: &ConvertArgs, unreadable: &[String]) -> Str
     } else {
         "nothing of what was read could be converted; the lines above say why"
     };
-    format!("error: nothing was written to {}: {why}", shown(&arguments.output))
+    format!("error: nothing was written to {}: {why}", shown(path))
 }

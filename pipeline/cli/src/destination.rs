@@ -9,8 +9,9 @@ use crate::views::flamegraph::GraphStyle;
 use crate::{Failure, files};
 
 /// The extensions and their formats, shared by `sample` and `convert`. The first match decides.
-const ENDINGS: [(&str, Format); 10] = [
+const ENDINGS: [(&str, Format); 11] = [
     ("svg", Format::Svg),
+    ("html", Format::Html),
     ("folded", Format::Folded),
     ("speedscope.json", Format::Speedscope),
     ("firefox.json", Format::Firefox),
@@ -24,17 +25,19 @@ const ENDINGS: [(&str, Format); 10] = [
 
 /// The same for messages.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
-    .svg (flame graph), .folded (collapsed stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), \
+    .svg (flame graph), .html (page), .folded (collapsed stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), \
     .pprof or .pb.gz (pprof), .otlp (OTLP), .otlp.json or .json (the same as JSON), .envelope (Sentry envelope)";
 
 /// The values of `--to` for messages.
-pub(crate) const FORMATS_IN_WORDS: &str = "`--to svg|folded|speedscope|firefox|pprof|otlp|otlp-json|sentry`";
+pub(crate) const FORMATS_IN_WORDS: &str = "`--to svg|html|folded|speedscope|firefox|pprof|otlp|otlp-json|sentry`";
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A flame graph, which a browser shows.
     Svg,
+    /// A page that needs no network: flame graph, time line and table, with filters.
+    Html,
     /// Collapsed stacks, one line each, for flame graph tools.
     Folded,
     /// JSON for speedscope (speedscope.app), a profile of each thread.
@@ -56,6 +59,7 @@ impl Format {
     pub(crate) fn what(self) -> &'static str {
         match self {
             Self::Svg => "a flame graph; a browser shows it",
+            Self::Html => "a page; a browser opens it, without a network",
             Self::Folded => "collapsed stacks; flame graph tools and speedscope read them",
             Self::Speedscope => "for speedscope; drop it on speedscope.app, or run `speedscope FILE`",
             Self::Firefox => "for the Firefox Profiler; drop it on profiler.firefox.com",
@@ -185,6 +189,7 @@ mod tests {
     fn endings() {
         for (name, format) in [
             ("a.svg", Format::Svg),
+            ("a.html", Format::Html),
             ("out/a.b.FOLDED", Format::Folded),
             ("a.speedscope.json", Format::Speedscope),
             ("out/speedscope.json", Format::Speedscope),

@@ -7,6 +7,7 @@
 mod tests;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,9 +19,11 @@ use profbridge_wire::folded::Counted;
 use crate::args::DiffArgs;
 use crate::convert::input;
 use crate::convert::selection::Selection;
+use crate::destination::{Format, format_of};
 use crate::files::write_file;
 use crate::terminal::{self, counted, shown};
 use crate::views::flamegraph;
+use crate::views::page::{self, Difference};
 use crate::views::reading::{State, Unit};
 use crate::views::stacks::{Node, Stacks};
 use crate::views::sums::Sums;
@@ -88,13 +91,52 @@ impl Change {
 
 /// Compares two files.
 pub(crate) fn run(arguments: &DiffArgs) -> Result<ExitCode, Failure> {
-    if let Some(output) = arguments.output.as_deref().filter(|path| path.extension().is_none_or(|end| end != "svg")) {
-        let why =
-            format!("-o {}: the difference is written as a flame graph, so the file must end with .svg", shown(output));
+    let is_known = |path: &&Path| matches!(format_of(path), Ok(Format::Svg | Format::Html));
+    if let Some(output) = arguments.output.as_deref().filter(|path| !is_known(path)) {
+        let why = format!(
+            "-o {}: the difference is a flame graph or a page, so the file must end with .svg or .html",
+            shown(output)
+        );
         terminal::say(format!("error: {why}"));
         return Ok(ExitCode::from(2));
     }
     files::never_replace([&arguments.before, &arguments.after].into_iter().map(std::path::PathBuf::as_path));
+    compare(arguments, |comparison, name| {
+        if let Some(path) = &arguments.output {
+            let is_page = format_of(path) == Ok(Format::Html);
+            let size = write_file(path, |file| match is_page {
+                true => comparison.page(name, arguments, file),
+                false => comparison.picture(name, arguments, file),
+            })?;
+            let size = terminal::bytes(size);
+            terminal::result(format!("wrote {} ({size}): red became slower, blue faster", shown(path)));
+        }
+        let Some(limit) = arguments.fail_above else { return Ok(ExitCode::SUCCESS) };
+        match comparison.above(limit) {
+            None => Ok(ExitCode::SUCCESS),
+            Some(change) => Err(Failure(format!(
+                "error: {} grew by {:.1} %, which is more than {limit} %",
+                change.function.map_or("the whole", |function| comparison.stacks.label_of(function)),
+                change.percent()
+            ))),
+        }
+    })
+}
+
+/// The page of two files.
+pub(crate) fn page(arguments: &DiffArgs) -> Result<Vec<u8>, Failure> {
+    compare(arguments, |comparison, name| {
+        let mut page = Vec::new();
+        comparison.page(name, arguments, &mut page).map_err(|error| Failure::new("the page", &error))?;
+        Ok(page)
+    })
+}
+
+/// Compares two files, prints the result, and calls `done` with it and the name of what was compared.
+fn compare<T>(
+    arguments: &DiffArgs,
+    done: impl FnOnce(&Comparison<'_>, &str) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut before = Sums::default();
     read(&mut before, &arguments.before, arguments)?;
     let mut after = before.next();
@@ -109,32 +151,12 @@ pub(crate) fn run(arguments: &DiffArgs) -> Result<ExitCode, Failure> {
     let stacks = &after.reading.stacks;
     let comparison = Comparison::new(stacks, &first, &second, unit, arguments.graph.native);
     terminal::result(comparison.text(&name, &arguments.before, &arguments.after).trim_end());
-    if let Some(path) = &arguments.output {
-        let title = format!("{} to {}", shown(&arguments.before), shown(&arguments.after));
-        let scale = comparison.scale();
-        let size = write_file(path, |file| {
-            let sides = [(&*first.stacks, scale[0]), (&*second.stacks, scale[1])];
-            flamegraph::draw_difference(
-                stacks,
-                &name,
-                comparison.unit.clone(),
-                &title,
-                arguments.graph.layout,
-                sides,
-                file,
-            )
-        })?;
-        terminal::result(format!("wrote {} ({}): red became slower, blue faster", shown(path), terminal::bytes(size)));
-    }
-    let Some(limit) = arguments.fail_above else { return Ok(ExitCode::SUCCESS) };
-    match comparison.above(limit) {
-        None => Ok(ExitCode::SUCCESS),
-        Some(change) => Err(Failure(format!(
-            "error: {} grew by {:.1} %, which is more than {limit} %",
-            change.function.map_or("the whole", |function| stacks.label_of(function)),
-            change.percent()
-        ))),
-    }
+    done(&comparison, &name)
+}
+
+/// The title of a picture of two files.
+fn title(arguments: &DiffArgs) -> String {
+    format!("{} to {}", shown(&arguments.before), shown(&arguments.after))
 }
 
 /// Reads a file into sums.
@@ -240,6 +262,24 @@ impl<'a> Comparison<'a> {
     fn scale(&self) -> [f64; 2] {
         let [before, after] = self.sides;
         [1.0, before.basis(self.per_second) / after.basis(self.per_second)]
+    }
+
+    /// Draws the difference as a flame graph.
+    fn picture(&self, name: &str, arguments: &DiffArgs, out: &mut impl io::Write) -> io::Result<()> {
+        let (scale, layout) = (self.scale(), arguments.graph.layout);
+        let sides = [0, 1].map(|at| (&*self.sides[at].stacks, scale[at]));
+        flamegraph::draw_difference(self.stacks, name, self.unit.clone(), &title(arguments), layout, sides, out)
+    }
+
+    /// Writes the difference as a page.
+    fn page(&self, name: &str, arguments: &DiffArgs, out: &mut impl io::Write) -> io::Result<()> {
+        let [before, after] = self.sides;
+        let mut lines = before.lines.clone();
+        lines.extend(&after.lines);
+        let sides = self.sides.map(|side| (&*side.stacks, side.basis(self.per_second)));
+        let (stacks, unit, per_second) = (self.stacks, &self.unit, self.per_second);
+        let difference = Difference { stacks, name, unit, lines, sides, per_second };
+        page::write_difference(difference, &title(arguments), out)
     }
 
     /// The larger of the two wholes.

@@ -1,7 +1,7 @@
 //! The `profbridge` binary: the command line around the pipeline.
 //!
 //! `run` and `validate` create a plan from the configuration and the compiled-in components (`components`); `demo`,
-//! `convert`, `sample`, `dump` and `profiler` are tools that use the same crates. This crate handles arguments, files, the
+//! `convert`, `view`, `sample`, `dump` and `profiler` are tools that use the same crates. This crate handles arguments, files, the
 //! terminal and signals. The components decide what is received, changed and sent.
 
 mod args;
@@ -24,6 +24,7 @@ mod send;
 mod signals;
 mod terminal;
 mod top;
+mod view;
 mod views;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Components => commands::components(),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::View(arguments) => view::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Send(arguments) => send::run(&arguments),
         Command::Sample(arguments) => sample::run(&arguments),

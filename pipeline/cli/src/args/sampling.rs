@@ -44,11 +44,11 @@ profbridge did not start gets no signal from it.";
 pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks),
-    /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof, one for each process),
-    /// .otlp (OTLP profiles), .json or .otlp.json (the same as JSON), .envelope (Sentry envelope; one for each process
-    /// and 45 s, so `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs `--to`;
-    /// everything else is said on standard error then. Default: `profile-PID.svg`, of several the first.
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .html (page), .folded (collapsed
+    /// stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof, one for each
+    /// process), .otlp (OTLP profiles), .json or .otlp.json (the same as JSON), .envelope (Sentry envelope; one for
+    /// each process and 45 s, so `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs
+    /// `--to`; everything else is said on standard error then. Default: `profile-PID.svg`, of several the first.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// What to write, whatever the ending says.

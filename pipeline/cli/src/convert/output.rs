@@ -32,7 +32,7 @@ pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Fa
         Format::OtlpJson => Output::Otlp(Box::new(Otlp::open(path, &processor, Encoding::Json)?)),
         Format::Pprof => Output::Pprof(Box::new(Pprof::open(Destination { path, format, graph }))),
         Format::Folded => Output::Stacks(Box::new(Stacks::open(path, CalledBy::Service))),
-        Format::Svg | Format::Speedscope | Format::Firefox => {
+        Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
             Output::View(Box::new(View::open(Destination { path, format, graph }, CalledBy::Service)))
         }
     })

@@ -32,7 +32,7 @@ fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
             &[("exporters", "sentry"), ("processors", "chunk"), ("processors", "transactions"), ("service", "identity")]
         }
         Format::Otlp | Format::OtlpJson => &[("processors", "dedup")],
-        Format::Pprof | Format::Folded | Format::Svg | Format::Speedscope | Format::Firefox => &[],
+        Format::Pprof | Format::Folded | Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => &[],
     }
 }
 
@@ -47,7 +47,12 @@ fn in_words(format: Format) -> String {
             )
         }
         Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
-        Format::Pprof | Format::Folded | Format::Svg | Format::Speedscope | Format::Firefox => {
+        Format::Pprof
+        | Format::Folded
+        | Format::Svg
+        | Format::Html
+        | Format::Speedscope
+        | Format::Firefox => {
             "pprof, stacks and views are written as they are; where Sentry envelopes or OTLP are written there is something to set"
                 .to_owned()
         }

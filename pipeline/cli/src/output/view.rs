@@ -1,6 +1,6 @@
-//! Outputs for people: flame graphs, and files for speedscope and the Firefox Profiler.
+//! Outputs for people: flame graphs, pages, and files for speedscope and the Firefox Profiler.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use profbridge_codec::Report;
@@ -11,11 +11,10 @@ use crate::Failure;
 use crate::destination::{Destination, Format};
 use crate::files::write_file;
 use crate::terminal::counted;
-use crate::views::flamegraph;
 use crate::views::reading::Reading;
 use crate::views::sums::Sums;
 use crate::views::timeline::Timeline;
-use crate::views::{firefox, speedscope};
+use crate::views::{firefox, flamegraph, page, speedscope};
 
 /// Collects profiles, and writes them at the end.
 pub(crate) struct View {
@@ -45,7 +44,7 @@ impl View {
     /// Opens an output that writes only at the end.
     pub(crate) fn open(destination: Destination, called_by: CalledBy) -> Self {
         let mut of = match destination.format {
-            Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
+            Format::Html | Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
             _ => Of::Sums(Sums::default()),
         };
         of.reading().called_by = called_by;
@@ -67,8 +66,29 @@ impl View {
         title: Option<&str>,
         report: &mut Report,
     ) -> Result<Option<(PathBuf, u64)>, Failure> {
-        let Self { destination: Destination { path, format, graph }, of, holds } = self;
-        if let (Of::Times(timeline), Format::Speedscope) = (&mut *of, &format) {
+        let path = self.destination.path.clone();
+        let size = self.finish(title, report, |write| write_file(&path, |file| write(file)))?;
+        Ok(size.map(|size| (path, size)))
+    }
+
+    /// The content of the file; `None` if there is no data.
+    pub(crate) fn content(&mut self, report: &mut Report) -> Result<Option<Vec<u8>>, Failure> {
+        self.finish(None, report, |write| {
+            let mut content = Vec::new();
+            write(&mut content).map_err(|error| Failure::new("the page", &error))?;
+            Ok(content)
+        })
+    }
+
+    /// Calls `sink` with a function that writes the content, unless there is no data.
+    fn finish<T>(
+        &mut self,
+        title: Option<&str>,
+        report: &mut Report,
+        sink: impl FnOnce(&mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        let Self { destination: Destination { format, graph, .. }, of, holds } = self;
+        if let (Of::Times(timeline), Format::Html | Format::Speedscope) = (&mut *of, &format) {
             timeline.leave_out_negative();
         }
         let reading = of.reading();
@@ -76,11 +96,11 @@ impl View {
         report.not_shown.extend(reading.not_shown.in_words());
         let own = reading.title();
         let title = title.or(own.as_deref()).unwrap_or("profbridge");
-        let size = match of {
+        match of {
             Of::Sums(sums) => {
                 let Some(stacks) = sums.stacks() else { return Ok(None) };
                 *holds = counted(stacks as u64, "stack") + &sums.types();
-                write_file(path, |file| flamegraph::draw(sums, title, *graph, file))?
+                sink(&mut |mut file| flamegraph::draw(sums, title, *graph, &mut file)).map(Some)
             }
             Of::Times(timeline) => {
                 if timeline.is_empty() {
@@ -94,15 +114,16 @@ impl View {
                         return Ok(None);
                     }
                 }
-                write_file(path, |file| {
+                sink(&mut |mut file| {
                     match &made {
-                        Some(made) => made.write(&mut *file)?,
-                        None => speedscope::write(timeline, title, &mut *file)?,
+                        Some(made) => made.write(&mut file)?,
+                        None if *format == Format::Html => page::write(timeline, title, graph.native, &mut file)?,
+                        None => speedscope::write(timeline, title, &mut file)?,
                     }
                     file.write_all(b"\n")
-                })?
+                })
+                .map(Some)
             }
-        };
-        Ok(Some((path.clone(), size)))
+        }
     }
 }

@@ -37,7 +37,7 @@ impl Writer {
         let (path, merge) = (destination.path.clone(), Section::from_yaml(MERGE));
         let merge = merge.map_err(|problems| Failure(problems.to_string()))?;
         let output = match destination.format {
-            Format::Svg | Format::Speedscope | Format::Firefox => {
+            Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
                 Output::View(Box::new(View::open(destination.clone(), CalledBy::Executable)))
             }
             Format::Folded => Output::Stacks(Box::new(Stacks::open(path, CalledBy::Executable))),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use profbridge_model::meaning::Mode;
 use profbridge_model::thread::{self, SampleThread as Identity};
-use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample};
+use profbridge_model::{AttributeSetId, Link, Losses, Profile, Profiles, Reason, Resource, Sample};
 use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
@@ -78,6 +78,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) node: Node,
     /// The functions of own code in it with the lines at which they were.
     pub(crate) lines: Rc<[(u32, u32)]>,
+    /// The span that was running.
+    pub(crate) span: Option<Link>,
     /// Start of the profile, for samples without timestamps.
     start: u64,
     sample: Sample<'a>,
@@ -248,7 +250,8 @@ impl Reading {
             match found {
                 Ok((thread, ResolvedStack { node, lines })) => {
                     let (scale, start) = (shown.scale, profile.time_unix_nano);
-                    take(&Observed { thread, state, scale, node, lines, start, sample });
+                    let span = sample.link.map(|id| *batch.dictionary().link(id));
+                    take(&Observed { thread, state, scale, node, lines, span, start, sample });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }

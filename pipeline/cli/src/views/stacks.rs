@@ -4,7 +4,7 @@
 //! total size is limited and control characters are removed.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -369,6 +369,25 @@ impl Stacks {
         costs.retain(|cost| cost.total > 0);
         costs.sort_by_key(|cost| (Reverse((cost.own, cost.total)), cost.function));
         costs
+    }
+
+    /// The weight of each stack with everything that it calls, for all stacks with a weight and their callers.
+    pub(crate) fn totals(&self, weighed: impl IntoIterator<Item = (Node, u64)>) -> HashMap<Node, u64> {
+        let mut open: BTreeMap<Node, u64> = BTreeMap::new();
+        for (node, weight) in weighed.into_iter().filter(|&(_, weight)| weight > 0) {
+            let sum = open.entry(node).or_default();
+            *sum = sum.saturating_add(weight);
+        }
+        let mut totals = HashMap::new();
+        // Callers have smaller numbers than their callees, so a node is complete when it is reached.
+        while let Some((node, weight)) = open.pop_last() {
+            totals.insert(node, weight);
+            if let Some((caller, _)) = self.edge(node) {
+                let sum = open.entry(caller).or_default();
+                *sum = sum.saturating_add(weight);
+            }
+        }
+        totals
     }
 
     /// The caller's node and the function's number; `None` for the root.

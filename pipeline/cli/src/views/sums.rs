@@ -5,11 +5,36 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use profbridge_model::{Profiles, Reason};
 use profbridge_wire::folded::CalledBy;
 
-use super::reading::{MOST_WEIGHT, Reading, State};
+use super::reading::{MOST_WEIGHT, Observed, Reading, State};
 use super::stacks::Node;
 
 /// The most lines of functions that are distinguished.
 const MOST_LINES: usize = 1 << 20;
+
+/// Weights of the lines of own code while threads ran, or of other values, by function and line.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(HashMap<(u32, u32), u64>);
+
+impl Lines {
+    /// Adds the weight of a sample to its lines.
+    pub(crate) fn add(&mut self, one: &Observed<'_>, weight: u64) {
+        for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
+            if self.0.len() < MOST_LINES || self.0.contains_key(line) {
+                *self.0.entry(*line).or_default() += weight;
+            }
+        }
+    }
+
+    /// For each function of own code, the line with the largest weight.
+    pub(crate) fn hottest(&self) -> HashMap<u32, u32> {
+        let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
+        for (&(function, line), &weight) in &self.0 {
+            let known = hottest.entry(function).or_default();
+            *known = (*known).max((weight, std::cmp::Reverse(line)));
+        }
+        hottest.into_iter().map(|(function, (_, line))| (function, line.0)).collect()
+    }
+}
 
 /// The summed stacks of any number of batches.
 #[derive(Debug, Default)]
@@ -20,8 +45,7 @@ pub(crate) struct Sums {
     weights: BTreeMap<(State, u32), HashMap<Node, (u64, u64)>>,
     /// Start and end of all profiles with a duration, in nanoseconds since the Unix epoch.
     span: Option<(u64, u64)>,
-    /// Weights of the lines of own code while threads ran, or of other values, by function and line.
-    lines: HashMap<(u32, u32), u64>,
+    lines: Lines,
     /// The sum of all values.
     sum: u64,
 }
@@ -60,11 +84,7 @@ impl Sums {
                     None => refused += 1,
                 }
             });
-            for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
-                if lines.len() < MOST_LINES || lines.contains_key(line) {
-                    *lines.entry(*line).or_default() += weight;
-                }
-            }
+            lines.add(one, weight);
             observed.push((one.state, one.thread, one.node, weight, count));
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
@@ -165,11 +185,6 @@ impl Sums {
 
     /// For each function of own code, the line with the largest weight.
     pub(crate) fn hottest_lines(&self) -> HashMap<u32, u32> {
-        let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
-        for (&(function, line), &weight) in &self.lines {
-            let known = hottest.entry(function).or_default();
-            *known = (*known).max((weight, std::cmp::Reverse(line)));
-        }
-        hottest.into_iter().map(|(function, (_, line))| (function, line.0)).collect()
+        self.lines.hottest()
     }
 }

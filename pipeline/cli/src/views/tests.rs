@@ -14,7 +14,7 @@ use super::reading::Reading;
 use super::stacks::{Stacks, clean};
 use super::sums::Sums;
 use super::timeline::Timeline;
-use super::{firefox, speedscope};
+use super::{firefox, page, speedscope};
 
 const T0: u64 = 1_790_000_000_000_000_000;
 const MS: u64 = 1_000_000;
@@ -195,6 +195,17 @@ proptest! {
         }
     }
 
+    /// Guarantees: the page has each stack of each thread with its exact time, as it was sampled, and as much time in
+    /// folded stacks.
+    #[test]
+    fn page_has_everything(ones in ones()) {
+        let page = read_page(&page_of(&mut timeline(&ones)));
+        let [raw, own] = ["raw", "own"].map(|form| by_track(&page, form));
+        prop_assert_eq!(&raw, &expected(&ones));
+        prop_assert_eq!(own.values().sum::<u64>(), raw.values().sum::<u64>());
+        prop_assert!(own.keys().all(|(track, stack)| track.ends_with("[waiting]") == stack.contains("[waiting")));
+    }
+
     /// Guarantees: a flame graph shows how long threads ran and waited, and each function's time is the sum of all
     /// stacks through it.
     #[test]
@@ -225,6 +236,37 @@ proptest! {
 
 fn key_thread((track, _): &(String, String)) -> u64 {
     track.split("(thread ").nth(1).unwrap().split(')').next().unwrap().parse().unwrap()
+}
+
+fn page_of(timeline: &mut Timeline) -> String {
+    let mut page = Vec::new();
+    page::write(timeline, "title", false, &mut page).unwrap();
+    String::from_utf8(page).unwrap()
+}
+
+/// The data in a page.
+fn read_page(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn by_track(page: &Value, form: &str) -> ByTrack {
+    let (nodes, rows) = (&page["nodes"], &page["rows"]);
+    let mut sums = ByTrack::new();
+    for (row, weight) in list(&rows["weight"]).iter().enumerate() {
+        let at = |column: &str| number(&rows[column][row]);
+        let mut node = at(form);
+        let mut names = Vec::new();
+        while node > 0 {
+            names.push(page["functions"]["name"][number(&nodes["function"][node])].as_str().unwrap());
+            node = number(&nodes["parent"][node]);
+        }
+        names.reverse();
+        let view = if page["views"][at("view")]["name"] == "waiting" { " [waiting]" } else { "" };
+        let track = page["threads"][at("thread")][1].as_str().unwrap().to_owned() + view;
+        *sums.entry((track, names.join(";"))).or_default() += weight.as_u64().unwrap();
+    }
+    sums
 }
 
 fn draw(sums: &mut Sums, layout: Layout) -> String {
@@ -317,6 +359,10 @@ fn hostile_names() {
     timeline.add(&batch);
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
     assert!(file["shared"]["frames"][0]["name"].as_str().unwrap().contains("<script>alert(1)</script>"));
+    let page = page_of(&mut timeline);
+    assert_eq!(page.matches("</script>").count(), 2);
+    assert!(!page.contains("alert(1)</script>") && !page.contains("<script>alert") && !page.contains('\u{202e}'));
+    assert!(read_page(&page)["functions"]["name"][1].as_str().unwrap().contains("<script>alert(1)</script>"));
 }
 
 /// Guarantees: a frame has its source file and the function's first line, or else the line of its first frame. Without
@@ -418,6 +464,10 @@ fn every_form_has_what_was_given() {
     let expected = all([5 * MS as i64, 20 * MS as i64, 3, 10]);
     let expected = expected.map(|(suffix, sum)| (format!("app (pid 7){suffix}"), sum));
     assert_eq!(raw_profiles(&file).iter().map(sum).collect::<Vec<_>>(), expected);
+    let page = read_page(&page_of(&mut timeline));
+    let views: Vec<_> = list(&page["views"]).iter().map(|view| view["name"].as_str().unwrap()).collect();
+    assert_eq!(views, ["running", "waiting", "samples", "alloc_space"]);
+    assert_eq!(page["rows"]["weight"], serde_json::json!([5 * MS, 20 * MS, 3, 10]));
     let rest = ["alloc_space (bytes), 2 observations", "samples (count), 1 observation"];
     let mut sums = Sums::default();
     sums.add(&batch);

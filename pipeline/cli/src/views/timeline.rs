@@ -3,13 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use profbridge_model::{Profiles, Reason};
+use profbridge_model::{Link, Profiles, Reason};
 
 use super::reading::{MOST_WEIGHT, Process, Reading, State, Thread, Unit};
 use super::stacks::Node;
+use super::sums::Lines;
 
 /// The most observations, 24 bytes each.
 const MOST_OBSERVATIONS: usize = 8 << 20;
+
+/// The most spans that are distinguished. Observations of further ones have none.
+const MOST_SPANS: usize = 1 << 18;
 
 /// An observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub(crate) struct Observation {
     pub(crate) time_unix_nano: u64,
     /// The stack.
     pub(crate) node: Node,
+    /// The number of its span, counted from 1; 0 without one.
+    pub(crate) span: u32,
     /// Duration or count; negative in a difference of profiles.
     pub(crate) weight: i64,
 }
@@ -26,7 +32,7 @@ pub(crate) struct Observation {
 #[derive(Debug)]
 pub(crate) struct Track {
     /// Number of the thread.
-    thread: u32,
+    pub(crate) thread: u32,
     /// State of the thread.
     pub(crate) state: State,
     /// The observations.
@@ -47,6 +53,10 @@ pub(crate) struct Timeline {
     pub(crate) reading: Reading,
     tracks: Vec<Track>,
     numbers: HashMap<(u32, State), usize>,
+    /// The numbers of spans, counted from 1.
+    pub(crate) spans: HashMap<Link, u32>,
+    /// Lines of own code.
+    pub(crate) lines: Lines,
     held: usize,
     /// The sum of the absolute weights.
     weight: u64,
@@ -54,16 +64,16 @@ pub(crate) struct Timeline {
 
 impl Default for Timeline {
     fn default() -> Self {
-        let (tracks, numbers) = (Vec::new(), HashMap::new());
+        let (tracks, numbers, spans, lines) = Default::default();
         let reading = Reading { all_types: true, ..Reading::default() };
-        Self { reading, tracks, numbers, held: 0, weight: 0 }
+        Self { reading, tracks, numbers, spans, lines, held: 0, weight: 0 }
     }
 }
 
 impl Timeline {
     /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
-        let Self { reading, tracks, numbers, held, weight: sum } = self;
+        let Self { reading, tracks, numbers, spans, lines, held, weight: sum } = self;
         let mut refused = 0;
         reading.read(batch, |observed| {
             let (thread, state) = (observed.thread, observed.state);
@@ -72,6 +82,15 @@ impl Timeline {
                 tracks.len() - 1
             });
             let node = observed.node;
+            let span = observed.span.map_or(0, |span| {
+                let next = spans.len() as u32 + 1;
+                if spans.len() < MOST_SPANS {
+                    *spans.entry(span).or_insert(next)
+                } else {
+                    spans.get(&span).copied().unwrap_or(0)
+                }
+            });
+            let before = *sum;
             observed.each(|time_unix_nano, weight| {
                 let fitting = i64::try_from(weight).ok().filter(|_| *held < MOST_OBSERVATIONS);
                 let with_it = |weight: i64| sum.checked_add(weight.unsigned_abs()).filter(|&sum| sum <= MOST_WEIGHT);
@@ -81,8 +100,9 @@ impl Timeline {
                 };
                 *sum = with_it;
                 *held += 1;
-                tracks[at].observations.push(Observation { time_unix_nano, node, weight });
+                tracks[at].observations.push(Observation { time_unix_nano, node, span, weight });
             });
+            lines.add(observed, *sum - before);
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
     }

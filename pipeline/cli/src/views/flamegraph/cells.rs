@@ -1,7 +1,7 @@
 //! Computes the layout of a flame graph in the unit of its weights: depth, left edge and width of each function.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
@@ -134,19 +134,10 @@ struct Sums {
 
 impl Sums {
     fn of(stacks: &Stacks, weights: Vec<(Node, u64)>) -> Self {
-        let mut sums = Self { totals: HashMap::new(), children: HashMap::new() };
-        let mut open: BTreeMap<Node, u64> = BTreeMap::new();
-        for (node, weight) in weights.into_iter().filter(|&(_, weight)| weight > 0) {
-            let sum = open.entry(node).or_default();
-            *sum = sum.saturating_add(weight);
-        }
-        // Callers have smaller numbers than their callees, so a node is complete when it is reached.
-        while let Some((node, weight)) = open.pop_last() {
-            sums.totals.insert(node, weight);
+        let mut sums = Self { totals: stacks.totals(weights), children: HashMap::new() };
+        for &node in sums.totals.keys() {
             if let Some((caller, _)) = stacks.edge(node) {
                 sums.children.entry(caller).or_default().push(node);
-                let sum = open.entry(caller).or_default();
-                *sum = sum.saturating_add(weight);
             }
         }
         for children in sums.children.values_mut() {
