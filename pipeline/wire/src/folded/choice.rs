@@ -1,9 +1,9 @@
 //! Chooses what the values of profiles are shown as, folded or drawn.
 //!
 //! A profile has one type of value. The profiles of a scope mostly show the same or belong together, so if only one can
-//! be shown, it is pprof's default type, or else running time, or else the first one with any value. Blocked time is
-//! independent of that: one of its types may be shown in addition. Values other than time keep the name and the unit of
-//! their type, and are never added to others.
+//! be shown, it is pprof's default type, or else running time, or else the last one with any value, as `go tool pprof`
+//! chooses: of a heap profile `inuse_space`. Blocked time is independent of that: one of its types may be shown in
+//! addition. Values other than time keep the name and the unit of their type, and are never added to others.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -86,7 +86,12 @@ pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Ve
     };
     let chosen = |blocked: bool| {
         let of = scope.profiles.iter().filter(|profile| (blocked_apart && is_blocked(profile)) == blocked);
-        of.filter(|profile| has_values(batch, profile)).min_by_key(|profile| rank(profile))
+        let of = of.enumerate().filter(|(_, profile)| has_values(batch, profile));
+        let key = |at: usize, profile| match rank(profile) {
+            3 => (3, usize::MAX - at),
+            rank => (rank, at),
+        };
+        of.min_by_key(|&(at, profile)| key(at, profile)).map(|(_, profile)| profile)
     };
     let chosen = [false, true].map(chosen);
     let show = |profile: &Profile| {
