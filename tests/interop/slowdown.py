@@ -3,7 +3,7 @@
 
 Usage: slowdown.py PATH_TO_PROFBRIDGE [PAIRS]
 
-A Python program with six functions, which take about 2 to 12 ms for each call, is sampled 1000 times a second from its
+A Python program with six functions, which take about 1 to 8 ms for each call, is sampled 1000 times a second from its
 start to its end, and, in a loop without one, for a fixed time. In each pair one function does a tenth more work in the
 second run: `diff` has to list it as slower, and no other. Two runs of the same program must differ in nothing. Both
 are counted and have to be right for all PAIRS, 20 unless said. Functions that take less than a millisecond need more
@@ -31,7 +31,7 @@ while times:
     times -= 1
 """
 PLANTED = "load"
-SECONDS = 2
+SECONDS = 3
 
 
 def sample(binary, folder, name, arguments, ends):
