@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::probe::{Activity, read_syscall};
 
-/// System calls that wait on the descriptor that is their first argument.
-const CALLS: [libc::c_long; 24] = [
+/// System calls that transfer data by the descriptor that is their first argument, or wait for it.
+const CALLS: [libc::c_long; 22] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -29,8 +29,6 @@ const CALLS: [libc::c_long; 24] = [
     libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_sendmmsg,
-    libc::SYS_accept,
-    libc::SYS_accept4,
     libc::SYS_connect,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
@@ -125,7 +123,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
@@ -150,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that waits for a connection, a peer, a local socket or a pipe is found to wait for it, and
-    /// one that sleeps for none of them.
+    /// Guarantees: a thread that waits for a peer, for anybody, a local socket or a pipe is found to wait for it, and one
+    /// that does not exist for none of them.
     #[test]
     fn sockets_and_pipes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -159,7 +157,9 @@ mod tests {
         let mut client = TcpStream::connect(address).unwrap();
         let served = listener.accept().unwrap();
         assert_eq!(awaited(move || drop(client.read(&mut [0]))), format!("socket to {address}"));
-        assert_eq!(awaited(move || drop(listener.accept())), format!("socket on {address}"));
+        let anybody = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = anybody.local_addr().unwrap();
+        assert_eq!(awaited(move || drop(anybody.recv(&mut [0]))), format!("socket on {address}"));
         let (mut here, mut there) = UnixStream::pair().unwrap();
         assert_eq!(awaited(move || drop(here.read(&mut [0]))), "local socket");
         let (mut reader, mut writer) = std::io::pipe().unwrap();
