@@ -12,6 +12,7 @@ not there is left out, which is said. Uses loopback only, on ports that the syst
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -197,6 +198,35 @@ int main() {
 """
 
 
+PHP = """
+<?php
+function hot_function($rounds) {
+    $found = 0;
+    for ($number = 0; $number < $rounds; $number++) $found += $number * $number % 7;
+    return $found;
+}
+echo json_encode(["found" => hot_function(1000000)]);
+"""
+
+RUBY = """
+require "webrick"
+def hot_function(rounds)
+  found = 0
+  number = 0
+  while number < rounds
+    found += number * number % 7
+    number += 1
+  end
+  found
+end
+server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, AccessLog: [], Logger: WEBrick::Log.new(File::NULL))
+server.mount_proc("/") { |request, response| response.body = hot_function(400000).to_s }
+puts "port #{server.config[:Port]}"
+$stdout.flush
+server.start
+"""
+
+
 class Requests:
     """Sends requests, one after the other, until it is closed."""
 
@@ -268,8 +298,13 @@ def look(binary, name, command, place, folder):
     expect(widest[0] is not None and widest[0] <= FIRST_PIXELS, f"{name}: and {widest[0]} pixels from the top of the picture")
 
 
-def has(python, package):
-    return subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+def succeeds(command):
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def write(folder, name, text):
@@ -283,12 +318,18 @@ def services(python, packages, folder):
     """Each service: its name, its command, and what stands behind the function's name; or why it is left out."""
     for name, needs, text in [("flask", ["flask"], FLASK), ("fastapi", ["fastapi", "uvicorn"], FASTAPI),
                               ("django", ["django", "gunicorn"], DJANGO)]:
-        missing = [need for need in needs if not has(python, need)]
+        missing = [need for need in needs if not succeeds([python, "-c", f"import {need}"])]
         script = write(folder, f"shop_{name}.py", text)
         yield name, [python, script], f"shop_{name}.py:", missing
     express = os.path.join(packages, "node_modules", "express")
     os.symlink(os.path.join(packages, "node_modules"), os.path.join(folder, "node_modules"))
     yield "express", ["node", write(folder, "shop.js", EXPRESS)], "shop.js:", [] if os.path.isdir(express) else [express]
+    # PHP's server does not say which port the system chose for it.
+    port, script = free_port(), write(folder, "shop.php", PHP.lstrip())
+    yield "php", ["sh", "-c", f"echo port {port}; exec php -S 127.0.0.1:{port} {script}"], "shop.php:", (
+        [] if shutil.which("php") else ["php"])
+    has_webrick = shutil.which("ruby") and succeeds(["ruby", "-e", "require 'webrick'"])
+    yield "ruby", ["ruby", write(folder, "shop.rb", RUBY)], "shop.rb:", [] if has_webrick else ["ruby with webrick"]
     write(folder, "Shop.java", JAVA)
     write(folder, "shop.go", GO)
     write(folder, "shop.rs", RUST)

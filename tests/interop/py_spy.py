@@ -1,9 +1,10 @@
 """Compares the frames that the sampler reads with those of py-spy and with those that the program itself says it has,
 thread by thread, of programs that stand still.
 
-    python3 py_spy.py RUNTIME PY_SPY [PYTHON...]
+    python3 py_spy.py RUNTIME PROFBRIDGE PY_SPY [PYTHON...]
 
-RUNTIME is the example `runtime` of the crate profbridge-sampler, PY_SPY the program of that name, and each PYTHON an
+RUNTIME is the example `runtime` of the crate profbridge-sampler, whose frames have whole paths; what `profbridge dump`
+shows, with the names of files alone, is compared as well. PY_SPY is the program of that name, and each PYTHON an
 interpreter (a path, or a command with arguments). Each runs a program whose threads stand in methods, generators,
 lambdas that C code calls, coroutines, recursions and exceptions. Name (without what stands before its last dot, which
 py-spy does not have), file and line of every frame have to be equal. Each program is run three times, and more often
@@ -15,6 +16,7 @@ what they say themselves alone.
 import glob
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -137,7 +139,30 @@ def parse(text):
     return frames
 
 
-def compare(runtime, py_spy, python):
+def is_shown(stack, shown):
+    """Whether `profbridge dump` shows the whole stack, or says that callers are missing above the first 400 frames: before
+    Python 3.11 the machine's stack of a deep recursion is larger than what is read."""
+    stack = [(name, os.path.basename(file), line) for name, file, line in stack]
+    if shown and shown[-1] == "    [callers not known]":
+        return len(shown) > 400 and stack[:len(shown) - 1] == shown[:-1]
+    return shown == stack
+
+
+def dumped(profbridge, pid):
+    """The frames of each thread in what `profbridge dump` shows."""
+    text = subprocess.run([profbridge, "dump", "--pid", str(pid)], capture_output=True, text=True, check=True).stdout
+    threads = {}
+    for line in text.splitlines():
+        if thread := re.match(r"thread (\d+)", line):
+            frames = threads[int(thread[1])] = []
+        elif frame := re.match(r"    (.*) \((.*):(\d+)\)$", line):
+            frames.append((frame[1].rsplit(".", 1)[-1], frame[2], int(frame[3])))
+        elif threads:
+            frames.append(line)
+    return threads
+
+
+def compare(runtime, profbridge, py_spy, python):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "program.py")
         with open(path, "w", encoding="utf-8") as file:
@@ -162,6 +187,11 @@ def compare(runtime, py_spy, python):
                 if done.returncode == 0:
                     read[tid] = parse(done.stdout)
             stacks = list(read.values())
+            shown = dumped(profbridge, program.pid)
+            dumps = sum(is_shown(stack, shown.get(tid)) for tid, stack in own.items())
+            for tid, stack in own.items():
+                if not is_shown(stack, shown.get(tid)):
+                    print("itself:", stack[:6], "\ndump:", shown.get(tid, [])[:6])
             for thread in expected:
                 frames = [(one["name"].rsplit(".", 1)[-1], one["filename"], one["line"]) for one in thread["frames"]]
                 # Before 3.11 py-spy may not know the thread's id.
@@ -176,9 +206,10 @@ def compare(runtime, py_spy, python):
                 if read.get(tid) != stack:
                     print("itself:", stack[:6], "\nprofbridge:", read.get(tid, [])[:6])
             by_py_spy = f"{equal} of {equal + unequal} threads equal to py-spy's"
-            print(f"{python}: {by_py_spy}, {said} of {len(own)} to the program's own, {len(read)} read", flush=True)
+            print(f"{python}: {by_py_spy}, {said} of {len(own)} to the program's own, {len(read)} read, "
+                  f"{dumps} dumped", flush=True)
             as_py_spy = unequal == 0 and equal in ([len(read)] if expected else [0])
-            is_right = as_py_spy and said == len(own) >= 20 and len(read) == said + 1
+            is_right = as_py_spy and dumps == said == len(own) >= 20 and len(read) == said + 1
             return (is_right, equal, equal + unequal) if expected else (is_right, said, len(own))
         finally:
             program.kill()
@@ -203,7 +234,7 @@ def pythons_here():
 
 
 def main():
-    runtime, py_spy, *pythons = sys.argv[1:]
+    runtime, profbridge, py_spy, *pythons = sys.argv[1:]
     if not shutil.which(py_spy):
         print("untested here: there is no py-spy")
         return
@@ -211,7 +242,7 @@ def main():
     good = programs = equal = stacks = rounds = 0
     while pythons and (rounds < ROUNDS or stacks < STACKS) and good == programs:
         for python in pythons:
-            is_good, more_equal, more = compare(runtime, py_spy, python)
+            is_good, more_equal, more = compare(runtime, profbridge, py_spy, python)
             good, programs = good + is_good, programs + 1
             equal, stacks = equal + more_equal, stacks + more
         rounds += 1

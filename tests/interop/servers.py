@@ -307,7 +307,7 @@ class Sampled:
         self.output = os.path.join(folder, f"{rate}.folded")
         if os.path.exists(self.output):
             os.unlink(self.output)
-        command = [os.path.abspath(profbridge), "sample", "--pid", str(pid), "--rate", str(rate)]
+        command = [os.path.abspath(profbridge), "sample", "--verbose", "--pid", str(pid), "--rate", str(rate)]
         command += ["-o", self.output, *(["--duration", f"{seconds}s"] if seconds else [])]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.shares = []

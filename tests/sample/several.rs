@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Sampling, Stacks};
+use super::{Sampling, Stacks, stops};
 use crate::process::run;
 use crate::targets::{TargetProgram, worker};
 
@@ -50,6 +50,28 @@ fn what_a_command_starts() {
     assert_eq!(list[1..].iter().filter(is_worker).count(), 2, "{}", finished.stderr);
     let is_hinted = finished.stderr.contains("hint: the command waits");
     assert!(!is_hinted && !finished.stderr.contains("children:"), "{}", finished.stderr);
+}
+
+/// Guarantees: if a process given by its id does not run while those that it started do, they are sampled as well,
+/// which is said; with `--no-subprocesses` they are only named.
+#[test]
+fn an_idle_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut shell = TargetProgram::start(Command::new("sh").args(["-c", &workers()]));
+    assert_eq!([shell.line(), shell.line()], ["ready\n", "ready\n"]);
+    let sample = |arguments: &[&str]| {
+        let pid = shell.pid();
+        run(folder.path(), &[&["sample", "-o", "out.folded", "-d", "3", "-p", &pid], stops(), arguments].concat())
+    };
+    let finished = sample(&[]);
+    let with = processes_with(folder.path(), "toil");
+    assert!(with.len() == 2 && with.iter().all(|name| name.starts_with("worker (pid ")), "{}", finished.stderr);
+    let is_said = finished.stderr.contains(&format!("note: process {} does not run, so", shell.pid()));
+    assert!(is_said && !finished.stdout.contains("children:"), "{} {}", finished.stderr, finished.stdout);
+    let finished = sample(&["--no-subprocesses"]);
+    assert!(processes_with(folder.path(), "toil").is_empty() && !finished.stderr.contains("does not run"));
+    assert!(finished.stdout.contains("are not sampled: worker (pid "), "{}", finished.stdout);
+    shell.close();
 }
 
 /// Guarantees: several processes are sampled in one run, however their ids are written, each once; a missing one is

@@ -124,11 +124,17 @@ pub(crate) struct SendArgs {
 
 /// What `diff` says about how it compares.
 const ABOUT_DIFF: &str = "\
-Where both files say how long they were made for, times are compared in processor time per second;
-else, shares of the whole are. The time of a function is its own and that of the libraries it calls.
-A difference is listed if it is more than the noise of sampling: four standard deviations of the
-numbers of samples behind it, and half a percent of the whole. What could be hidden in the noise is
-said, so that a file with more samples can be made (`sample --rate 1000`, or for longer).
+Two runs of a command from its start to its end (`sample -- COMMAND`) do the same work, so their total
+time is compared; of processes that are always busy, the shares of their functions, since a slower
+one only does less in the same time; of others, such as a service with a steady load, the time per
+second. --by chooses another. Values that are no time are compared by their totals. The time of a
+function is its own and that of the libraries it calls.
+
+A function is listed if its share of the whole changed by more than chance explains, which the
+samples show and the differences between parts of the run, by at least 3 %, and by half a percent of
+the whole; a change of all functions alike is one of the whole. With hundreds of functions, fewer than
+one in a hundred comparisons of equal programs lists any. What could be hidden in the noise is said,
+so that a file with more samples can be made (`sample --rate 1000`, or for longer).
 
 With `-o FILE.svg`, a flame graph of both has what became slower in red and what became faster in
 blue, as wide as the larger of the two. With `-o FILE.html` a page has it with a table.";
@@ -147,9 +153,12 @@ pub(crate) struct DiffArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// The type of values that is compared, such as `inuse_space`. Without it: pprof's default type, else running time,
-    /// else the first that has any value.
+    /// else the last that has any value.
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) kind: Option<String>,
+    /// What is compared. Without it, what suits both files.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) by: Option<By>,
     /// Exit with status 1 if the whole, or a function with at least 1 % of it, grew by more than this many percent and
     /// more than the noise, as in `5%`.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
@@ -159,6 +168,17 @@ pub(crate) struct DiffArgs {
     /// The largest input to read, in MiB, after decompression too.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) limit_mib: u64,
+}
+
+/// What `diff` compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Total time: both did the same work.
+    Total,
+    /// Time per second: both had the same load.
+    Second,
+    /// The share of the whole: both were always busy.
+    Share,
 }
 
 /// Parses a percentage, with or without its sign.
@@ -205,7 +225,7 @@ pub(crate) struct ConvertArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ReadingArgs {
     /// The type of values that is taken, such as `inuse_space`; all others are left out. Without it, where what is
-    /// written shows one type: pprof's default type, else running time, else the first that has any value.
+    /// written shows one type: pprof's default type, else running time, else the last that has any value.
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) kind: Option<String>,
     /// When profiles were made that do not say it, or cannot mean it (before 2000, or later than tomorrow):

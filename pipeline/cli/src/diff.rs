@@ -1,12 +1,13 @@
 //! `profbridge diff`: shows what became slower or faster between two files of profiles.
 //!
-//! Both files are folded to own code alike. The number of samples behind each time says how exact it is: the errors of
-//! independent samples have a Poisson distribution, and samples at regular times are more exact than that.
+//! Both files are folded to own code alike. A function is listed if it changed otherwise than the rest, by more than
+//! [`noise`] explains: a processor that is slower for all of them, as with busy neighbours, changes the whole only.
 
+mod noise;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,30 +15,38 @@ use std::process::ExitCode;
 use profbridge_codec::Report;
 use profbridge_codec::decode::{Findings, Options, decode};
 use profbridge_engine::clock::Clock;
+use profbridge_model::{Losses, Reason};
 use profbridge_wire::folded::Counted;
 
-use crate::args::DiffArgs;
+use crate::args::{By, DiffArgs};
 use crate::convert::input;
 use crate::convert::selection::Selection;
 use crate::destination::{Format, format_of};
 use crate::files::write_file;
 use crate::terminal::{self, counted, shown};
 use crate::views::flamegraph;
+use crate::views::fold::{NO_OWN_CODE, Part};
 use crate::views::page::{self, Difference};
 use crate::views::reading::{State, Unit};
 use crate::views::stacks::{Node, Stacks};
-use crate::views::sums::Sums;
+use crate::views::sums::{Sums, Timed};
 use crate::views::tree::innermost_own;
+use crate::views::waits::WaitReason;
 use crate::{Failure, files};
-
-/// How many standard deviations a difference must have. With thousands of functions, fewer would show some by chance.
-const DEVIATIONS: f64 = 4.0;
+use noise::{Measured, Noise, Observed};
 
 /// Smaller differences are not worth a row, as a share of the larger whole.
 const LEAST_SHARE: f64 = 0.005;
 
+/// Smaller differences of a function are not worth a row, as a share of its larger value: two runs of one program place
+/// its code and its data differently, and differ by as much.
+const LEAST_CHANGE: f64 = 0.03;
+
 /// Functions with a smaller share of the whole do not decide about the exit status.
 const LEAST_DECIDING: f64 = 0.01;
+
+/// Threads that run, or wait for a processor, as long as this close to a whole number of processors, are always busy.
+const BUSY: f64 = 0.05;
 
 /// How many functions are listed in each direction.
 const MOST_ROWS: usize = 12;
@@ -45,47 +54,45 @@ const MOST_ROWS: usize = 12;
 /// One of the two files.
 struct Side {
     stacks: Vec<(Node, u64)>,
-    counts: HashMap<Node, u64>,
+    measured: Measured,
     lines: HashMap<u32, u32>,
     total: u64,
     span_nano: Option<u64>,
+    /// Whether a command was sampled from its start to its end.
+    is_of_whole_command: bool,
+    /// How many threads are always busy, if all of the running time is theirs.
+    busy: Option<u64>,
 }
 
 impl Side {
-    /// What weights are divided by to be compared: the span in nanoseconds, or the total.
-    fn basis(&self, per_second: bool) -> f64 {
-        (if per_second { self.span_nano.unwrap_or(1) } else { self.total }).max(1) as f64
+    /// What weights are divided by to be compared.
+    fn basis(&self, by: By) -> f64 {
+        match by {
+            By::Total => 1.0,
+            By::Second => self.span_nano.unwrap_or(1).max(1) as f64,
+            By::Share => self.total.max(1) as f64,
+        }
     }
-}
-
-/// A value in units of the comparison, with its sampling error.
-#[derive(Debug, Clone, Copy, Default)]
-struct Measured {
-    value: f64,
-    deviation: f64,
 }
 
 /// A function, or the whole.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     function: Option<u32>,
-    before: Measured,
-    after: Measured,
+    before: f64,
+    after: f64,
+    /// Whether it is more than noise.
+    is_certain: bool,
 }
 
 impl Change {
     fn delta(&self) -> f64 {
-        self.after.value - self.before.value
-    }
-
-    /// Whether the difference is more than the noise of sampling.
-    fn is_certain(&self) -> bool {
-        self.delta().abs() > DEVIATIONS * self.before.deviation.hypot(self.after.deviation)
+        self.after - self.before
     }
 
     /// The growth in percent; infinite for a new function.
     fn percent(&self) -> f64 {
-        self.delta() * 100.0 / self.before.value
+        self.delta() * 100.0 / self.before
     }
 }
 
@@ -108,8 +115,9 @@ pub(crate) fn run(arguments: &DiffArgs) -> Result<ExitCode, Failure> {
                 true => comparison.page(name, arguments, file),
                 false => comparison.picture(name, arguments, file),
             })?;
-            let size = terminal::bytes(size);
-            terminal::result(format!("wrote {} ({size}): red became slower, blue faster", shown(path)));
+            let [more, less] = comparison.directions();
+            let (path, size) = (shown(path), terminal::bytes(size));
+            terminal::result(format!("wrote {path} ({size}): red became {more}, blue {less}"));
         }
         let Some(limit) = arguments.fail_above else { return Ok(ExitCode::SUCCESS) };
         match comparison.above(limit) {
@@ -142,6 +150,10 @@ fn compare<T>(
     let mut after = before.next();
     read(&mut after, &arguments.after, arguments)?;
     let state = common_state(&before, &after, arguments)?;
+    let others: Vec<String> = after.reading.not_shown.in_words().collect();
+    if !others.is_empty() {
+        terminal::say(format!("note: not compared: {} (--type compares one)", others.join("; ")));
+    }
     let unit = after.reading.unit(state);
     let name = after.reading.name(state);
     std::mem::swap(&mut before.reading, &mut after.reading);
@@ -149,7 +161,7 @@ fn compare<T>(
     std::mem::swap(&mut before.reading, &mut after.reading);
     let second = side(&mut after, state, arguments.graph.native);
     let stacks = &after.reading.stacks;
-    let comparison = Comparison::new(stacks, &first, &second, unit, arguments.graph.native);
+    let comparison = Comparison::new(stacks, [&first, &second], unit, arguments.by);
     terminal::result(comparison.text(&name, &arguments.before, &arguments.after).trim_end());
     done(&comparison, &name)
 }
@@ -166,6 +178,7 @@ fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failur
     let mut selection = Selection::new(arguments.kind.clone(), None, Clock::system().now().unix_nano);
     let (mut findings, mut report) = (Findings::default(), Report::default());
     let bytes = input::read(path, limit)?;
+    sums.keep_times();
     let decoded = decode(&shown(path), bytes, options, &mut findings, |telemetry| {
         if let Some(telemetry) = selection.take(telemetry, &mut report) {
             telemetry.profiles().for_each(|profiles| sums.add(profiles));
@@ -178,7 +191,11 @@ fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failur
     selection.check()?;
     report.losses.merge(&findings.losses);
     report.losses.merge(&sums.reading.losses);
-    for explanation in report.losses.explanations() {
+    let mut said = Losses::default();
+    // Other types are not lost: one is compared at a time.
+    let lost = report.losses.iter().filter(|loss| loss.reason != Reason::OtherType);
+    lost.for_each(|loss| said.add(loss.reason, loss.quantities));
+    for explanation in said.explanations() {
         terminal::say(format!("note: {}: {explanation}", shown(path)));
     }
     Ok(())
@@ -206,8 +223,85 @@ fn common_state(before: &Sums, after: &Sums, arguments: &DiffArgs) -> Result<Sta
 
 fn side(sums: &mut Sums, state: State, native: bool) -> Side {
     let stacks = sums.weighed_in_all(state, !native);
-    let counts = sums.counted(state, !native);
-    Side { total: sums.total(state), stacks, counts, lines: sums.hottest_lines(), span_nano: sums.span_nano() }
+    let nodes: BTreeSet<Node> = sums.counted(state).map(|(node, ..)| node).collect();
+    let mut functions: HashMap<Node, u32> = HashMap::new();
+    for node in nodes {
+        let stacks = &mut sums.reading.stacks;
+        let folded = if native { node } else { stacks.fold(node, state == State::Waiting) };
+        let path = stacks.path(folded);
+        // Interpreters and the kernel without a caller in the program are one.
+        let is_alone = |function: &u32| !native && Part::of(stacks.get(*function)) == Part::Caller;
+        let last = path.last().filter(|last| !is_alone(last)).or(path.first()).copied();
+        let function = innermost_own(stacks, &path).filter(|_| !native).or(last);
+        functions.extend(function.map(|function| (node, function)));
+    }
+    let measured = match sums.timed(state) {
+        Some(timed) => Measured::timed(
+            timed
+                .filter_map(|one| {
+                    let &Timed { thread, time, weight, .. } = one;
+                    Some(Observed { thread, time, function: *functions.get(&one.node)?, weight })
+                })
+                .collect(),
+        ),
+        None => Measured::counted(
+            sums.counted(state).filter_map(|(node, weight, count)| Some((*functions.get(&node)?, weight, count))),
+        ),
+    };
+    let (total, span_nano) = (sums.total(state), sums.span_nano());
+    let waited = sums.weighed_in_all(State::Waiting, true).into_iter().filter(|(node, _)| {
+        let of = sums.reading.stacks.innermost(*node).map(|function| &*function.name);
+        of.and_then(WaitReason::of_frame) == Some(WaitReason::Processor)
+    });
+    let waited: u64 = waited.map(|(_, nano)| nano).sum();
+    let threads = span_nano.map(|span| (total + waited) as f64 / span.max(1) as f64);
+    let busy = threads.filter(|threads| state != State::Waiting && (threads - threads.round()).abs() < BUSY);
+    Side {
+        stacks,
+        measured,
+        lines: sums.hottest_lines(),
+        total,
+        span_nano,
+        is_of_whole_command: sums.is_of_whole_command,
+        busy: busy.map(|threads| threads.round() as u64).filter(|&threads| threads > 0),
+    }
+}
+
+/// What two files are compared by, and why.
+fn basis([before, after]: [&Side; 2], unit: &Unit, by: Option<By>) -> (By, &'static str) {
+    let spans = before.span_nano.is_some() && after.span_nano.is_some();
+    match by {
+        Some(By::Second) if !spans => (By::Share, "the files do not say how long they were made for"),
+        Some(by) => (by, "as asked for"),
+        None if *unit != Unit::Nanoseconds => (By::Total, "the values are no time"),
+        None if before.is_of_whole_command && after.is_of_whole_command => {
+            (By::Total, "both are of a command, from its start to its end")
+        }
+        None if !spans && before.measured.samples.min(after.measured.samples) == 0 => {
+            (By::Total, "the files do not say how long they were made for")
+        }
+        None if !spans => (By::Share, "the files do not say how long they were made for"),
+        None if before.busy.is_some() && before.busy == after.busy => {
+            (By::Share, "both were always busy, so what one function gains, others lose")
+        }
+        None => (By::Second, "both may have been made for different times"),
+    }
+}
+
+/// By what factor the functions with half of the weight grew at most, as a faster clock or other neighbours of the
+/// machine make all of them. Not known if a single function has half of it.
+fn alike(before: &Measured, after: &Measured) -> Option<f64> {
+    let both =
+        before.functions.iter().filter_map(|(function, of)| Some((after.functions.get(function)?.total, of.total)));
+    let mut both: Vec<(f64, f64)> = both.filter(|(_, from)| *from > 0.0).map(|(to, from)| (to / from, from)).collect();
+    both.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let half = both.iter().map(|(_, from)| from).sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    let middle = both.iter().find(|(_, from)| {
+        sum += from;
+        sum >= half
+    });
+    middle.filter(|(_, from)| *from < half).map(|(growth, _)| *growth)
 }
 
 /// Two files, compared.
@@ -215,53 +309,59 @@ struct Comparison<'a> {
     stacks: &'a Stacks,
     sides: [&'a Side; 2],
     unit: Unit,
-    /// Whether times are per second; otherwise shares are compared.
-    per_second: bool,
+    by: By,
+    why: &'static str,
+    noise: Noise<'a>,
+    /// By what factor most functions grew alike, which does not count as a change of any of them.
+    alike: f64,
     whole: Change,
     changes: Vec<Change>,
 }
 
 impl<'a> Comparison<'a> {
-    fn new(stacks: &'a Stacks, before: &'a Side, after: &'a Side, unit: Unit, native: bool) -> Self {
-        let per_second = unit == Unit::Nanoseconds && before.span_nano.is_some() && after.span_nano.is_some();
-        let scale = |side: &Side| 1.0 / side.basis(per_second);
-        let measured = |side: &Side, weight: u64, count: u64| {
-            let value = weight as f64 * scale(side);
-            // Of nothing seen, one sample might have been missed.
-            let one = side.total as f64 * scale(side) / side.counts.values().sum::<u64>().max(1) as f64;
-            Measured { value, deviation: if count == 0 { one } else { value / (count as f64).sqrt() } }
-        };
-        let mut functions: HashMap<u32, [(u64, u64); 2]> = HashMap::new();
-        let mut all = [(0u64, 0u64); 2];
-        for (at, side) in [before, after].into_iter().enumerate() {
-            for &(node, weight) in &side.stacks {
-                let path = stacks.path(node);
-                let own = innermost_own(stacks, &path).filter(|_| !native);
-                let Some(function) = own.or(path.last().copied()) else { continue };
-                let count = side.counts.get(&node).copied().unwrap_or_default();
-                for sum in [&mut functions.entry(function).or_default()[at], &mut all[at]] {
-                    sum.0 = sum.0.saturating_add(weight);
-                    sum.1 += count;
-                }
+    fn new(stacks: &'a Stacks, sides: [&'a Side; 2], unit: Unit, by: Option<By>) -> Self {
+        let (by, why) = basis(sides, &unit, by);
+        let [before, after] = sides.map(|side| &side.measured);
+        let functions: BTreeSet<u32> = before.functions.keys().chain(after.functions.keys()).copied().collect();
+        let larger = |function| before.share(function).max(after.share(function));
+        let compared = functions.iter().filter(|&&function| larger(function) >= LEAST_SHARE).count();
+        let noise = Noise { before, after, compared, is_same_work: by == By::Total };
+        let [first, second] = sides.map(|side| 1.0 / side.basis(by));
+        let value = |of: &Measured, function| of.functions.get(&function).map_or(0.0, |of| of.total);
+        let (from, to) = (before.all.total * first, after.all.total * second);
+        let alike = alike(before, after).filter(|_| unit == Unit::Nanoseconds).map(|growth| growth * second / first);
+        let alike = alike.filter(|growth| (growth - 1.0).abs() >= LEAST_CHANGE).unwrap_or(1.0);
+        let is_certain = by != By::Share && (to - from).abs() > from.max(to) * LEAST_CHANGE.max(noise.of_whole());
+        let whole = Change { function: None, before: from, after: to, is_certain };
+        let change = |&function: &u32| {
+            let (from, to) = (value(before, function) * first, value(after, function) * second / alike);
+            let share = after.share(function) - before.share(function);
+            let of = stacks.get(function);
+            let is_function = !of.is_placeholder() || of.is_folded && &*of.name != NO_OWN_CODE;
+            let is_certain = is_function
+                && match noise.is_known() {
+                    true => share.abs() > noise.of_share(function) && (share > 0.0) == (to > from),
+                    false => true,
+                };
+            let least = (whole.before.max(whole.after) * LEAST_SHARE).max(from.max(to) * LEAST_CHANGE);
+            Change {
+                function: Some(function),
+                before: from,
+                after: to,
+                is_certain: is_certain && (to - from).abs() >= least,
             }
-        }
-        let change = |function, [first, second]: [(u64, u64); 2]| Change {
-            function,
-            before: measured(before, first.0, first.1),
-            after: measured(after, second.0, second.1),
         };
-        let mut changes: Vec<Change> =
-            functions.into_iter().map(|(function, sums)| change(Some(function), sums)).collect();
+        let mut changes: Vec<Change> = functions.iter().map(change).collect();
         changes.sort_by(|one, other| {
             other.delta().abs().total_cmp(&one.delta().abs()).then(one.function.cmp(&other.function))
         });
-        Self { stacks, sides: [before, after], unit, per_second, whole: change(None, all), changes }
+        Self { stacks, sides, unit, by, why, noise, alike, whole, changes }
     }
 
     /// What weights of the two files are multiplied with, so that they can be compared.
     fn scale(&self) -> [f64; 2] {
-        let [before, after] = self.sides;
-        [1.0, before.basis(self.per_second) / after.basis(self.per_second)]
+        let [before, after] = self.sides.map(|side| side.basis(self.by));
+        [1.0, before / after / self.alike]
     }
 
     /// Draws the difference as a flame graph.
@@ -276,28 +376,26 @@ impl<'a> Comparison<'a> {
         let [before, after] = self.sides;
         let mut lines = before.lines.clone();
         lines.extend(&after.lines);
-        let sides = self.sides.map(|side| (&*side.stacks, side.basis(self.per_second)));
-        let (stacks, unit, per_second) = (self.stacks, &self.unit, self.per_second);
-        let difference = Difference { stacks, name, unit, lines, sides, per_second };
+        let sides = [(&*before.stacks, before.basis(self.by)), (&*after.stacks, after.basis(self.by) * self.alike)];
+        let (stacks, unit, by) = (self.stacks, &self.unit, self.by);
+        let difference = Difference { stacks, name, unit, lines, sides, by, why: self.why };
         page::write_difference(difference, &title(arguments), out)
     }
 
-    /// The larger of the two wholes.
-    fn larger(&self) -> f64 {
-        self.whole.before.value.max(self.whole.after.value)
+    fn listed(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.is_certain)
     }
 
-    fn listed(&self) -> impl Iterator<Item = &Change> {
-        let least = self.larger() * LEAST_SHARE;
-        self.changes.iter().filter(move |change| change.is_certain() && change.delta().abs() >= least)
+    /// What a function became whose value grew, and one whose value fell.
+    fn directions(&self) -> [&'static str; 2] {
+        if self.unit == Unit::Nanoseconds { ["slower", "faster"] } else { ["larger", "smaller"] }
     }
 
     /// The largest growth above a limit in percent.
     fn above(&self, percent: f64) -> Option<&Change> {
-        let least = self.larger() * LEAST_DECIDING;
-        // Shares always add up to the whole.
-        let whole = Some(&self.whole).filter(|whole| self.per_second && whole.is_certain());
-        let functions = self.listed().filter(|change| change.after.value >= least);
+        let least = self.whole.before.max(self.whole.after) * LEAST_DECIDING;
+        let whole = Some(&self.whole).filter(|whole| whole.is_certain);
+        let functions = self.listed().filter(|change| change.after >= least);
         whole
             .into_iter()
             .chain(functions)
@@ -306,7 +404,12 @@ impl<'a> Comparison<'a> {
     }
 
     fn amount(&self, value: f64) -> String {
-        if self.per_second { format!("{:.1} ms/s", value * 1e3) } else { format!("{:.2} %", value * 100.0) }
+        match (self.by, &self.unit) {
+            (By::Share, _) => format!("{:.2} %", value * 100.0),
+            (By::Second, Unit::Nanoseconds) => format!("{:.1} ms/s", value * 1e3),
+            (By::Second, unit) => format!("{}/s", unit.amount(value * 1e9)),
+            (By::Total, unit) => unit.amount(value),
+        }
     }
 
     fn text(&self, name: &str, before: &Path, after: &Path) -> String {
@@ -316,28 +419,43 @@ impl<'a> Comparison<'a> {
             out.push('\n');
         };
         for (title, path, side) in [("before", before, self.sides[0]), ("after ", after, self.sides[1])] {
-            let whole = match &self.unit {
-                Unit::Nanoseconds => format!("{:.2} s", side.total as f64 / 1e9),
-                Unit::Bytes => terminal::bytes(side.total),
-                Unit::Count(of) => format!("{} {of}", side.total),
-            };
+            let whole = self.unit.amount(side.total as f64);
             let span = side.span_nano.map(|nano| format!(" in {:.1} s", nano as f64 / 1e9)).unwrap_or_default();
-            let samples = counted(side.counts.values().sum(), "sample");
-            line(format!("{title}: {whole} {name}{span}, {samples}, {}", shown(path)));
+            let samples = Some(side.measured.samples).filter(|&samples| samples > 0);
+            let samples = samples.map(|samples| format!(", {}", counted(samples, "sample"))).unwrap_or_default();
+            let name = Some(format!(" {name}")).filter(|name| !whole.ends_with(name)).unwrap_or_default();
+            line(format!("{title}: {whole}{name}{span}{samples}, {}", shown(path)));
         }
-        let what = if self.per_second { "processor time per second" } else { "shares of the whole" };
-        line(format!("compared by {what}"));
-        if self.per_second {
-            let (whole, noise) =
-                (&self.whole, if self.whole.is_certain() { "" } else { ", within the noise of sampling" });
-            let (from, to) = (self.amount(whole.before.value), self.amount(whole.after.value));
-            line(format!("whole: {from} -> {to} ({:+.1} %{noise})", whole.percent()));
+        let what = match (self.by, &self.unit) {
+            (By::Total, Unit::Nanoseconds) => "total time",
+            (By::Total, _) => "totals",
+            (By::Second, Unit::Nanoseconds) => "time per second",
+            (By::Second, _) => "values per second",
+            (By::Share, _) => "shares of the whole",
+        };
+        line(format!("compared by {what}: {}", self.why));
+        if self.by != By::Share {
+            let whole = &self.whole;
+            let noise = if whole.is_certain { "" } else { ", within the noise" };
+            let (from, to) = (self.amount(whole.before), self.amount(whole.after));
+            // A function that has most of the time hardly changes against the rest.
+            let most = self.changes.first().filter(|most| most.delta() / whole.delta() > 0.5 && !most.is_certain);
+            let most = most.filter(|_| whole.is_certain).and_then(|most| Some((most.function?, most.percent())));
+            let most = most.map(|(function, percent)| {
+                format!(", most of it in {} ({percent:+.1} %)", terminal::shortened(self.stacks.label_of(function), 60))
+            });
+            line(format!("whole: {from} -> {to} ({:+.1} %{noise}){}", whole.percent(), most.unwrap_or_default()));
+        }
+        if self.alike != 1.0 {
+            let percent = (self.alike - 1.0) * 100.0;
+            line(format!("most functions changed alike, by {percent:+.1} %: that is left out below"));
         }
         let lines = |function: u32| {
             let line = |side: &Side| side.lines.get(&function).copied();
             line(self.sides[1]).or_else(|| line(self.sides[0]))
         };
-        for (title, slower) in [("slower", true), ("faster", false)] {
+        let [slower, faster] = self.directions();
+        for (title, slower) in [(slower, true), (faster, false)] {
             let rows: Vec<&Change> = self.listed().filter(|change| (change.delta() > 0.0) == slower).collect();
             if rows.is_empty() {
                 line(format!("{title}: nothing"));
@@ -348,12 +466,12 @@ impl<'a> Comparison<'a> {
                 let function = change.function.unwrap_or_default();
                 let percent = match change.percent() {
                     percent if !percent.is_finite() => "new".to_owned(),
-                    percent if change.after.value == 0.0 => format!("gone ({percent:.0} %)"),
+                    percent if change.after == 0.0 => format!("gone ({percent:.0} %)"),
                     percent => format!("{percent:+.1} %"),
                 };
                 let place = self.stacks.get(function).place_with(lines(function));
                 let place = if place.is_empty() { place } else { format!(" ({place})") };
-                let (from, to) = (self.amount(change.before.value), self.amount(change.after.value));
+                let (from, to) = (self.amount(change.before), self.amount(change.after));
                 let name = terminal::shortened(self.stacks.label_of(function), 60);
                 line(format!("  {percent:>9}  {from:>12} -> {to:>12}  {name}{place}"));
             }
@@ -361,17 +479,26 @@ impl<'a> Comparison<'a> {
                 line(format!("  and {}", counted(more as u64, "more function")));
             }
         }
-        // The smallest growth that would have been seen of the largest function.
-        let largest = self.changes.iter().max_by(|one, other| one.before.value.total_cmp(&other.before.value));
-        if let Some(largest) = largest.filter(|largest| largest.before.value > 0.0) {
-            let noise = DEVIATIONS * largest.before.deviation * std::f64::consts::SQRT_2;
-            let name = largest.function.map(|function| self.stacks.label_of(function)).unwrap_or_default();
-            line(format!(
-                "noise: a change of {} by less than {:.1} % would not have been seen",
-                terminal::shortened(name, 60),
-                noise * 100.0 / largest.before.value
-            ));
-        }
+        line(self.smallest());
         out
+    }
+
+    /// The smallest growth that would have been seen of the largest function.
+    fn smallest(&self) -> String {
+        if !self.noise.is_known() {
+            return format!("noise: not known; changes below {:.0} % are not listed", LEAST_CHANGE * 100.0);
+        }
+        let largest = self.changes.iter().max_by(|one, other| one.before.total_cmp(&other.before));
+        let Some(function) = largest.and_then(|largest| largest.function) else { return String::new() };
+        let (share, noise) = (self.noise.before.share(function), self.noise.of_share(function));
+        let name = terminal::shortened(self.stacks.label_of(function), 60);
+        // Growth by g of a function with the share s makes the share s (1 + g) / (1 + s g).
+        let rest = if self.by == By::Share { share } else { share * (1.0 - share - noise) };
+        let growth = (noise / rest.max(f64::MIN_POSITIVE)).max(LEAST_CHANGE) * 100.0;
+        if rest <= 0.0 || growth > 100.0 {
+            return format!("noise: {name} is nearly the whole, which shows its changes");
+        }
+        let what = if self.by == By::Share { "the share of " } else { "" };
+        format!("noise: a change of {what}{name} by less than {growth:.1} % would not have been seen")
     }
 }

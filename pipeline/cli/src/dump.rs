@@ -11,6 +11,7 @@ use std::time::Duration;
 use profbridge_model::thread::{SampleThread, ThreadState};
 use profbridge_model::{Dictionary, Profiles, Sample, Value};
 use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
+use profbridge_sampler::Descriptors;
 use profbridge_sampler::message::{Batch, Process, ProcessId};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
@@ -67,6 +68,8 @@ struct Thread {
     exists: bool,
     /// Its processor time at the end, if known.
     processor_time: Option<Duration>,
+    /// The file or socket that it waited for at the end.
+    awaited: Option<Box<str>>,
     latest: Option<Seen>,
 }
 
@@ -141,6 +144,7 @@ impl View for Dump {
     }
 
     fn close(&mut self) {
+        let mut descriptors = Descriptors::default();
         for (&pid, process) in &mut self.processes {
             for id in thread_ids(pid) {
                 let thread = process.threads.entry(id).or_default();
@@ -153,6 +157,7 @@ impl View for Dump {
                 // sched-stats.rst).
                 let nano = read("schedstat").and_then(|line| line.split(' ').next()?.parse().ok());
                 thread.processor_time = nano.map(Duration::from_nanos);
+                thread.awaited = descriptors.awaited_by(pid, id).map(|name| clean(&name));
             }
         }
     }
@@ -193,7 +198,10 @@ impl Dump {
             Some(_) => "running",
         };
         let used = thread.processor_time.map(|time| format!(", {:.2} s of processor time so far", time.as_secs_f64()));
-        writeln!(text, "thread {id}{name}: {state}{}", used.unwrap_or_default()).ok();
+        let awaited =
+            thread.awaited.as_ref().filter(|_| state == WaitReason::Transfer.frame().trim_matches(['[', ']']));
+        let awaited = awaited.map(|awaited| format!(", {awaited}")).unwrap_or_default();
+        writeln!(text, "thread {id}{name}: {state}{awaited}{}", used.unwrap_or_default()).ok();
         let Some(seen) = &thread.latest else { return };
         let is_said =
             |function: &Function| function.is_placeholder() && function.name.trim_matches(['[', ']']) == state;
@@ -260,7 +268,7 @@ fn place(function: &Function, line: u32) -> String {
 }
 
 /// The ids of the threads of a process; none if it has ended.
-fn thread_ids(pid: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn thread_ids(pid: u32) -> impl Iterator<Item = u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok())
 }

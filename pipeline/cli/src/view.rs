@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<ExitCode, Failure> {
             after: after.clone(),
             output: None,
             kind: arguments.reading.kind.clone(),
+            by: None,
             fail_above: None,
             graph,
             limit_mib: arguments.reading.limit_mib,

@@ -56,6 +56,20 @@ pub(crate) struct SampleArgs {
     pub(crate) to: Option<Format>,
     #[command(flatten)]
     pub(crate) graph: GraphStyle,
+    #[command(flatten)]
+    pub(crate) text: TextStyle,
+}
+
+/// What the text at the end lists.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct TextStyle {
+    /// List the lines of the program's own code by the time in them and in what they call of libraries, and not its
+    /// functions.
+    #[arg(long, conflicts_with = "native")]
+    pub(crate) lines: bool,
+    /// Say how it was sampled as well, and not only what is wrong.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 impl SampleArgs {
@@ -65,7 +79,7 @@ impl SampleArgs {
     ///
     /// Nothing says what is to be written, or it cannot go there, with what to do instead.
     pub(crate) fn destination(&self) -> Result<Option<Destination>, String> {
-        let Self { subject, output, to, graph } = self;
+        let Self { subject, output, to, graph, .. } = self;
         let Some(path) = output else { return Ok(None) };
         let refused = |why: String, hint: String| Err(format!("-o {}: {why}\nhint: {hint}", shown(path)));
         let format = match to.map_or_else(|| format_of(path), Ok) {
@@ -157,6 +171,7 @@ impl DumpArgs {
             pid: self.pid.clone(),
             name: None,
             subprocesses: self.subprocesses,
+            no_subprocesses: true,
             duration: Some(longest),
             rate: DEFAULT_RATE,
             mode: Mode::Wall,
@@ -187,6 +202,10 @@ pub(crate) struct Subject {
     /// for less than 20 ms, later 100 ms, may be missed.
     #[arg(long)]
     pub(crate) subprocesses: bool,
+    /// Never sample the processes that those given by --pid have started. Without it they are sampled as well from then
+    /// on when they run while those given do not, as below a server that only starts others.
+    #[arg(long, conflicts_with = "subprocesses")]
+    pub(crate) no_subprocesses: bool,
     /// For how long, as in `10s` or `1m30s`; a number alone is seconds. Without it, until the last of the processes
     /// ends, or the command, or Ctrl-C.
     #[arg(short, long, value_name = "TIME", value_parser = duration)]

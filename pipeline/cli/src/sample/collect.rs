@@ -19,6 +19,7 @@ use profbridge_sampler::message::{Batch, Event, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
 
 use crate::views::stacks::clean;
+use crate::views::sums::WHOLE_COMMAND;
 
 pub(crate) use part::{Part, PartProfiles};
 
@@ -48,6 +49,8 @@ pub(crate) fn label(process: &Process) -> String {
 pub(crate) struct Collector {
     symbolizer: Symbolizer,
     host: String,
+    /// Further attributes of each process.
+    attributes: Vec<(String, String)>,
     processes: Vec<Tracked>,
     places: HashMap<ProcessId, usize>,
     open: BTreeMap<usize, Vec<Batch>>,
@@ -61,11 +64,13 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Creates an empty collector.
-    pub(crate) fn new(symbolizer: Symbolizer) -> Self {
+    /// Creates an empty collector. The run may be that of a command from its start to its end.
+    pub(crate) fn new(symbolizer: Symbolizer, is_whole_command: bool) -> Self {
+        let attribute = || (WHOLE_COMMAND.to_owned(), "true".to_owned());
         Self {
             symbolizer,
             host: host_name(),
+            attributes: is_whole_command.then(attribute).into_iter().collect(),
             processes: Vec::new(),
             places: HashMap::new(),
             open: BTreeMap::new(),
@@ -79,7 +84,7 @@ impl Collector {
     /// Adds a process. Returns a complaint about its environment, if any.
     pub(crate) fn attached(&mut self, process: Process) -> Option<String> {
         let session = ProfilerSession::of(&self.host, &process, 1.0);
-        let described = describe(&self.host, &process, &ServiceNames::default(), session, &[]);
+        let described = describe(&self.host, &process, &ServiceNames::default(), session, &self.attributes);
         let number = self.processes.len();
         self.places.insert(process.id, number);
         let label = label(&process);

@@ -14,6 +14,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::processes::ProcessTime;
 use super::stats::complete_percent;
+use crate::args::sampling::TextStyle;
 use crate::terminal::counted;
 use crate::views::fold::CALLERS_NOT_KNOWN;
 use crate::views::reading::State;
@@ -26,8 +27,11 @@ use text::{chain, percent, seconds};
 /// How many rows of functions are listed.
 const MOST_ROWS: usize = 12;
 
+/// How many rows of functions are listed below a list of processes at least, so that all is on one screen.
+const LEAST_ROWS: usize = 4;
+
 /// How many processes are listed.
-const MOST_PROCESSES: usize = 8;
+const MOST_PROCESSES: usize = 6;
 
 /// How many reasons of waiting are listed, and how many places of each.
 const MOST_REASONS: usize = 5;
@@ -37,7 +41,7 @@ const MOST_PLACES: usize = 3;
 const CHILDREN_PARTS: u32 = 4;
 
 /// Descendants count as busy from one part in this many of the time on.
-const BUSY_PARTS: u32 = 10;
+pub(crate) const BUSY_PARTS: u32 = 10;
 
 /// Processor time that was not sampled is mentioned above one part in this many of the elapsed time.
 const NOT_SAMPLED_PARTS: u128 = 100;
@@ -48,6 +52,12 @@ const TRUSTED_PERCENT: f64 = 99.0;
 /// Missed samples are mentioned above this share, in percent.
 const MISSED_PERCENT: f64 = 2.0;
 
+/// What the sampler costs is mentioned above this share of a processor, in percent.
+const COSTLY_PERCENT: f64 = 5.0;
+
+/// Stops that are longer than this are mentioned, in nanoseconds.
+const LONG_STOP: u64 = 5_000_000;
+
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
@@ -55,12 +65,16 @@ pub(crate) struct Report<'a> {
     pub(crate) sums: &'a mut Sums,
     /// Whether functions are listed as they were sampled, and not by own code.
     pub(crate) native: bool,
+    /// What else is listed.
+    pub(crate) style: TextStyle,
     /// The time by process, largest first.
     pub(crate) processes: Vec<ProcessTime>,
     /// Whether descendants of the command or process were sampled.
     pub(crate) followed: bool,
     /// The processor time of descendants that were not sampled, and who used it, largest first.
     pub(crate) children: (Duration, Vec<(u32, String)>),
+    /// The files and sockets that threads were found to wait for, and how often, most first.
+    pub(crate) awaited: Vec<(String, u64)>,
     /// How more functions could get names.
     pub(crate) hints: Vec<String>,
     /// How well the functions of Node programs could be named.
@@ -143,6 +157,12 @@ impl Report<'_> {
         let lines = self.sums.hottest_lines();
         let weighed = self.sums.weighed_in_all(State::Running, !self.native);
         let stacks = &self.sums.reading.stacks;
+        let processes = if self.processes.len() < 2 { 0 } else { self.processes.len().min(MOST_PROCESSES) + 2 };
+        let most = MOST_ROWS.saturating_sub(processes).max(LEAST_ROWS);
+        if self.style.lines {
+            out.push('\n');
+            return self.list_lines(out, running, most);
+        }
         if self.native {
             out.push('\n');
             return list_functions(out, stacks, &weighed, running);
@@ -154,7 +174,7 @@ impl Report<'_> {
             let place = located(stacks, function, &lines);
             line(out, format_args!("hottest: {}  {}{place}", chain(&names), percent(nano, running).trim_start()));
         }
-        let (rows, others) = tree.rows(MOST_ROWS);
+        let (rows, others) = tree.rows(most);
         let names: Vec<String> = rows.iter().map(|row| "  ".repeat(row.depth) + &chain(&row.names)).collect();
         let place = |row: &Row| {
             let of = |function| stacks.get(function).place_with(lines.get(&function).copied());
@@ -181,6 +201,20 @@ impl Report<'_> {
         }
         if others > 0 {
             line(out, format_args!("  {:>18}  {} not listed", "", counted(others as u64, "more row")));
+        }
+    }
+
+    /// Lists lines of own code by the time in them and in the libraries that they call.
+    fn list_lines(&self, out: &mut String, running: u64, most: usize) {
+        let stacks = &self.sums.reading.stacks;
+        let lines = self.sums.innermost_lines();
+        for &(function, at, nano) in lines.iter().take(most) {
+            let time = format!("{} {:>10}", percent(nano, running), seconds(nano));
+            let place = stacks.get(function).place_with(Some(at));
+            line(out, format_args!("  {time:>18}  {place}  {}", text::shortened(stacks.label_of(function))));
+        }
+        if let Some(more) = lines.len().checked_sub(most).filter(|&more| more > 0) {
+            line(out, format_args!("  {:>18}  {} not listed", "", counted(more as u64, "more line")));
         }
     }
 
@@ -219,6 +253,13 @@ impl Report<'_> {
             let shown: Vec<String> =
                 shown.map(|(place, nano)| format!("{place} {}", percent(**nano, waiting).trim_start())).collect();
             line(out, format_args!("  {time:>18}  {:<14}  {}", reason.name(), shown.join(", ")));
+            if *reason == WaitReason::Transfer && !self.awaited.is_empty() {
+                let all = self.awaited.iter().map(|(_, count)| count).sum();
+                let shown = self.awaited.iter().take(MOST_PLACES);
+                let shown = shown
+                    .map(|(name, count)| format!("{} {}", text::shortened(name), percent(*count, all).trim_start()));
+                line(out, format_args!("  {:>18}  {:<14}  of it {}", "", "", shown.collect::<Vec<_>>().join(", ")));
+            }
         }
         let much = u128::from(of_children) * u128::from(CHILDREN_PARTS) > self.elapsed.as_nanos();
         if !self.followed && !self.has_busy_children() && much {
@@ -275,10 +316,15 @@ impl Report<'_> {
             }
             level => level.description(self.stops),
         };
-        line(&mut out, format_args!("running threads: {how}"));
+        let is_lacking = matches!(status.level, Level::None | Level::User);
+        if is_lacking || self.lacked || self.style.verbose {
+            line(&mut out, format_args!("running threads: {how}"));
+        }
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         let (stops, longest) = (status.stops, status.longest_stop_nano / 1_000);
-        line(&mut out, format_args!("sampler: {cpu:.1} % of a processor; {stops} stops, the longest {longest} us"));
+        if cpu > COSTLY_PERCENT || status.longest_stop_nano > LONG_STOP || self.style.verbose {
+            line(&mut out, format_args!("sampler: {cpu:.1} % of a processor; {stops} stops, the longest {longest} us"));
+        }
         out
     }
 
@@ -299,7 +345,7 @@ impl Report<'_> {
         self.told.iter().cloned().for_each(&mut say);
         let frames = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
         let all: u64 = frames.iter().sum();
-        if all > 0 {
+        if all > 0 && self.style.verbose {
             let [exact, first, several] = frames.map(|count| of(count, all));
             say(format!(
                 "frames of V8: {exact:.1} % with the line where they were, {first:.1} % with that of their function, \

@@ -13,12 +13,13 @@ use profbridge_engine::clock::Clock;
 use profbridge_receiver_ptrace::record::ProcessLife;
 use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::{
-    Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
+    Batch, Detached, Event, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
 };
 use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
 use profbridge_wire::folded::CalledBy;
 
+use super::awaited::Awaited;
 use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
@@ -29,7 +30,7 @@ use super::stats::Stats;
 use super::writer::Writer;
 use super::{Purpose, View};
 use crate::Failure;
-use crate::args::sampling::Subject;
+use crate::args::sampling::{Subject, TextStyle};
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
 use crate::views::flamegraph::GraphStyle;
@@ -81,6 +82,8 @@ pub(super) struct Run<'a> {
     destination: Option<Destination>,
     /// How a flame graph is drawn, and functions are listed.
     graph: GraphStyle,
+    /// What the text at the end lists.
+    text: TextStyle,
     writer: Option<Writer>,
     /// The view; without it the result is shown at the end.
     view: Option<Box<dyn View>>,
@@ -95,6 +98,10 @@ pub(super) struct Run<'a> {
     /// The processor time of the descendants when the processes were found, and their additional time at the end.
     children: HashMap<u32, DescendantsTime>,
     busy_children: (Duration, Vec<(u32, String)>),
+    /// When these are looked at next.
+    next_look_at_children: Instant,
+    /// The files and sockets that threads wait for.
+    awaited: Awaited,
     /// When the run began to look for its target.
     started: Instant,
     /// When the sampler got the target.
@@ -132,16 +139,17 @@ impl<'a> Run<'a> {
     /// Creates a run; the sampler process does not know its target yet.
     pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
-        let (destination, graph, view) = match purpose {
-            Purpose::Result { output, graph } => (output, graph, None),
-            Purpose::View(view) => (None, GraphStyle::default(), Some(view)),
+        let is_whole_command = sampling.command.is_some() && subject.duration.is_none();
+        let (destination, graph, text, view) = match purpose {
+            Purpose::Result { output, graph, text } => (output, graph, text, None),
+            Purpose::View(view) => (None, GraphStyle::default(), TextStyle::default(), Some(view)),
         };
         Self {
             subject,
             settings: targets::settings(subject),
             course: Course::new(sampling.command.is_some(), &sampling.pids),
             sampling,
-            collector: Collector::new(symbolizer.clone()),
+            collector: Collector::new(symbolizer.clone(), is_whole_command),
             symbolizer,
             follow: Follow::new(now),
             gaps: Gaps::default(),
@@ -152,6 +160,7 @@ impl<'a> Run<'a> {
             runtimes: Runtimes::default(),
             destination,
             graph,
+            text,
             writer: None,
             view,
             next_part: now,
@@ -161,6 +170,8 @@ impl<'a> Run<'a> {
             identities: HashMap::new(),
             children: HashMap::new(),
             busy_children: (Duration::ZERO, Vec::new()),
+            next_look_at_children: now,
+            awaited: Awaited::new(now),
             started: now,
             told: now,
             prepared: None,
@@ -221,6 +232,10 @@ impl<'a> Run<'a> {
                 return Ok(Finish::Sampler);
             }
             self.look_at_command();
+            self.look_at_children();
+            if self.view.is_none() && self.settings.mode == Mode::Wall {
+                self.awaited.look(self.named.of.keys().copied(), Instant::now());
+            }
             self.cut_for_view();
             self.take_parts(false)?;
             if self.show_progress() {
@@ -313,7 +328,7 @@ impl<'a> Run<'a> {
                     Some(_) => {}
                 }
             }
-            if !self.subject.subprocesses {
+            if !self.settings.subprocesses {
                 self.children.entry(pid).or_insert_with(|| DescendantsTime::read(pid));
             }
             if self.title.is_empty() || self.course.is_of_one() {

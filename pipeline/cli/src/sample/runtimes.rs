@@ -15,6 +15,9 @@ use profbridge_wire::folded::choice::nanoseconds;
 use crate::terminal;
 pub(crate) use kind::Runtime;
 
+/// What is not known about functions of Node is mentioned if less than this is known, in percent of the running time.
+const WELL_TOLD_PERCENT: f64 = 90.0;
+
 /// Hints appear above one part in this many of the time.
 const PARTS: u64 = 10;
 
@@ -106,13 +109,14 @@ impl Runtimes {
         }
     }
 
-    /// How well the functions of Node programs are known, by running time; `None` without Node programs.
-    pub(crate) fn told(&self) -> Option<String> {
+    /// How well the functions of Node programs are known, by running time; `None` without Node programs and, unless it is
+    /// wanted in any case, where nearly all are.
+    pub(crate) fn told(&self, in_any_case: bool) -> Option<String> {
         let Quality { nano, lacks } = self.of.get(&Runtime::Node)?.running;
         let [inlined, untold] = [Lack::Inlined, Lack::Untold].map(|lack| lacks[lack as usize]);
         let exact = nano.saturating_sub(inlined).saturating_sub(untold);
         let [exact, inlined, untold] = [exact, inlined, untold].map(|part| part as f64 * 100.0 / nano as f64);
-        (nano > 0).then(|| {
+        (nano > 0 && (in_any_case || exact < WELL_TOLD_PERCENT)).then(|| {
             format!(
                 "running time of Node: {exact:.1} % with every function told, {inlined:.1} % in functions that stand for \
                  inlined ones as well, {untold:.1} % with a function that is not told"

@@ -46,10 +46,20 @@ pub(super) fn columns(text: &str) -> usize {
 /// All lines of the terminal.
 pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
     let (totals, time) = state.totals();
+    let mut title = format!("profbridge top  {}", state.course.text);
+    while columns(&title) > width
+        && let Some((start, _)) = title.rsplit_once(", ")
+    {
+        title.truncate(start.len());
+    }
+    let (summary, reasons) = (summary(state, &totals, time), reasons(&totals));
+    let fits = columns(&summary) + columns(&reasons) <= width;
+    // What was said is more important than why threads wait.
+    let third = state.said().next_back().cloned().unwrap_or_else(|| if fits { String::new() } else { reasons.clone() });
     let mut rows = vec![
-        row(format!("profbridge top  {}", state.course.text), Style::Plain),
-        row(summary(state, &totals, time), Style::Plain),
-        row(state.said().next_back().cloned().unwrap_or_default(), Style::Plain),
+        row(title, Style::Plain),
+        row(if fits { summary + &reasons } else { summary }, Style::Plain),
+        row(third, Style::Plain),
     ];
     if !state.hide_threads {
         // The functions get at least two thirds of the remaining lines.
@@ -84,7 +94,7 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
 /// The lines written without a terminal.
 pub(super) fn plain(state: &mut State) -> Vec<String> {
     let (totals, time) = state.totals();
-    let mut lines = vec![state.course.text.clone(), summary(state, &totals, time)];
+    let mut lines = vec![state.course.text.clone(), summary(state, &totals, time) + &reasons(&totals)];
     let functions = state.sorted(&totals);
     if !functions.is_empty() {
         lines.push("   self   total    wait  function".to_owned());
@@ -108,21 +118,20 @@ fn summary(state: &State, totals: &Totals, time: Duration) -> String {
     let span = if state.since_start { "all time".to_owned() } else { format!("last {lately:.0} s") };
     let mut text =
         format!("{span}: running {:.2} processors, waiting {:.2} threads", of(totals.running), of(totals.waiting));
-    let mut reasons: Vec<_> = totals.reasons.iter().collect();
-    reasons.sort_by_key(|(reason, nano)| (std::cmp::Reverse(**nano), **reason));
-    let reasons = reasons
-        .iter()
-        .take(3)
-        .filter(|_| totals.waiting > 0)
-        .map(|(reason, nano)| format!("{} {:.0} %", reason.name(), **nano as f64 * 100.0 / totals.waiting as f64));
-    let reasons = reasons.collect::<Vec<_>>().join(", ");
-    if !reasons.is_empty() && state.filter.is_empty() && !state.typing {
-        text.push_str(&format!(" ({reasons})"));
-    }
     if !state.filter.is_empty() || state.typing {
         text.push_str(&format!("; functions with `{}`", state.filter));
     }
     text
+}
+
+/// Why threads waited.
+fn reasons(totals: &Totals) -> String {
+    let mut reasons: Vec<_> = totals.reasons.iter().collect();
+    reasons.sort_by_key(|(reason, nano)| (std::cmp::Reverse(**nano), **reason));
+    let of = |nano: u64| nano as f64 * 100.0 / totals.waiting.max(1) as f64;
+    let reasons = reasons.iter().take(3).map(|(reason, nano)| format!("{} {:.0} %", reason.name(), of(**nano)));
+    let reasons: Vec<String> = reasons.filter(|_| totals.waiting > 0).collect();
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) }
 }
 
 fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: usize, rows: &mut Vec<Row>) {

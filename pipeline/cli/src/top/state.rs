@@ -301,8 +301,8 @@ impl State {
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
-            // Program functions without any time do not deserve the first places.
-            let behind = !(self.mixed || is_own(self.stacks(), *number) && by > 0);
+            // Program functions that never ran do not deserve the first places.
+            let behind = !(self.mixed || is_own(self.stacks(), *number) && by.max(times.total) > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });
         rows

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::reading::{State, Unit};
 use super::stacks::{Function, Node, ORIGINS, Stacks};
 use super::timeline::{Timeline, Track, thread_name};
+use crate::args::By;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -72,7 +73,7 @@ struct Page<'a> {
     /// Whether stacks are shown as sampled at first, and whether both forms are there.
     native: bool,
     has_raw: bool,
-    difference: Option<PerSecond>,
+    difference: Option<Basis>,
     origins: [&'a str; ORIGINS.len()],
     functions: Functions<'a>,
     nodes: Nodes,
@@ -80,10 +81,11 @@ struct Page<'a> {
     notes: Vec<String>,
 }
 
-/// How two files are compared.
+/// How two files are compared, and why so.
 #[derive(Debug, Serialize)]
-struct PerSecond {
-    /// Whether by time per second of wall time; otherwise by shares.
+struct Basis {
+    by: &'static str,
+    why: &'static str,
     per_second: bool,
 }
 
@@ -423,10 +425,11 @@ pub(crate) struct Difference<'a> {
     pub(crate) unit: &'a Unit,
     /// The lines of functions.
     pub(crate) lines: HashMap<u32, u32>,
-    /// The weights of both files, each with what its weights are divided by: nanoseconds of wall time, or the whole.
+    /// The weights of both files, each with what its weights are divided by.
     pub(crate) sides: [(&'a [(Node, u64)], f64); 2],
-    /// Whether they are divided by wall time.
-    pub(crate) per_second: bool,
+    /// How they are compared, and why so.
+    pub(crate) by: By,
+    pub(crate) why: &'static str,
 }
 
 /// Writes the difference of two files as a page.
@@ -436,9 +439,11 @@ pub(crate) struct Difference<'a> {
 /// If there is nothing to draw, or `out` cannot be written.
 pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl io::Write) -> io::Result<()> {
     let mut weights: HashMap<Node, [u64; 2]> = HashMap::new();
+    // Parts of a whole or of a second are numbers below 1, of which the page gets billionths.
+    let scale = if of.by == By::Total { 1.0 } else { 1e9 };
     for (at, (weighed, basis)) in of.sides.into_iter().enumerate() {
         for &(node, weight) in weighed {
-            weights.entry(node).or_default()[at] += (weight as f64 * 1e9 / basis) as u64;
+            weights.entry(node).or_default()[at] += (weight as f64 * scale / basis) as u64;
         }
     }
     let mut tree = Tree::new(of.stacks, of.lines);
@@ -451,10 +456,15 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
     }
     let view = View {
         name: of.name.into(),
-        unit: if of.per_second { unit(of.unit) } else { "share".into() },
+        unit: if of.by == By::Share { "share".into() } else { unit(of.unit) },
         is_thread_time: false,
     };
-    let difference = Some(PerSecond { per_second: of.per_second });
+    let by = match of.by {
+        By::Total => "totals",
+        By::Second => "values per second of wall time",
+        By::Share => "shares of the whole",
+    };
+    let difference = Some(Basis { by, why: of.why, per_second: of.by == By::Second });
     let page = Page {
         title,
         views: vec![view],

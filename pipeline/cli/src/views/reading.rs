@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use profbridge_model::meaning::Mode;
+use profbridge_model::meaning::{Meaning, Mode};
 use profbridge_model::thread::{self, SampleThread as Identity};
 use profbridge_model::{AttributeSetId, Link, Losses, Profile, Profiles, Reason, Resource, Sample};
 use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
@@ -46,6 +46,17 @@ pub(crate) enum Unit {
     Count(Box<str>),
 }
 
+impl Unit {
+    /// A value with its unit, for people.
+    pub(crate) fn amount(&self, value: f64) -> String {
+        match self {
+            Self::Nanoseconds => format!("{:.2} s", value / 1e9),
+            Self::Bytes => terminal::bytes(value as u64),
+            Self::Count(of) => format!("{value:.0} {of}"),
+        }
+    }
+}
+
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
@@ -74,6 +85,8 @@ pub(crate) struct Observed<'a> {
     /// State of the thread.
     pub(crate) state: State,
     scale: u64,
+    /// What a sample without times stands for, in the unit of weights; 0 if unknown.
+    period: u64,
     /// Its stack.
     pub(crate) node: Node,
     /// The functions of own code in it with the lines at which they were.
@@ -98,6 +111,16 @@ impl Observed<'_> {
             let value = if counts_itself { 1 } else { values.next().unwrap_or_default() };
             take(time, self.weigh(value));
         }
+    }
+
+    /// Whether its observations have times.
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.sample.timestamps_bytes().is_empty()
+    }
+
+    /// How many samples a weight without times is of; 0 if unknown.
+    pub(crate) fn samples(&self, weight: u64) -> u64 {
+        weight.div_ceil(self.period.max(1)) * u64::from(self.period > 0)
     }
 
     fn weigh(&self, value: i64) -> i128 {
@@ -238,6 +261,10 @@ impl Reading {
                 Mode::Cpu | Mode::Other => State::Running,
             },
         };
+        let period = match of_profile {
+            State::Type(_) => u64::from(shown.own.as_ref().is_some_and(|own| own.counted() == "samples")),
+            _ => Meaning::of(batch.dictionary(), profile).map_or(0, |meaning| meaning.period_nanos),
+        };
         for sample in batch.samples(profile) {
             // A sample without thread attributes belongs to the thread of its profile.
             let (thread, told) = *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
@@ -251,7 +278,7 @@ impl Reading {
                 Ok((thread, ResolvedStack { node, lines })) => {
                     let (scale, start) = (shown.scale, profile.time_unix_nano);
                     let span = sample.link.map(|id| *batch.dictionary().link(id));
-                    take(&Observed { thread, state, scale, node, lines, span, start, sample });
+                    take(&Observed { thread, state, scale, period, node, lines, span, start, sample });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }

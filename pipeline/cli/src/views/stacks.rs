@@ -238,7 +238,7 @@ impl Stacks {
     }
 
     /// The number of a function; `None` if there is no room for another one.
-    pub(super) fn function(&mut self, function: Function) -> Option<u32> {
+    pub(crate) fn function(&mut self, function: Function) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&function) {
             return Some(number);
         }

@@ -8,19 +8,38 @@ use profbridge_wire::folded::CalledBy;
 use super::reading::{MOST_WEIGHT, Observed, Reading, State};
 use super::stacks::Node;
 
+/// The attribute of the resource of processes of a command that was sampled from its start to its end.
+pub(crate) const WHOLE_COMMAND: &str = "profbridge.whole_command";
+
+/// The most observations that are kept, 40 bytes each.
+const MOST_TIMED: usize = 1 << 22;
+
+/// An observation with its time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timed {
+    pub(crate) state: State,
+    pub(crate) thread: u32,
+    pub(crate) node: Node,
+    pub(crate) time: u64,
+    pub(crate) weight: u64,
+}
+
 /// The most lines of functions that are distinguished.
 const MOST_LINES: usize = 1 << 20;
 
-/// Weights of the lines of own code while threads ran, or of other values, by function and line.
+/// Weights of the lines of own code while threads ran, or of other values, by function and line: in all, and where no
+/// other line of own code was called.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(HashMap<(u32, u32), u64>);
+pub(crate) struct Lines(HashMap<(u32, u32), (u64, u64)>);
 
 impl Lines {
     /// Adds the weight of a sample to its lines.
     pub(crate) fn add(&mut self, one: &Observed<'_>, weight: u64) {
         for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
             if self.0.len() < MOST_LINES || self.0.contains_key(line) {
-                *self.0.entry(*line).or_default() += weight;
+                let sum = self.0.entry(*line).or_default();
+                sum.0 += weight;
+                sum.1 += weight * u64::from(one.lines.last() == Some(line));
             }
         }
     }
@@ -28,7 +47,7 @@ impl Lines {
     /// For each function of own code, the line with the largest weight.
     pub(crate) fn hottest(&self) -> HashMap<u32, u32> {
         let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
-        for (&(function, line), &weight) in &self.0 {
+        for (&(function, line), &(weight, _)) in &self.0 {
             let known = hottest.entry(function).or_default();
             *known = (*known).max((weight, std::cmp::Reverse(line)));
         }
@@ -41,11 +60,15 @@ impl Lines {
 pub(crate) struct Sums {
     /// Resolved samples, and what was lost.
     pub(crate) reading: Reading,
-    /// Weights and numbers of observations of stacks, by state and process.
+    /// Weights of stacks and the numbers of samples that they are of, 0 if unknown, by state and process.
     weights: BTreeMap<(State, u32), HashMap<Node, (u64, u64)>>,
     /// Start and end of all profiles with a duration, in nanoseconds since the Unix epoch.
     span: Option<(u64, u64)>,
     lines: Lines,
+    /// The observations that are kept, of threads that do not wait.
+    timed: Option<Vec<Timed>>,
+    /// Whether a command was sampled from its start to its end.
+    pub(crate) is_of_whole_command: bool,
     /// The sum of all values.
     sum: u64,
 }
@@ -56,20 +79,34 @@ impl Sums {
         Self { reading: Reading::named_by(called_by), ..Self::default() }
     }
 
+    /// Keeps the observations that have times, unless there are too many.
+    pub(crate) fn keep_times(&mut self) {
+        self.timed = Some(Vec::new());
+    }
+
+    /// The observations of a state, if all of its observations were kept.
+    pub(crate) fn timed(&self, state: State) -> Option<impl Iterator<Item = &Timed>> {
+        let kept = self.timed.as_ref().filter(|_| state != State::Waiting)?;
+        Some(kept.iter().filter(move |one| one.state == state))
+    }
+
     /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
+        let of_command = |resource| batch.find(resource, WHOLE_COMMAND).is_some();
+        self.is_of_whole_command |= batch.resources().iter().any(|of| of_command(&of.resource.attributes));
         for profile in batch.profiles().filter(|profile| profile.duration_nano > 0) {
             let (start, end) = (profile.time_unix_nano, profile.time_unix_nano.saturating_add(profile.duration_nano));
             let (first, last) = self.span.unwrap_or((start, end));
             self.span = Some((first.min(start), last.max(end)));
         }
-        let Self { reading, weights, lines, sum, .. } = self;
+        let Self { reading, weights, lines, timed, sum, .. } = self;
         let mut observed = Vec::new();
         let (mut refused, mut negative) = (0, 0);
         reading.read(batch, |one| {
             let mut weight = 0;
             let mut count = 0;
-            one.each(|_, value| {
+            let is_timed = one.is_timed();
+            one.each(|time, value| {
                 count += 1;
                 if value < 0 {
                     negative += 1;
@@ -80,10 +117,23 @@ impl Sums {
                     Some((value, with_it)) => {
                         *sum = with_it;
                         weight += value;
+                        if let Some(timed) = timed.as_mut().filter(|_| one.state != State::Waiting) {
+                            timed.push(Timed {
+                                state: one.state,
+                                thread: one.thread,
+                                node: one.node,
+                                time,
+                                weight: value,
+                            });
+                        }
                     }
                     None => refused += 1,
                 }
             });
+            if !is_timed {
+                count = one.samples(weight);
+            }
+            timed.take_if(|timed| !is_timed && one.state != State::Waiting || timed.len() > MOST_TIMED);
             lines.add(one, weight);
             observed.push((one.state, one.thread, one.node, weight, count));
         });
@@ -101,16 +151,10 @@ impl Sums {
         self.span.map(|(start, end)| end - start)
     }
 
-    /// The number of observations of the stacks of a state: as they were sampled, or folded.
-    pub(crate) fn counted(&mut self, state: State, is_folded: bool) -> HashMap<Node, u64> {
-        let Self { reading, weights, .. } = self;
-        let mut counts = HashMap::new();
-        let of_state = weights.iter().filter(|((of, _), _)| *of == state).flat_map(|(_, weights)| weights);
-        for (&node, &(_, count)) in of_state {
-            let node = if is_folded { reading.stacks.fold(node, state == State::Waiting) } else { node };
-            *counts.entry(node).or_default() += count;
-        }
-        counts
+    /// The stacks of a state in all processes, as they were sampled, each with its weight and number of samples.
+    pub(crate) fn counted(&self, state: State) -> impl Iterator<Item = (Node, u64, u64)> {
+        let of_state = self.weights.iter().filter(move |((of, _), _)| *of == state).flat_map(|(_, weights)| weights);
+        of_state.map(|(&node, &(weight, count))| (node, weight, count))
     }
 
     /// Empty sums that use the same numbers for functions and stacks. These keep their sums, but no functions.
@@ -181,6 +225,15 @@ impl Sums {
             *folded.entry(node).or_default() += weight;
         }
         folded.into_iter().collect()
+    }
+
+    /// The lines of own code in which other lines of it were not called, with their functions and weights, the largest
+    /// first.
+    pub(crate) fn innermost_lines(&self) -> Vec<(u32, u32, u64)> {
+        let of = self.lines.0.iter().map(|(&(function, line), &(_, weight))| (function, line, weight));
+        let mut lines: Vec<_> = of.filter(|(.., weight)| *weight > 0).collect();
+        lines.sort_unstable_by_key(|&(function, line, weight)| (std::cmp::Reverse(weight), function, line));
+        lines
     }
 
     /// For each function of own code, the line with the largest weight.

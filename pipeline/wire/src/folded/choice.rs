@@ -1,9 +1,10 @@
 //! Chooses the type of value that is shown for profiles, in collapsed stacks or flame graphs.
 //!
 //! A profile has one type of value. The profiles of a scope usually show the same work in different types, so only one
-//! of them is shown: pprof's default type, or else running time, or else the first type with a non-zero value. Blocked
-//! time is independent of that: one of its types may be shown in addition. Values other than time keep the name and the
-//! unit of their type, and are never added to values of other types.
+//! of them is shown: pprof's default type, or else running time, or else the last type with a non-zero value, as
+//! `go tool pprof` chooses (`inuse_space` of a heap profile). Blocked time is independent of that: one of its types may
+//! be shown in addition. Values other than time keep the name and the unit of their type, and are never added to values
+//! of other types.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -86,7 +87,12 @@ pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Ve
     };
     let chosen = |blocked: bool| {
         let of = scope.profiles.iter().filter(|profile| (blocked_apart && is_blocked(profile)) == blocked);
-        of.filter(|profile| has_values(batch, profile)).min_by_key(|profile| rank(profile))
+        let of = of.enumerate().filter(|(_, profile)| has_values(batch, profile));
+        let key = |at: usize, profile| match rank(profile) {
+            3 => (3, usize::MAX - at),
+            rank => (rank, at),
+        };
+        of.min_by_key(|&(at, profile)| key(at, profile)).map(|(_, profile)| profile)
     };
     let chosen = [false, true].map(chosen);
     let show = |profile: &Profile| {

@@ -99,7 +99,7 @@ fn different_types() {
     }
 }
 
-/// Guarantees: pprof's default type is shown, or else time, or else the first type with a non-zero value; blocked time
+/// Guarantees: pprof's default type is shown, or else time, or else the last type with a non-zero value; blocked time
 /// is shown in addition, below `[waiting]`.
 #[test]
 fn chosen_types() {
@@ -117,7 +117,8 @@ fn chosen_types() {
     };
     let heap = [("alloc_objects", "count", 5), ("alloc_space", "bytes", 7), ("inuse_space", "bytes", 9)];
     assert_eq!(of("inuse_space", &heap), "inuse_space 9\n");
-    assert_eq!(of("", &heap), "alloc_objects 5\n");
+    assert_eq!(of("", &heap), "inuse_space 9\n");
+    assert_eq!(of("", &heap[..2]), "alloc_space 7\n");
     assert_eq!(of("gone", &[("a", "count", 0), ("b", "count", 3)]), "b 3\n");
     assert_eq!(of("a", &[("a", "count", 0), ("cpu", "ns", 3)]), "cpu 3\n");
     assert_eq!(of("", &[("cpu", "ns", 5), ("off_cpu", "ns", 20)]), "[running];cpu 5\n[waiting];off_cpu 20\n");

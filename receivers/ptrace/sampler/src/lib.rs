@@ -71,7 +71,7 @@ mod rights;
 mod separation;
 
 #[cfg(target_os = "linux")]
-pub use discover::{DescendantsTime, awaited_children, is_any_named};
+pub use discover::{DescendantsTime, Descriptors, awaited_children, is_any_named};
 #[cfg(target_os = "linux")]
 pub use owner::{
     Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, confine_host, hands_rights_on,

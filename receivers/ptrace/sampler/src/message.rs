@@ -41,6 +41,9 @@ pub enum Command {
     Watch(Target),
     /// Detach a target's processes and forget the target. If the target is a command, the command runs on.
     Unwatch(TargetId),
+    /// Find the children of a target's processes from now on as well, as with
+    /// [`subprocesses`](Settings::subprocesses).
+    FindChildren(TargetId),
     /// Start or stop sampling an attached process. A newly attached process is not sampled until this command.
     Sample {
         /// The process.

@@ -9,7 +9,7 @@ const T0: u64 = 1_790_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 fn collector() -> Collector {
-    Collector::new(Symbolizer::start(Settings::default()).unwrap())
+    Collector::new(Symbolizer::start(Settings::default()).unwrap(), false)
 }
 
 fn process(id: u64) -> Process {

@@ -6,6 +6,7 @@ use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_wire::folded::CalledBy;
 
 use super::{Missing, Report};
+use crate::args::sampling::TextStyle;
 use crate::sample::processes::process_times;
 use crate::views::sums::Sums;
 
@@ -47,8 +48,10 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
         processes: process_times(sums),
         sums,
         native: false,
+        style: TextStyle::default(),
         followed: false,
         children: (Duration::ZERO, Vec::new()),
+        awaited: vec![("socket to 127.0.0.1:5432".to_owned(), 3), ("pipe".to_owned(), 1)],
         hints: Vec::new(),
         told: None,
         missing: None,
@@ -88,7 +91,7 @@ fn own_code_first() {
             (&[LIBRARY], 60),
         ],
     );
-    add(&mut sums, "app", true, &[(&[POLL, SERVE, MAIN], 60_000), (&[("futex_wait", "", 0), SEARCH, MAIN], 20_000)]);
+    add(&mut sums, "app", true, &[(&[POLL, SERVE, MAIN], 60_000), (&[("recv", "", 0), SEARCH, MAIN], 20_000)]);
     let text = report(&mut sums, Status::default()).functions();
     let expected = "\
 running: 1.00 s (1.00 processors), 94 % of it in own code and what that calls
@@ -99,7 +102,8 @@ hottest: main > serve > login  64.0 % (shop.c:51)
     6.0 %     0.06 s  [no own code]             libcrypto 6.0 %
 waiting: 80.00 s (64 threads)
    75.0 %    60.00 s  events          serve (serve.c:7) 75.0 %
-   25.0 %    20.00 s  lock            search (shop.c:70) 25.0 %
+   25.0 %    20.00 s  file or socket  search (shop.c:70) 25.0 %
+                                      of it socket to 127.0.0.1:5432 75.0 %, pipe 25.0 %
 ";
     assert_eq!(text, expected, "\n{text}");
     let native = Report { native: true, ..report(&mut sums, Status::default()) }.functions();
@@ -149,7 +153,7 @@ fn busy_children() {
     };
     let named = text(1_900, false);
     for part in
-        ["children: 1.90 s of processor time", "php-fpm8.2 (pid 8), php-fpm8.2 (pid 9)", "and 2 more", "--subprocesses"]
+        ["children: 1.90 s of processor time", "php-fpm8.2 (pid 8), php-fpm8.2 (pid 9)", "and 4 more", "--subprocesses"]
     {
         assert!(named.contains(part), "{part}\n{named}");
     }
@@ -172,7 +176,7 @@ running: 2.00 s";
     let mut many = self::sums();
     (0..10).for_each(|number| add(&mut many, &format!("p{number}"), false, &[(&[MAIN], 1_000)]));
     let text = Report { mode: Mode::Cpu, ..report(&mut many, Status::default()) }.functions();
-    assert!(text.contains("    2.00 s              in 2 more\n") && !text.contains("waiting"), "\n{text}");
+    assert!(text.contains("    4.00 s              in 4 more\n") && !text.contains("waiting"), "\n{text}");
     let mut one = self::sums();
     add(&mut one, "work", false, &[(&[MAIN], 5)]);
     assert!(report(&mut one, Status::default()).functions().starts_with("running: "));
@@ -220,7 +224,9 @@ stacks: 1000 samples, 100.0 % complete
 running threads: sampled by perf events, with their time in the kernel
 sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 ";
-    assert_eq!(report(&mut sums, good).trust(), expected);
+    let verbose = TextStyle { verbose: true, ..TextStyle::default() };
+    assert_eq!(Report { style: verbose, ..report(&mut sums, good) }.trust(), expected);
+    assert_eq!(report(&mut sums, good).trust(), "stacks: 1000 samples, 100.0 % complete\n");
     let bad = Status {
         complete: 900,
         truncated: 70,
@@ -229,6 +235,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
         refused_stops: 6,
         lowered_ticks: 500,
         missed_ticks: 40,
+        sampler_cpu_nano: 90_000_000,
         ..good
     };
     let text = report(&mut sums, bad).trust();
@@ -238,7 +245,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
         "refused: 6 stops",
         "rate: lowered, 32.5 %",
         "late: 2.6 % of the looks at waiting threads",
-        "sampled by perf events, with their time in the kernel",
+        "sampler: 9.0 % of a processor",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

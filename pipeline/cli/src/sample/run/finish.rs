@@ -83,11 +83,13 @@ impl Run<'_> {
         let mut report = Report {
             sums: &mut self.sums,
             native: self.graph.native,
+            style: self.text,
             processes,
             hints: self.runtimes.hints(self.said.iter().filter_map(|(_, note)| note.as_deref())),
-            told: self.runtimes.told(),
-            followed: self.follow.any() || self.subject.subprocesses,
+            told: self.runtimes.told(self.text.verbose),
+            followed: self.follow.any() || self.settings.subprocesses,
             children: std::mem::take(&mut self.busy_children),
+            awaited: self.awaited.most(),
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
             status: self.stats.total(),

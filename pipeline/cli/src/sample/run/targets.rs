@@ -1,9 +1,10 @@
 //! The targets for the sampler process, and how a run reacts to its end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profbridge_receiver_ptrace::record::ProcessLife;
 use profbridge_receiver_ptrace::resource::ENVIRONMENT;
+use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::{Command, Mode, Process, ProcessId, Select, Settings, Stops, Target, TargetId};
 use profbridge_sampler::owner::Ending;
 
@@ -11,6 +12,7 @@ use super::{FINDING, Run, unix_nano};
 use crate::Failure;
 use crate::args::sampling::{self, Subject};
 use crate::sample::TARGET;
+use crate::sample::report::BUSY_PARTS;
 
 /// At most this many processes per target are sampled at the same time.
 const MOST_PROCESSES: usize = 512;
@@ -29,6 +31,12 @@ pub(super) fn settings(arguments: &Subject) -> Settings {
     let (rate_hertz, subprocesses) = (arguments.rate, arguments.subprocesses);
     Settings { rate_hertz, mode, stops, subprocesses, max_processes: MOST_PROCESSES, ..Settings::default() }
 }
+
+/// How long it is watched whether processes run or only their children do.
+const LOOK_AT_CHILDREN: Duration = Duration::from_secs(1);
+
+/// Processes count as idle below one part in this many of the time.
+const IDLE_PARTS: u32 = 50;
 
 impl Run<'_> {
     /// Sends the targets to the sampler process.
@@ -117,6 +125,37 @@ impl Run<'_> {
             self.say(&format!(
                 "hint: the command waits for {count} processes that it started; --subprocesses samples them as well"
             ));
+        }
+    }
+
+    /// Samples the children of the requested processes from now on as well, if these run while the processes do not.
+    pub(super) fn look_at_children(&mut self) {
+        let (Some(begun), now) = (self.begun, Instant::now()) else { return };
+        let is_meant = !self.subject.no_subprocesses && !self.settings.subprocesses && !self.subject.pid.is_empty();
+        if !is_meant || now < self.next_look_at_children.max(begun + LOOK_AT_CHILDREN) {
+            return;
+        }
+        self.next_look_at_children = now + LOOK_AT_CHILDREN;
+        let (mut own, mut of_children) = (Duration::ZERO, Duration::ZERO);
+        for (pid, before) in &self.children {
+            let time = DescendantsTime::read(*pid);
+            own += time.own_since(before);
+            of_children += time.since(before).0;
+        }
+        // Processes that wait for their children wake up for signals.
+        if own * IDLE_PARTS > begun.elapsed() || of_children * BUSY_PARTS < begun.elapsed() {
+            return;
+        }
+        self.settings.subprocesses = true;
+        self.children.clear();
+        let which =
+            if let [pid] = self.subject.pid[..] { format!("process {pid} does") } else { "these do".to_owned() };
+        let what = "so the processes started there are sampled as well (--no-subprocesses leaves them out)";
+        self.announce(&format!("note: {which} not run, {what}"));
+        let roots: Vec<_> = self.course.roots().map(|(target, _)| target).collect();
+        for target in roots {
+            // If the sampler is gone, its end will be reported, and its successor gets the settings.
+            self.sampling.sampler.send(Command::FindChildren(target)).ok();
         }
     }
 

@@ -91,7 +91,7 @@ fn told() {
     let (outer, several) = (("", "main", "v8js"), ("", "hot [with inlined functions]", "v8js"));
     let (unknown, nameless) = (("", "[unknown function]", "v8js"), ("", "", "v8js"));
     let mut runtimes = Runtimes::default();
-    assert_eq!(runtimes.told(), None);
+    assert_eq!(runtimes.told(true), None);
     let stacks: [Stack<'_>; 4] = [
         (&[outer], "", 600),
         (&[several, outer], "", 250),
@@ -100,7 +100,7 @@ fn told() {
     ];
     add(&mut runtimes, "node (pid 7)", Runtime::Node, &stacks, false);
     add(&mut runtimes, "node (pid 7)", Runtime::Node, &[(&[unknown], "", 9000)], true);
-    let told = runtimes.told().unwrap();
+    let told = runtimes.told(true).unwrap();
     assert_eq!(
         told,
         "running time of Node: 60.0 % with every function told, 25.0 % in functions that stand for inlined ones as well, \
@@ -108,7 +108,7 @@ fn told() {
     );
     let mut others = Runtimes::default();
     add(&mut others, "ruby (pid 7)", Runtime::Ruby, &stacks, false);
-    assert_eq!(others.told(), None);
+    assert_eq!(others.told(true), None);
 }
 
 /// Guarantees: the share in the hint covers all unknown functions of Node, including WebAssembly, and equals that of
@@ -124,7 +124,7 @@ fn web_assembly() {
         hint.contains("98 % of running time is in functions without names") && hint.contains("WebAssembly"),
         "{hint}"
     );
-    assert!(runtimes.told().unwrap().contains("98.0 % with a function that is not told"));
+    assert!(runtimes.told(true).unwrap().contains("98.0 % with a function that is not told"));
 }
 
 /// Guarantees: idle threads of a runtime do not hide nameless running code, and negligible time gives no hint.

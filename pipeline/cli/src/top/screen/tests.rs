@@ -79,7 +79,7 @@ fn text(rows: &[Row]) -> String {
 fn eighty_columns() {
     let drawn = draw(&mut state(), 80, 18);
     let expected = "\
-profbridge top  app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % comple
+profbridge top  app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz
 last 2 s: running 1.00 processors, waiting 1.00 threads (lock 100 %)
 
     run    wait  thread

@@ -24,21 +24,21 @@ function button(text, act, name) {
   return made;
 }
 
-// Numbers for people. A difference of times is in time per second of wall time.
+// Numbers for people.
 function amount(value) {
   const unit = views[shown.view].unit, size = Math.abs(value);
   if (size === 0) return "0";
   if (unit === "share") return (value / 1e7).toFixed(2) + " %";
+  const per = difference && difference.per_second ? " per s" : "";
   if (unit === "ns") {
-    const per = difference ? " per s" : "";
-    if (size >= 1e9 && !difference) return (value / 1e9).toFixed(2) + " s";
+    if (size >= 1e9 && !per) return (value / 1e9).toFixed(2) + " s";
     return size >= 1e5 ? (value / 1e6).toFixed(1) + " ms" + per : (value / 1e3).toPrecision(2) + " µs" + per;
   }
   if (unit === "bytes") {
     const step = Math.min(4, Math.floor(Math.log2(Math.max(1, size)) / 10));
-    return (value / 2 ** (10 * step)).toFixed(step ? 1 : 0) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][step];
+    return (value / 2 ** (10 * step)).toFixed(step ? 1 : 0) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][step] + per;
   }
-  return Math.round(value).toLocaleString("en") + " " + (size === 1 ? unit.replace(/s$/, "") : unit);
+  return Math.round(value).toLocaleString("en") + " " + (size === 1 ? unit.replace(/s$/, "") : unit) + per;
 }
 const signed = value => (value > 0 ? "+" : "") + amount(value);
 const percent = value => (total.wide[0] ? value / total.wide[0] * 100 : 0).toFixed(1) + " %";
@@ -159,7 +159,7 @@ function answer(list) {
     const grew = hot.here - hot.before;
     line.append("Changed most: ", name, where + " " + signed(grew));
     path.textContent = "Whole: " + amount(total.before[0]) + " before, " + amount(total.after[0]) + " after" +
-      (difference.per_second ? ", in processor time per second of wall time" : ", as shares: the files do not say for how long");
+      ", compared by " + difference.by + ": " + difference.why;
     return;
   }
   const of = views[shown.view].is_thread_time ? "the time " + what : what;

@@ -130,12 +130,13 @@ fn differences() {
         unit: &Unit::Nanoseconds,
         lines: HashMap::new(),
         sides: [(&before, 10e9), (&after, 20e9)],
-        per_second: true,
+        by: By::Second,
+        why: "as asked for",
     };
     let mut page = Vec::new();
     write_difference(difference, "title", &mut page).unwrap();
     let page = data(&String::from_utf8(page).unwrap());
     let of = |name: &str| column(&page["rows"][name]);
     assert_eq!((of("before"), of("weight")), (vec![500_000_000], vec![550_000_000]));
-    assert_eq!((&page["views"][0]["unit"], &page["difference"]["per_second"]), (&"ns".into(), &true.into()));
+    assert_eq!((&page["views"][0]["unit"], &page["difference"]["why"]), (&"ns".into(), &"as asked for".into()));
 }

@@ -245,6 +245,12 @@ impl Control {
             match decode_command(&bytes) {
                 Ok(Command::Watch(target)) => self.watch(target),
                 Ok(Command::Unwatch(target)) => self.unwatch(target),
+                Ok(Command::FindChildren(target)) => {
+                    if let Some(target) = self.targets.get_mut(&target) {
+                        target.settings.subprocesses = true;
+                        self.children.attached(Instant::now());
+                    }
+                }
                 Ok(Command::Sample { process, on }) => {
                     if self.attached.contains_key(&process) {
                         self.sampler.sample(process, on);

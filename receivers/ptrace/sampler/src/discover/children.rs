@@ -22,9 +22,11 @@ const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_r
 /// How many descendants of a process are examined.
 const DESCENDANTS: usize = 1024;
 
-/// The CPU time used by the children of a process, at one moment.
+/// The CPU time used by a process and its children, at one moment.
 #[derive(Debug, Default)]
 pub struct DescendantsTime {
+    /// The clock ticks used by the process itself.
+    own: u64,
     /// The living children by id: the name, and the clock ticks used by the child itself and by its own reaped
     /// children.
     living: HashMap<u32, (String, u64)>,
@@ -35,7 +37,8 @@ pub struct DescendantsTime {
 impl DescendantsTime {
     /// Reads the CPU times; empty if the process has ended.
     pub fn read(pid: u32) -> Self {
-        let mut of = Self { reaped: ticks(pid).map_or(0, |(_, _, reaped)| reaped), ..Self::default() };
+        let (_, own, reaped) = ticks(pid).unwrap_or_default();
+        let mut of = Self { own, reaped, ..Self::default() };
         let mut waiting = children(pid);
         while let Some(pid) = waiting.pop().filter(|_| of.living.len() < DESCENDANTS) {
             if let Some((name, own, reaped)) = ticks(pid)
@@ -47,7 +50,12 @@ impl DescendantsTime {
         of
     }
 
-    /// The CPU time used since `before`, and the living children that used any, most first.
+    /// The CPU time that the process itself used since `before`.
+    pub fn own_since(&self, before: &Self) -> Duration {
+        duration(self.own.saturating_sub(before.own))
+    }
+
+    /// The CPU time that children used since `before`, and the living ones that used any, most first.
     pub fn since(&self, before: &Self) -> (Duration, Vec<(u32, String)>) {
         let used = |(pid, (_, now)): (&u32, &(String, u64))| {
             now.saturating_sub(before.living.get(pid).map_or(0, |(_, before)| *before))
@@ -60,10 +68,15 @@ impl DescendantsTime {
         let mut busy: Vec<_> = self.living.iter().map(|of| (used(of), *of.0, of.1.0.clone())).collect();
         busy.retain(|(used, ..)| *used > 0);
         busy.sort_by_key(|(used, pid, _)| (std::cmp::Reverse(*used), *pid));
-        let a_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
-        let millis = living.saturating_add(reaped).saturating_mul(1000) / a_second.unwrap_or(100).max(1);
-        (Duration::from_millis(millis), busy.into_iter().map(|(_, pid, name)| (pid, name)).collect())
+        let time = duration(living.saturating_add(reaped));
+        (time, busy.into_iter().map(|(_, pid, name)| (pid, name)).collect())
     }
+}
+
+/// The duration of clock ticks.
+fn duration(ticks: u64) -> Duration {
+    let a_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+    Duration::from_millis(ticks.saturating_mul(1000) / a_second.unwrap_or(100).max(1))
 }
 
 /// The name of a process, the clock ticks it used, and those used by its reaped children.
@@ -172,6 +185,7 @@ mod tests {
     #[test]
     fn time_of_children() {
         let at = |reaped, living: &[(u32, u64)]| DescendantsTime {
+            own: reaped / 10,
             living: living.iter().map(|&(pid, ticks)| (pid, (format!("child{pid}"), ticks))).collect(),
             reaped,
         };
@@ -180,6 +194,7 @@ mod tests {
         let (time, busy) = at(1_130, &[(7, 70), (9, 5), (10, 90)]).since(&before);
         // 20 and 90 ticks of the living children, and 30 of the reaped one.
         assert_eq!(time, tick * 140);
+        assert_eq!(at(1_130, &[]).own_since(&before), tick * 103);
         assert_eq!(busy, [(10, "child10".to_owned()), (7, "child7".to_owned())]);
         assert_eq!(DescendantsTime::read(u32::MAX).since(&before), (Duration::ZERO, vec![]));
         let reads = shell("exec 3<&0; cat <&3 & echo ready; read line");

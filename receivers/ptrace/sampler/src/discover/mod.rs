@@ -7,6 +7,7 @@
 mod children;
 pub(crate) mod container;
 pub(crate) mod control_group;
+mod descriptors;
 mod pattern;
 mod read;
 mod scan;
@@ -15,6 +16,7 @@ mod wrapper;
 
 pub(crate) use children::children;
 pub use children::{DescendantsTime, awaited_children};
+pub use descriptors::Descriptors;
 pub(crate) use read::{read_at_most, text};
 pub(crate) use scan::Scanner;
 pub use selection::is_any_named;

@@ -144,7 +144,7 @@ fn amplification() {
 /// Guarantees: bytes that are not an event are rejected, whatever they are, and so is an event with trailing bytes.
 #[test]
 fn nonsense() {
-    for bytes in [&b""[..], b"\x05", b"\xff\xff\xff\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x7a\x00", b"\x00\x00\x02"] {
+    for bytes in [&b""[..], b"\x06", b"\xff\xff\xff\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x7a\x00", b"\x00\x00\x02"] {
         assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
         assert!(decode_command(bytes).is_err(), "{bytes:?}");
     }

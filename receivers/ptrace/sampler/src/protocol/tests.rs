@@ -63,6 +63,7 @@ fn commands() {
         Command::Sample { process: ProcessId(u64::MAX), on: true },
         Command::Sample { process: ProcessId(0), on: false },
         Command::SampleFromStart(ProcessId(7)),
+        Command::FindChildren(TargetId(7)),
         Command::Stop,
     ];
     for select in selections {
