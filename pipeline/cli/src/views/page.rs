@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::reading::{State, Unit};
-use super::stacks::{Function, Node, ORIGINS, Stacks};
+use super::stacks::{Function, Node, ORIGINS, Stacks, clean};
 use super::timeline::{Timeline, Track, thread_name};
 use crate::args::By;
 
@@ -230,7 +230,7 @@ impl<'a> Tree<'a> {
         for (key, weights) in light {
             let rare = self.rare(0);
             let sum = rows.entry(Key { own: rare, raw: rare, ..key }).or_default();
-            *sum = [sum[0] + weights[0], sum[1] + weights[1]];
+            *sum = [0, 1].map(|side| sum[side].saturating_add(weights[side]));
         }
         rows
     }
@@ -321,7 +321,8 @@ fn write_within(
         tree.keep(weights.iter().map(|(&node, &weight)| (node, weight)), most);
         tree.keep(weights.iter().map(|(&node, &weight)| (folded[&(state, node)], weight)), most);
     }
-    let mut page = Page { title, native, has_raw: true, ..Page::default() };
+    let title = clean(title);
+    let mut page = Page { title: &title, native, has_raw: true, ..Page::default() };
     page.views = raw
         .keys()
         .map(|&state| View {
@@ -346,9 +347,9 @@ fn write_within(
                 let own = tree.number(folded[&(track.state, one.node)]);
                 let (span, raw) = (spans.get(&one.span).copied().unwrap_or_default(), tree.number(one.node));
                 // An observation owns the time from its own on.
-                let (mut slice, mut left) =
-                    (one.time_unix_nano.saturating_sub(first) / page.slice_ns, one.weight.unsigned_abs());
-                let mut room = (slice + 1) * page.slice_ns - one.time_unix_nano.saturating_sub(first);
+                let since = one.time_unix_nano.saturating_sub(first);
+                let (mut slice, mut left) = (since / page.slice_ns, one.weight.unsigned_abs());
+                let mut room = page.slice_ns - since % page.slice_ns;
                 while left > 0 {
                     let is_last = matches!(track.state, State::Type(_)) || slice + 1 >= page.slices;
                     let part = if is_last { left } else { left.min(room) };
@@ -452,7 +453,7 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
     for (node, [before, after]) in weights {
         let own = tree.number(node);
         let sum = rows.entry(Key { view: 0, thread: 0, span: 0, slice: 0, own, raw: own }).or_default();
-        *sum = [sum[0] + before, sum[1] + after];
+        *sum = [sum[0].saturating_add(before), sum[1].saturating_add(after)];
     }
     let view = View {
         name: of.name.into(),

@@ -428,6 +428,7 @@ function filter(change) {
   find("thread").value = shown.thread;
   find("span").value = shown.span;
   find("raw").checked = shown.raw;
+  find("graph").className = shown.raw ? "raw" : "";
   strips();
   zoom(total.wide[shown.zoom] > 0 ? shown.zoom : 0);
   if (shown.chosen >= 0) choose(shown.chosen);

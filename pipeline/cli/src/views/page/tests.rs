@@ -100,6 +100,21 @@ fn long_waits() {
     assert_eq!(slices.into_iter().zip(weights).collect::<Vec<_>>(), expected);
 }
 
+/// Attack: times at both ends of the range, and a weight of 292 years, overflow nothing and stay whole.
+#[test]
+fn impossible_times() {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("cpu", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    let frame = builder.frame("main", "shop.py", 7);
+    let stack = builder.stack(&[frame]);
+    builder.sample(stack, None, None, &[1, u64::MAX], &[i64::MAX - 1, 1]);
+    let page = written(&builder.finish().unwrap(), BOUNDS);
+    let weights = column(&page["rows"]["weight"]);
+    assert_eq!(weights.iter().sum::<u64>(), i64::MAX.cast_unsigned());
+    assert!(weights.len() > 100, "{weights:?}");
+}
+
 /// Guarantees: the policy has the hashes of what stands in the page, so that nothing else runs there, and neither the
 /// script nor the style ends its element.
 #[test]
