@@ -16,8 +16,8 @@ Neither the process nor its build needs to be changed for it. Its threads are lo
 outside: blocked ones are not stopped, running ones are sampled by the kernel's perf events where it
 permits them, and not stopped then either; --stops says what happens elsewhere. Only the process
 itself is sampled, not those it starts, unless --subprocesses is given; of a command also the one
-process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under
-its own name.
+process that it does nothing but wait for, as `timeout`, `time` and shells do, and of processes by
+their id that do not run, those that they started and that do: each is shown under its own name.
 
 Names come from symbol tables and debug information, those of Python (3.8 to 3.14), Ruby (3.0 to
 3.4), PHP (7.3 to 8.5) and Node (18, 20, 22, 24) from the runtime's memory, and for other code that

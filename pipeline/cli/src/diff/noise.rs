@@ -38,6 +38,8 @@ pub(super) struct Weight {
     variance: f64,
     /// Its sums with each of the sine waves.
     waves: [f64; TAPERS],
+    /// How often it ran, without a sample of another function between.
+    stretches: u64,
 }
 
 /// The weights in one file.
@@ -71,6 +73,11 @@ impl Measured {
         }
         let stretches: Vec<&[Observed]> =
             observed.chunk_by(|one, next| (one.thread, one.function) == (next.thread, next.function)).collect();
+        for stretch in &stretches {
+            if let Some(sum) = all.functions.get_mut(&stretch[0].function) {
+                sum.stretches += 1;
+            }
+        }
         for pair in stretches.windows(2) {
             // Of one of the two ends of a stretch.
             let variance = match pair[0].len().min(pair[1].len()) {
@@ -109,11 +116,15 @@ impl Measured {
         self.functions.get(&function).map_or(0.0, |of| of.total) / self.all.total.max(1.0)
     }
 
-    /// The variance of a share by sampling.
-    fn variance(&self, function: u32) -> f64 {
-        let sampled = self.functions.get(&function).map_or(0.0, |of| of.variance) / self.all.total.max(1.0).powi(2);
+    /// The variance of a share by sampling and, if it was not from start to end, by where it began and ended.
+    fn variance(&self, function: u32, is_same_work: bool) -> f64 {
+        let of = self.functions.get(&function);
+        // A part of a stretch more, or less: any part is equally likely.
+        let cut = of.filter(|of| !is_same_work && of.stretches > 0);
+        let cut = cut.map_or(0.0, |of| (of.total / of.stretches as f64).powi(2) / 12.0);
+        let variance = (of.map_or(0.0, |of| of.variance) + cut) / self.all.total.max(1.0).powi(2);
         // Of nothing seen, one sample might have been missed.
-        sampled.max((self.samples.max(1) as f64).powi(-2))
+        variance.max((self.samples.max(1) as f64).powi(-2))
     }
 
     /// A sine wave's part of what a function has more than its share, in parts of the total.
@@ -146,7 +157,8 @@ impl Noise<'_> {
         if !self.is_known() {
             return 0.0;
         }
-        let sampling = self.normal() * (before.variance(function) + after.variance(function)).sqrt();
+        let variance = |of: &Measured| of.variance(function, self.is_same_work);
+        let sampling = self.normal() * (variance(before) + variance(after)).sqrt();
         let differs = |wave| after.deviation(function, wave) - before.deviation(function, wave);
         sampling.max(self.of_waves(differs))
     }
