@@ -19,11 +19,10 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
     create,
 };
 
-/// Sentry's chunks need samples grouped by process and window, its transactions need spans grouped by local root.
-/// Errors in the section are reported by `create`.
+/// Sentry's chunks need samples grouped by process and window. Errors in the section are reported by `create`.
 fn needs(section: &Section) -> Needs {
     let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
-    if is_sentry { &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")] } else { &[] }
+    if is_sentry { &[(TelemetryKind::Profiles, "chunk")] } else { &[] }
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {

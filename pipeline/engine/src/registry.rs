@@ -41,9 +41,6 @@ pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];
 /// Spans only, for [`Description::takes`] and [`Description::emits`].
 pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
 
-/// Envelopes only, for [`Description::takes`] and [`Description::emits`].
-pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
-
 /// Kinds of telemetry that an exporter accepts, each with the type of processor that it requires in front. Checked if a
 /// receiver of the pipeline emits that kind: the contents of envelopes are already cut by their sender.
 pub type Needs = &'static [(TelemetryKind, &'static str)];

@@ -66,6 +66,10 @@ reasons! {
     TooLarge = "too_large";
     /// No destination is configured for it.
     Unroutable = "unroutable";
+    /// A span that a client's SDK made of its own requests to this process.
+    OwnRequests = "own_requests";
+    /// The exporter is configured to send other signals only.
+    OtherSignal = "other_signal";
     /// A V1 profile, or the spans, of a transaction that was dropped: Sentry accepts neither alone.
     NoTransaction = "no_transaction";
     /// The queue in front of an exporter was full.
@@ -94,13 +98,16 @@ impl Reason {
     /// Whether the configuration asks for it, or no data is missing: it is no sign of a problem.
     pub const fn is_intended(self) -> bool {
         use Reason::{
-            KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, RedundantType, Resent, SampleRate, TooShort,
+            KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, OtherSignal, OwnRequests, RedundantType,
+            Resent, SampleRate, TooShort,
         };
         matches!(
             self,
             Resent
                 | RedundantType
                 | OffCpu
+                | OtherSignal
+                | OwnRequests
                 | LoneSample
                 | TooShort
                 | SampleRate

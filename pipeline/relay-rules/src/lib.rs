@@ -1,5 +1,5 @@
 //! The strict check of a finished `profile_chunk` payload: what Relay would do to it; and of a `transaction`
-//! ([`validate_transaction`]).
+//! ([`validate_transaction`]), and of a container of spans ([`validate_span_container`]).
 //!
 //! Relay answers 200 and looks later; a chunk that breaks a rule disappears without a word. This module reads a
 //! payload as a stranger would, shares no code with whoever wrote it, and names every rule that it breaks. It is for
@@ -12,6 +12,7 @@
 //! data that nobody would see, and ids are UUIDs v4 in the form that Sentry documents.
 
 mod json;
+mod spans;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+pub use spans::validate_span_container;
 pub use transaction::validate_transaction;
 
 /// The largest payload, in bytes.
