@@ -11,7 +11,7 @@ use crate::backend::sentry::{Behaviour, KEY, Received, Sentry};
 use crate::process::{PATIENCE, Profbridge, eventually};
 
 /// The captures with their items, and whether one of them is a chunk.
-const CAPTURES: [(&str, &[&str]); 7] = [
+const CAPTURES: [(&str, &[&str]); 9] = [
     ("python-2.75-profile_chunk", &["profile_chunk"]),
     ("python-2.75-transaction", &["transaction"]),
     ("node-10.75-profile_chunk", &["profile_chunk"]),
@@ -19,6 +19,8 @@ const CAPTURES: [(&str, &[&str]); 7] = [
     ("node-10.75-v1-transaction+profile", &["transaction", "profile"]),
     ("node-11.1-profile_chunk", &["profile_chunk"]),
     ("node-11.1-span", &["span"]),
+    ("node-10.78-span-stream", &["span"]),
+    ("node-11.12-span-stream", &["span"]),
 ];
 
 /// The key of another client.

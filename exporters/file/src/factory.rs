@@ -19,11 +19,11 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
     create,
 };
 
-/// For Sentry's chunks, samples have to be grouped by process and window; for its transactions, spans have to be
-/// grouped by local root. Errors in the section are reported by `create`.
+/// For Sentry's chunks, samples have to be grouped by process and window. Errors in the section are reported by
+/// `create`.
 fn needs(section: &Section) -> Needs {
     let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
-    if is_sentry { &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")] } else { &[] }
+    if is_sentry { &[(TelemetryKind::Profiles, "chunk")] } else { &[] }
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {

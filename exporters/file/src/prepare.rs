@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use profbridge_codec::sentry::{SpanEnvelope, Target};
+use profbridge_codec::sentry::{SpanEnvelope, Target, grouped};
 use profbridge_codec::{otlp, sentry};
 use profbridge_engine::component::{Now, Prepared};
 use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
@@ -92,13 +92,15 @@ fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compr
     })
 }
 
-/// Encodes spans, one envelope for each transaction and for each container that was received as OTLP. Spans that were
-/// not grouped are lost.
+/// Encodes spans, one envelope for each transaction and for each container that was received as OTLP. Spans that no
+/// processor grouped are put together within the batch.
 fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compression) -> Prepared<Meta> {
     let target = Target { number: 0, dsn: None, compression };
-    encoder.spans(spans, |_| Some(target)).prepared(|SpanEnvelope { trace_id, id, start_unix_nano, .. }| {
-        Meta::of(name::envelope(start_unix_nano, &trace_id.to_string(), &format!("{id:032x}"), compression))
-    })
+    encoder.spans(&grouped(spans), |_| Some(target)).prepared(
+        |SpanEnvelope { trace_id, id, start_unix_nano, .. }| {
+            Meta::of(name::envelope(start_unix_nano, &trace_id.to_string(), &format!("{id:032x}"), compression))
+        },
+    )
 }
 
 /// Passes an envelope on unchanged.

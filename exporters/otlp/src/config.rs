@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use profbridge_codec::CompressionConfig;
-use profbridge_codec::otlp::Encoding;
+use profbridge_codec::otlp::{Encoding, Signal};
 use profbridge_engine::config::{ByteSize, Duration, Secret};
 use profbridge_engine::delivery::{QueueConfig, RetryConfig};
 use profbridge_net::tls::TlsClientConfig;
@@ -21,6 +21,8 @@ pub struct Config {
     pub profiles_endpoint: String,
     /// HTTP only: the complete URL for traces. Overrides `endpoint`.
     pub traces_endpoint: String,
+    /// The signals that are sent.
+    pub signals: Vec<SignalName>,
     /// The protocol. By default gRPC for `otlp` and HTTP for `otlp_http`.
     pub protocol: Option<Protocol>,
     /// HTTP only: encoding of messages.
@@ -55,6 +57,7 @@ impl Default for Config {
             endpoint: String::new(),
             profiles_endpoint: String::new(),
             traces_endpoint: String::new(),
+            signals: vec![SignalName::Profiles, SignalName::Traces],
             protocol: None,
             encoding: Encoding::Protobuf,
             compression: CompressionConfig::Gzip,
@@ -82,6 +85,25 @@ pub enum AttributeReferences {
     Resolve,
     /// Send references. The peer must support them.
     Keep,
+}
+
+/// A signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SignalName {
+    /// Profiles.
+    Profiles,
+    /// Spans.
+    Traces,
+}
+
+impl From<SignalName> for Signal {
+    fn from(name: SignalName) -> Self {
+        match name {
+            SignalName::Profiles => Self::Profiles,
+            SignalName::Traces => Self::Traces,
+        }
+    }
 }
 
 /// The protocol.

@@ -1,6 +1,6 @@
 //! Turns telemetry into requests.
 
-use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions, Encoding};
+use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions, Encoding, Signal};
 use profbridge_engine::component::Prepared;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::compression::Compression;
@@ -46,16 +46,27 @@ pub(crate) fn prepare(
     limit: usize,
     telemetry: &Telemetry,
 ) -> Prepared<Meta> {
+    let is_sent = |signal: Signal| settings.signals.contains(&signal);
+    // Spares the encoding of what is not sent; an envelope may contain both.
+    let signal = [Signal::Profiles, Signal::Traces].into_iter().find(|signal| signal.kind() == telemetry.kind());
+    if signal.is_some_and(|signal| !is_sent(signal)) {
+        let mut prepared = Prepared::default();
+        prepared.losses.add(Reason::OtherSignal, telemetry.quantities());
+        return prepared;
+    }
     encoder.limit(limit);
     let mut prepared =
         encoder.encode(telemetry).prepared(|batch| Meta::of(batch, settings.encoding, settings.compression));
-    // Drops requests of signals that have no URL.
+    // Drops requests of signals that are not sent, or have no URL.
     prepared.requests.retain(|request| {
-        let goes = settings.target.takes(request.meta.batch.signal);
-        if !goes {
-            prepared.losses.add(Reason::Unroutable, request.quantities);
-        }
-        goes
+        let signal = request.meta.batch.signal;
+        let reason = match (is_sent(signal), settings.target.takes(signal)) {
+            (true, true) => return true,
+            (false, _) => Reason::OtherSignal,
+            (true, false) => Reason::Unroutable,
+        };
+        prepared.losses.add(reason, request.quantities);
+        false
     });
     prepared
 }

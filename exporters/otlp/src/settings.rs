@@ -32,6 +32,8 @@ pub(crate) const MAX_RESPONSE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
+    /// The signals that are sent.
+    pub(crate) signals: Vec<Signal>,
     /// The server, and the headers of each request.
     pub(crate) peer: Peer,
     pub(crate) encoding: Encoding,
@@ -93,6 +95,10 @@ impl Settings {
         if timeout.is_zero() {
             problems.push(section.problem("timeout", "an attempt without time cannot succeed", "write `30s`"));
         }
+        if config.signals.is_empty() {
+            let hint = "write `[profiles, traces]`, or one of them";
+            problems.push(section.problem("signals", "an exporter without a signal sends nothing", hint));
+        }
         let bytes = config.max_request_bytes.get();
         if !(MIN_REQUEST_BYTES..=MAX_REQUEST_BYTES).contains(&bytes) {
             let message = format!("a request is limited to {MIN_REQUEST_BYTES} to {MAX_REQUEST_BYTES} bytes");
@@ -112,6 +118,7 @@ impl Settings {
         Problems::check(problems)?;
         Ok(Settings {
             target,
+            signals: config.signals.iter().copied().map(Signal::from).collect(),
             peer: Peer::new(&url, headers, &config.tls),
             encoding: config.encoding,
             compression: config.compression.into(),

@@ -31,6 +31,8 @@ pub struct Config {
     /// Whether profiles of sample format V1 in envelopes are converted to chunks and linked to their transaction.
     /// Otherwise they are forwarded unchanged.
     pub upgrade_v1: bool,
+    /// What spans become that came as OTLP.
+    pub spans: SpanMode,
     /// Maps processes to projects.
     pub routing: Routing,
     /// How envelopes are compressed.
@@ -62,6 +64,22 @@ pub struct Routing {
     pub attribute_to_dsn: BTreeMap<String, Secret>,
 }
 
+/// `spans`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SpanMode {
+    /// Transactions if the processor `transactions` grouped them, else OTLP; transactions too for a server without an
+    /// OTLP endpoint.
+    #[default]
+    Auto,
+    /// OTLP, to Sentry's own endpoint.
+    Otlp,
+    /// Containers of spans, as Sentry's SDKs stream them.
+    Streamed,
+    /// Transactions.
+    Transactions,
+}
+
 /// `compression`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -83,6 +101,7 @@ impl Default for Config {
             dsn: Secret::default(),
             upstream: String::new(),
             upgrade_v1: false,
+            spans: SpanMode::Auto,
             routing: Routing::default(),
             compression: Compression::Auto,
             timeout: Duration::from_secs(30),
@@ -105,6 +124,8 @@ pub struct Settings {
     pub destinations: Arc<Destinations>,
     /// Whether V1 profiles are converted to chunks.
     pub upgrade_v1: bool,
+    /// What spans become that came as OTLP.
+    pub spans: SpanMode,
     /// The DSN for everything that is not routed.
     pub default: Option<usize>,
     /// The resource attribute that selects the project.
@@ -205,6 +226,7 @@ impl Config {
             id: key_path.strip_prefix("exporters.").unwrap_or("sentry").trim_matches('"').to_owned(),
             destinations: Arc::new(Destinations::new(destinations, upstreams)),
             upgrade_v1: self.upgrade_v1,
+            spans: self.spans,
             default,
             from_attribute,
             routes,

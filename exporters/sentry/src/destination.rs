@@ -33,6 +33,8 @@ pub struct Destination {
     pub dsn: Dsn,
     /// The URL that envelopes are posted to.
     pub url: Uri,
+    /// The URL that spans in OTLP are posted to.
+    pub otlp_url: Uri,
     /// The value of `X-Sentry-Auth`, marked as sensitive.
     pub auth: HeaderValue,
     limits: Mutex<RateLimits>,
@@ -41,6 +43,7 @@ pub struct Destination {
     next_report: AtomicU64,
     zstd: AtomicU8,
     accepted: AtomicBool,
+    lacks_otlp: AtomicBool,
 }
 
 impl Destination {
@@ -50,16 +53,19 @@ impl Destination {
     ///
     /// If the DSN's endpoint is not a valid URL.
     pub fn new(dsn: Dsn) -> Result<Self, &'static str> {
-        let url = dsn.envelope_url().parse().map_err(|_| "the DSN's host or path makes no valid URL")?;
+        let url = |text: String| text.parse().map_err(|_| "the DSN's host or path makes no valid URL");
+        let (url, otlp_url) = (url(dsn.envelope_url())?, url(dsn.otlp_traces_url())?);
         let mut destination = Self {
             dsn,
             url,
+            otlp_url,
             auth: HeaderValue::from_static(""),
             limits: Mutex::default(),
             report: Mutex::default(),
             zstd: AtomicU8::new(Zstd::Untried as u8),
             next_report: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
+            lacks_otlp: AtomicBool::new(false),
         };
         destination.auth =
             destination.auth_header(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
@@ -74,10 +80,14 @@ impl Destination {
         Some(auth)
     }
 
-    /// Stores the rate limits of an answer. Returns the name of each category, of profiles and transactions, that was
-    /// not blocked before, and how long it is blocked.
+    /// Stores the rate limits of an answer. Returns the name of each category, of profiles, transactions and spans, that
+    /// was not blocked before, and how long it is blocked.
     pub fn limit(&self, answer: Answer<'_>, now: u64) -> impl Iterator<Item = (&'static str, Duration)> {
-        let kinds = [("profiles", Category::of_chunks("native")), ("transactions", Category::OF_TRANSACTIONS)];
+        let kinds = [
+            ("profiles", Category::of_chunks("native")),
+            ("transactions", Category::OF_TRANSACTIONS),
+            ("spans", &[Category::Span]),
+        ];
         let mut limits = lock(&self.limits);
         let before = kinds.map(|(_, categories)| limits.blocked(categories, now));
         limits.update(answer, now);
@@ -125,6 +135,16 @@ impl Destination {
     /// Stores whether the server accepts zstd. Returns whether that changed anything. A refusal is final.
     pub fn set_zstd(&self, zstd: Zstd) -> bool {
         self.zstd.fetch_max(zstd as u8, Ordering::Relaxed) < zstd as u8
+    }
+
+    /// Whether the server is known to have no OTLP endpoint.
+    pub fn lacks_otlp(&self) -> bool {
+        self.lacks_otlp.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server has no OTLP endpoint. Returns whether that was unknown.
+    pub fn set_lacks_otlp(&self) -> bool {
+        !self.lacks_otlp.swap(true, Ordering::Relaxed)
     }
 
     /// Records that the server accepted profiles. Returns whether it was the first time.

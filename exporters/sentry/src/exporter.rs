@@ -11,17 +11,19 @@ use profbridge_engine::component::{
 };
 use profbridge_engine::http_out::HttpOut;
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_model::{Reason, SampledOut, Telemetry};
+use profbridge_model::{Reason, SampledOut, Span, Telemetry};
 use profbridge_net::client::{EndpointError, ForwardingClient, HttpClientConfig, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 use tokio::sync::Semaphore;
 
 use crate::Settings;
+use crate::config::SpanMode;
 use crate::keep::{self, Unsent};
 use crate::message;
 use crate::onward::ToUpstream;
 use crate::prepare::{self, Meta};
 use crate::sampled_out;
+use crate::spans;
 
 /// Sends profiles, transactions and envelopes to Sentry.
 pub struct SentryExporter {
@@ -123,12 +125,13 @@ impl Exporter for SentryExporter {
         match telemetry {
             Telemetry::Profiles(profiles) => prepare::profiles(encoder, &self.settings, profiles, now),
             Telemetry::Spans(spans) => {
-                if spans.spans().iter().any(|span| span.segment.is_none() && !span.is_streamed) {
+                let is_ungrouped = |span: &Span| span.segment.is_none() && !span.is_streamed;
+                if self.settings.spans == SpanMode::Transactions && spans.spans().iter().any(is_ungrouped) {
                     self.ungrouped.call_once(|| {
                         tracing::warn!(exporter = self.settings.id, "{}", message::UNGROUPED);
                     });
                 }
-                prepare::spans(encoder, &self.settings, spans, now)
+                spans::prepare(encoder, &self.settings, spans, now)
             }
             Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
         }
@@ -158,7 +161,8 @@ impl Observer<Meta> for SentryExporter {
 
     fn keep<'a>(&'a self, requests: Vec<&'a Request<Meta>>) -> BoxFuture<'a, usize> {
         let Some(folder) = self.settings.on_shutdown.clone() else { return Box::pin(std::future::ready(0)) };
-        let unsent: Vec<_> = requests.into_iter().map(|request| Unsent::new(request, self.clock.now())).collect();
+        let unsent: Vec<_> =
+            requests.into_iter().map(|request| Unsent::new(request, self.clock.now(), &self.settings.chunk)).collect();
         Box::pin(async move {
             let all = unsent.len();
             let shown = folder.display().to_string();

@@ -1,6 +1,6 @@
-//! The exporter `sentry`. Profiles become `profile_chunk` envelopes, grouped spans become `transaction` envelopes, and
-//! spans that an SDK streamed in containers become containers again. Received envelopes are forwarded. Sampled-out
-//! items are added to client reports.
+//! The exporter `sentry`. Profiles become `profile_chunk` envelopes. Spans go to Sentry's OTLP endpoint, or become
+//! `transaction` envelopes or containers of spans; those that an SDK streamed in containers become containers again.
+//! Received envelopes are forwarded. Sampled-out items are added to client reports.
 //!
 //! `prepare` uses `profbridge_codec::sentry` to turn each process window and each transaction into a finished,
 //! compressed envelope, and chooses its destination. `send` posts one envelope and acts on the answer. The engine
@@ -24,6 +24,7 @@ mod prepare;
 mod routing;
 mod sampled_out;
 mod send;
+mod spans;
 
 #[cfg(test)]
 mod tests;
@@ -42,10 +43,10 @@ use profbridge_model::TelemetryKind;
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "sentry",
-        "sends profiles to Sentry as profile_chunk envelopes, spans as transactions, and forwards envelopes",
+        "sends profiles to Sentry as profile_chunk envelopes, spans as OTLP or otherwise, and forwards envelopes",
         TelemetryKind::ALL,
     )
-    .needs(|_| &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")]),
+    .needs(|_| &[(TelemetryKind::Profiles, "chunk")]),
     create,
 };
 

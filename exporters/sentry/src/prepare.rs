@@ -1,13 +1,12 @@
 //! Turns telemetry into finished requests.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
-use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, SpanEnvelope, Target, settled};
+use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, settled};
 use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
@@ -16,7 +15,7 @@ use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::ChunkSummary;
 use profbridge_wire::sentry::chunk::limits::MAX_CHUNK_NANOS;
 use profbridge_wire::sentry::envelope::{self, Ending, ItemHeader};
-use profbridge_wire::sentry::{Category, ClientReport, ResourceAttributes, rate_limit};
+use profbridge_wire::sentry::{Category, ClientReport, rate_limit};
 
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::destinations::TooMany;
@@ -28,6 +27,8 @@ use crate::{Settings, config};
 pub struct Meta {
     /// Destination of the request.
     pub(crate) destination: Arc<Destination>,
+    /// What the body is.
+    pub(crate) form: BodyForm,
     /// How the body is compressed.
     pub(crate) body: Body,
     /// The items in the body.
@@ -56,6 +57,15 @@ impl Meta {
         let key = self.peer_key.as_ref().map_or(0, |key| key.len() + BLOCK);
         (size_of::<Self>() + headers + self.items.capacity() * size_of::<RequestItem>() + key) as u64
     }
+}
+
+/// What a body is, which decides about its URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyForm {
+    /// An envelope.
+    Envelope,
+    /// Spans in OTLP.
+    Traces,
 }
 
 /// How a body is compressed.
@@ -102,13 +112,13 @@ impl RequestItem {
     /// A transaction with `spans` spans, counting itself. A lost transaction counts as one transaction and as its
     /// spans, but a rate limit on spans alone does not stop it (Sentry developer documentation, "Rate Limiting",
     /// "Client Reports").
-    fn transaction(spans: u64) -> [Self; 2] {
+    pub(crate) fn transaction(spans: u64) -> [Self; 2] {
         [(Category::Transaction, 1), (Category::Span, spans)]
             .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
     }
 
     /// A container with `spans` spans.
-    fn spans(spans: u64) -> Self {
+    pub(crate) fn spans(spans: u64) -> Self {
         Self { limited_by: &[Category::Span], counted: Some((Category::Span, spans)) }
     }
 
@@ -159,20 +169,7 @@ fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now:
         Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
         Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
-    let client = envelope.meta.sentry_client.as_deref();
-    // With a configured DSN, the request must not claim to be from a client that did not name itself.
-    let is_named = client.is_some() || matches!(route, Route::Own(_));
-    let destination = route.destination(settings);
-    let mut headers = forwarded(envelope);
-    headers.extend(destination.auth_header(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
-    let RequestMeta { project_id, public_key, .. } = &envelope.meta;
-    let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
-    let template = RequestTemplate {
-        compression: compression(settings.compression, &destination),
-        destination,
-        headers,
-        peer_key,
-    };
+    let template = RequestTemplate::of_client(settings, &envelope.meta, route);
     let upgraded = settings.upgrade_v1.then(|| encoder.upgraded(envelope, template.compression)).flatten();
     let mut prepared = match upgraded {
         Some((chunks, rest)) => {
@@ -191,17 +188,30 @@ fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now:
 }
 
 /// How to forward an envelope.
-struct RequestTemplate {
-    destination: Arc<Destination>,
-    compression: Compression,
+pub(crate) struct RequestTemplate {
+    pub(crate) destination: Arc<Destination>,
+    pub(crate) compression: Compression,
     headers: Vec<(HeaderName, HeaderValue)>,
     peer_key: Option<String>,
 }
 
 impl RequestTemplate {
     /// For requests that this exporter creates.
-    fn to(destination: &Arc<Destination>, compression: Compression) -> Self {
+    pub(crate) fn to(destination: &Arc<Destination>, compression: Compression) -> Self {
         Self { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None }
+    }
+
+    /// For what a client sent.
+    pub(crate) fn of_client(settings: &Settings, meta: &RequestMeta, route: Route) -> Self {
+        let client = meta.sentry_client.as_deref();
+        // With a configured DSN, the request must not claim to be from a client that did not name itself.
+        let is_named = client.is_some() || matches!(route, Route::Own(_));
+        let destination = route.destination(settings);
+        let mut headers = forwarded(meta);
+        headers.extend(destination.auth_header(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
+        let RequestMeta { project_id, public_key, .. } = meta;
+        let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
+        Self { compression: compression(settings.compression, &destination), destination, headers, peer_key }
     }
 
     /// Forwards the envelope, unchanged if possible.
@@ -228,9 +238,10 @@ impl RequestTemplate {
         }
     }
 
-    fn meta(&self, items: Vec<RequestItem>) -> Meta {
+    pub(crate) fn meta(&self, items: Vec<RequestItem>) -> Meta {
         Meta {
             destination: Arc::clone(&self.destination),
+            form: BodyForm::Envelope,
             body: Body::Ours(self.compression),
             items,
             report: None,
@@ -243,7 +254,7 @@ impl RequestTemplate {
 }
 
 /// The pending client report of a destination, as a request of its own.
-fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
+pub(crate) fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
     let report = destination.take_report(now.monotonic_nano)?;
     let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
     // Too small to compress.
@@ -261,30 +272,8 @@ fn billed(envelope: &Envelope) -> Duration {
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Turns spans into transactions and containers, one request each, for the project of their process. A pending client
-/// report is sent first, in an envelope of its own.
-pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
-    let route = |attributes: &ResourceAttributes<'_>| {
-        let number = routing::of_process(settings, attributes)?;
-        let destination = settings.destinations.configured(number);
-        let compression = compression(settings.compression, destination);
-        Some(Target { number, dsn: Some(&destination.dsn), compression })
-    };
-    let encoded = encoder.spans(spans, route);
-    let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();
-    let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans, .. }| {
-        let destination = settings.destinations.configured(target);
-        let items =
-            if is_container { vec![RequestItem::spans(spans)] } else { RequestItem::transaction(spans).to_vec() };
-        RequestTemplate::to(destination, compression(settings.compression, destination)).meta(items)
-    });
-    let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
-    prepared.requests.splice(..0, reports.collect::<Vec<_>>());
-    prepared
-}
-
 /// Counts telemetry that has no destination.
-fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
+pub(crate) fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
     let mut prepared = Prepared::default();
     prepared.losses.add(reason, quantities);
     prepared
@@ -306,9 +295,8 @@ pub(crate) fn seconds(now: Now) -> f64 {
 }
 
 /// The client's own headers, so that Sentry attributes the request to the client and not to this exporter.
-fn forwarded(envelope: &Envelope) -> Vec<(HeaderName, HeaderValue)> {
+fn forwarded(meta: &RequestMeta) -> Vec<(HeaderName, HeaderValue)> {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-    let meta = &envelope.meta;
     // A vector and not a map: thousands of these wait in a queue, and a map of five entries takes a kilobyte.
     let mut headers = Vec::with_capacity(meta.headers.len() + 2);
     let mut set = |name: HeaderName, value: Option<&str>| {

@@ -1,11 +1,12 @@
 //! Makes one attempt to deliver a request, and interprets the answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use profbridge_codec::compress;
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
+use profbridge_codec::{Encoded, compress};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_engine::http_out::{self, HttpAnswer as Response};
 use profbridge_engine::peer_limits::PeerLimits;
@@ -18,11 +19,12 @@ use profbridge_wire::sentry::envelope::{self, Ending};
 use profbridge_wire::sentry::rate_limit::{Answer, LONGEST, limits_of};
 use profbridge_wire::sentry::response::{Verdict, detail};
 
-use crate::config;
+use crate::config::{self, SpanMode};
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::exporter::SentryExporter;
 use crate::message;
-use crate::prepare::{Body, Meta, RequestItem, seconds};
+use crate::prepare::{Body, BodyForm, Meta, RequestItem, seconds};
+use crate::spans;
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
@@ -38,10 +40,11 @@ struct ParsedAnswer {
 }
 
 /// Values for a request's headers.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct RequestHeaders<'a> {
     headers: &'a [(HeaderName, HeaderValue)],
     encoding: Option<&'static str>,
+    form: BodyForm,
     /// The client to which rate limits in the answer are passed back.
     peer_key: Option<&'a str>,
 }
@@ -49,14 +52,20 @@ struct RequestHeaders<'a> {
 impl<'a> RequestHeaders<'a> {
     fn of(meta: &'a Meta) -> Self {
         let encoding = meta.body.content_encoding();
-        Self { headers: &meta.headers, encoding, peer_key: meta.peer_key.as_deref() }
+        Self { headers: &meta.headers, encoding, form: meta.form, peer_key: meta.peer_key.as_deref() }
     }
 }
 
 impl SentryExporter {
     /// Makes one attempt. If the server refuses zstd, repeats the request as gzip at once.
     pub(crate) async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
-        let result = self.try_encodings(request).await;
+        let result = match self.try_encodings(request).await {
+            Ok(answered) if answered.status == 404 && self.may_become_transactions(&request.meta) => {
+                self.send_as_transactions(request).await
+            }
+            Ok(answered) => self.conclude(&request.meta, answered),
+            Err(error) => Err(error),
+        };
         if let Err(error) = &result
             && error.retry == Retry::Never
         {
@@ -72,7 +81,36 @@ impl SentryExporter {
         result
     }
 
-    async fn try_encodings(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+    /// Whether a server that does not know the URL gets transactions instead.
+    fn may_become_transactions(&self, meta: &Meta) -> bool {
+        meta.form == BodyForm::Traces && self.settings.spans == SpanMode::Auto
+    }
+
+    /// Sends spans as transactions to a server without an OTLP endpoint. Another attempt may send all of them again:
+    /// their ids stay the same.
+    async fn send_as_transactions(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+        let meta = &request.meta;
+        let (destination, encoding) = (Arc::clone(&meta.destination), meta.body.content_encoding());
+        let (body, settings) = (request.body.clone(), self.settings.chunk.clone());
+        let work = move || spans::as_transactions(body, encoding, &destination.dsn, settings);
+        let Encoded { messages, report } = self.rewritten(work).await?;
+        let destination = &meta.destination;
+        for message in messages {
+            let form = BodyForm::Envelope;
+            let head =
+                RequestHeaders { encoding: Compression::GZIP.content_encoding(), form, ..RequestHeaders::of(meta) };
+            let answered = self.post(destination, head, message.body).await?;
+            self.conclude(meta, answered)?;
+            if destination.set_lacks_otlp() {
+                let to = message::server_and_project(&destination.dsn);
+                tracing::warn!(exporter = self.settings.id, to, "{}", message::LACKS_OTLP);
+            }
+        }
+        Ok(Accepted { rejected: report.losses.total(), notes: report.notes, ..Accepted::default() })
+    }
+
+    /// The answer to a request, which is repeated as gzip if the server refuses zstd.
+    async fn try_encodings(&self, request: &Request<Meta>) -> Result<ParsedAnswer, SendError> {
         let meta = &request.meta;
         let destination = &meta.destination;
         let unchanged = RequestHeaders::of(meta);
@@ -84,7 +122,7 @@ impl SentryExporter {
                 Some(body) => (gzip, body),
                 None => (unchanged, request.body.clone()),
             };
-            return self.conclude(meta, self.post(destination, head, body).await?);
+            return self.post(destination, head, body).await;
         }
         // The status by which the server may have refused zstd.
         let mut refused = None;
@@ -95,7 +133,7 @@ impl SentryExporter {
                     if Verdict::of(answered.status) == Verdict::Accepted {
                         destination.set_zstd(Zstd::Taken);
                     }
-                    return self.conclude(meta, answered);
+                    return Ok(answered);
                 }
                 Refusal::Certain => self.give_up_zstd(destination, answered.status),
                 Refusal::Possible => refused = Some(answered.status),
@@ -106,7 +144,7 @@ impl SentryExporter {
         if let Some(status) = refused.filter(|_| Verdict::of(answered.status) == Verdict::Accepted) {
             self.give_up_zstd(destination, status);
         }
-        self.conclude(meta, answered)
+        Ok(answered)
     }
 
     /// The body of an envelope that has waited for long, with its time of sending moved by the delay. `None` if the
@@ -177,10 +215,11 @@ impl SentryExporter {
             headers.entry(USER_AGENT).or_insert(ours);
         }
         headers.entry(AUTH).or_insert_with(|| destination.auth.clone());
-        let posted = started
-            .out
-            .post(&destination.url, TelemetryKind::Envelopes, headers, envelope::CONTENT_TYPE, head.encoding, body)
-            .await;
+        let (url, kind, content_type) = match head.form {
+            BodyForm::Envelope => (&destination.url, TelemetryKind::Envelopes, envelope::CONTENT_TYPE),
+            BodyForm::Traces => (&destination.otlp_url, TelemetryKind::Spans, "application/x-protobuf"),
+        };
+        let posted = started.out.post(url, kind, headers, content_type, head.encoding, body).await;
         let unanswered = |failure| http_out::unanswered(&failure, message::failed(&destination.dsn, &failure));
         let response = posted.map_err(unanswered)?;
         Ok(self.parse_answer(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
@@ -252,7 +291,13 @@ impl SentryExporter {
             let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
             let body = Bytes::from(body);
             // Small and sent only once at shutdown, so neither compressed nor retried.
-            let result = self.post(&destination, RequestHeaders::default(), body).await;
+            let result = self
+                .post(
+                    &destination,
+                    RequestHeaders { headers: &[], encoding: None, form: BodyForm::Envelope, peer_key: None },
+                    body,
+                )
+                .await;
             let message = match result {
                 Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
                 Ok(answered) => message::answered(&destination.dsn, answered.status, answered.detail.as_deref()),

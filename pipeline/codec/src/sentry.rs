@@ -4,6 +4,7 @@
 mod config;
 mod containers;
 mod forward;
+mod grouping;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,8 @@ use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
 pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled};
-pub use transactions::{SpanEnvelope, Target};
+pub use grouping::grouped;
+pub use transactions::{OtlpSpans, SpanEnvelope, SpanEnvelopeForm, Target};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};

@@ -80,9 +80,14 @@ impl HttpFault {
         telemetry.not_taken(self.refusal(peer));
     }
 
-    /// The answer: this text, and the headers that the status requires, such as the allowed methods.
-    pub fn answer(&self, content_type: &'static str, text: String, allowed: &'static str) -> Response<Full<Bytes>> {
-        let mut answer = Response::new(Full::from(text));
+    /// The answer: this body, plus the headers that the status requires, such as the allowed methods.
+    pub fn answer(
+        &self,
+        content_type: &'static str,
+        body: impl Into<Bytes>,
+        allowed: &'static str,
+    ) -> Response<Full<Bytes>> {
+        let mut answer = Response::new(Full::new(body.into()));
         *answer.status_mut() = self.status;
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -42,9 +42,6 @@ pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];
 /// Spans only, for [`Description::takes`] and [`Description::emits`].
 pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
 
-/// Envelopes only, for [`Description::takes`] and [`Description::emits`].
-pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
-
 /// Kinds of telemetry that an exporter accepts, each with the type of processor that must come before the exporter.
 /// Checked if a receiver of the pipeline emits that kind: the sender of an envelope has already cut its contents.
 pub type Needs = &'static [(TelemetryKind, &'static str)];

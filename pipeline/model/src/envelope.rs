@@ -111,6 +111,8 @@ pub struct RequestMeta {
     pub arrival_unix_nano: Option<u64>,
     /// The process that sent the request, if it was looked up and is on this machine.
     pub client_process: Option<ClientProcess>,
+    /// The name of this machine, as in `host.name`, if the client sent from it.
+    pub client_host: Option<Arc<str>>,
 }
 
 /// A process of this machine.

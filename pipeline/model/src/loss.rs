@@ -66,6 +66,10 @@ reasons! {
     TooLarge = "too_large";
     /// No destination is configured for the data.
     Unroutable = "unroutable";
+    /// A span that a client's SDK made of its own requests to this process.
+    OwnRequests = "own_requests";
+    /// The exporter is configured to send other signals only.
+    OtherSignal = "other_signal";
     /// The transaction of a V1 profile, or of spans, was dropped: Sentry accepts neither alone.
     NoTransaction = "no_transaction";
     /// The queue in front of an exporter was full.
@@ -94,13 +98,16 @@ impl Reason {
     /// Whether the reason is no sign of a problem: the configuration asks for the loss, or no data is missing.
     pub const fn is_intended(self) -> bool {
         use Reason::{
-            KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, RedundantType, Resent, SampleRate, TooShort,
+            KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, OtherSignal, OwnRequests, RedundantType,
+            Resent, SampleRate, TooShort,
         };
         matches!(
             self,
             Resent
                 | RedundantType
                 | OffCpu
+                | OtherSignal
+                | OwnRequests
                 | LoneSample
                 | TooShort
                 | SampleRate

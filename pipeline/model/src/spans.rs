@@ -24,6 +24,7 @@ pub use ids::{SpanId, TraceId};
 pub use origins::{Origin, Origins};
 pub use span::{ProfilerLink, Segment, Span, SpanChanges, SpanKind};
 
+use crate::envelope::RequestMeta;
 use crate::{ByteRange, Quantities};
 
 /// The form of the received spans, which determines the meaning of the bytes of a batch.
@@ -83,6 +84,9 @@ pub struct Spans {
     packed: Option<Packed>,
     /// The sender's address without port, if the batch came over a network.
     pub peer: Option<Arc<str>>,
+    /// The client of Sentry that sent it to Sentry's own OTLP endpoint, under its project and key. Its spans stay
+    /// together, and go to that project.
+    pub client: Option<Arc<RequestMeta>>,
 }
 
 /// A batch with inconsistent parts.
@@ -125,7 +129,7 @@ impl Spans {
         if !spans.iter().all(|span| (span.scope as usize) < scopes.len()) {
             return Err(BadSpans("a span has no scope"));
         }
-        Ok(Self { form, bytes, resources, scopes, spans, unchanged: whole, packed: None, peer: None })
+        Ok(Self { form, bytes, resources, scopes, spans, unchanged: whole, packed: None, peer: None, client: None })
     }
 
     /// The form of the batch.
@@ -146,6 +150,11 @@ impl Spans {
     /// Stores the compressed message, so that an unchanged batch need not be compressed again.
     pub fn keep_packed(&mut self, packed: Packed) {
         self.packed = self.unchanged.then_some(packed);
+    }
+
+    /// The compressed message as received, if it was kept and the batch is unchanged.
+    pub fn packed(&self) -> Option<&Packed> {
+        self.packed.as_ref()
     }
 
     /// The received message in this compression, if it was received so and the batch is unchanged.
@@ -211,7 +220,7 @@ impl Spans {
     #[must_use]
     pub fn resource_alone(&self, resource: usize) -> Self {
         let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];
-        let (bytes, peer) = (self.bytes.clone(), self.peer.clone());
+        let (bytes, peer, client) = (self.bytes.clone(), self.peer.clone(), self.client.clone());
         Self {
             form: self.form,
             bytes,
@@ -221,6 +230,7 @@ impl Spans {
             unchanged: false,
             packed: None,
             peer,
+            client,
         }
     }
 
@@ -235,6 +245,18 @@ impl Spans {
         if self.spans.len() < before {
             self.changed();
         }
+    }
+
+    /// A changed batch with these spans of this batch, in another order or with other properties. Spans whose bytes or
+    /// scope are not of this batch are left out.
+    #[must_use]
+    pub fn rearranged(&self, mut spans: Vec<Span>) -> Self {
+        let len = self.bytes.len() as u64;
+        let inside = |at: &ByteRange| u64::from(at.start) + u64::from(at.len) <= len;
+        spans.retain(|span| inside(&span.at) && (span.scope as usize) < self.scopes.len());
+        let (resources, scopes) = (self.resources.clone(), self.scopes.clone());
+        let (bytes, peer, client) = (self.bytes.clone(), self.peer.clone(), self.client.clone());
+        Self { form: self.form, bytes, resources, scopes, spans, unchanged: false, packed: None, peer, client }
     }
 
     /// Changes the span at a position.

@@ -1,5 +1,5 @@
-//! Strictly checks finished payloads of type `profile_chunk` by Relay's rules, and those of type `transaction`
-//! ([`validate_transaction`]).
+//! Strictly checks finished payloads of type `profile_chunk` by Relay's rules, those of type `transaction`
+//! ([`validate_transaction`]), and containers of spans ([`validate_span_container`]).
 //!
 //! Relay answers 200 before it checks a chunk, and silently drops one that breaks a rule. This module reads a payload
 //! independently, shares no code with the crates that write payloads, and reports every broken rule. Only tests and
@@ -12,6 +12,7 @@
 //! and ids are UUIDs v4 in the form that Sentry documents.
 
 mod json;
+mod spans;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+pub use spans::validate_span_container;
 pub use transaction::validate_transaction;
 
 /// The largest payload, in bytes.

@@ -25,6 +25,7 @@ use self::json::Object;
 use crate::otlp::traces::Fields;
 use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE};
 use crate::otlp::traces::read::resource_attributes;
+use crate::sentry::otlp_spans::CLIENT_SAMPLE_RATE;
 use crate::sentry::transaction;
 
 pub use self::process::{SpanProcess, process};
@@ -76,6 +77,11 @@ impl<'a> SpanView<'a> {
     /// The span.
     pub fn span(&self) -> &'a Span {
         self.span
+    }
+
+    /// Whether it is a transaction of Sentry's itself.
+    pub fn is_transaction(&self) -> bool {
+        matches!(self.content, SpanContent::Transaction(_))
     }
 
     /// The span's name: a transaction's name, or a child's description. Empty if there is none.
@@ -148,7 +154,7 @@ impl<'a> SpanView<'a> {
     /// The sample rate so far, if known: above 0 and at most 1.
     pub fn sample_rate(&self) -> Option<f64> {
         let changed = self.span.changes.as_ref().and_then(|changes| changes.sample_rate);
-        let value = || self.attribute(SAMPLE_RATE).and_then(|value| value.number());
+        let value = || [SAMPLE_RATE, CLIENT_SAMPLE_RATE].iter().find_map(|key| self.attribute(key)?.number());
         changed.or_else(value).filter(|rate| *rate > 0.0 && *rate <= 1.0)
     }
 
@@ -171,10 +177,16 @@ impl<'a> SpanView<'a> {
         uuid::Uuid::try_parse(&text).ok().map(ProfilerId::from_uuid)
     }
 
-    /// The host name, if the span itself names it, as Sentry's spans do.
-    fn host_name(&self) -> Option<String> {
+    /// The host name, if the span itself names it, as Sentry's spans do. In a span of a call over HTTP `server.address`
+    /// is that of the web server, if the SDK writes OpenTelemetry's attributes: Python's for the spans of requests that
+    /// it serves, Node's for both sides, which it marks with a kind.
+    pub fn host_name(&self) -> Option<String> {
+        let is = |key: &str, values: &[&str]| {
+            self.attribute(key).and_then(SpanValue::into_text).is_some_and(|text| values.contains(&&*text))
+        };
         let value = match &self.content {
             SpanContent::Transaction(object) => object.find(&["server_name"]),
+            SpanContent::V2(_) if is("sentry.op", &["http.server"]) || is("sentry.kind", &["server", "client"]) => None,
             SpanContent::V2(_) => self.attribute("server.address"),
             SpanContent::Otlp(_) | SpanContent::Child(_) => None,
         };

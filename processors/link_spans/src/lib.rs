@@ -340,7 +340,7 @@ impl Processor for LinkSpans {
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         if self.settings.stateless {
             let mut telemetry = telemetry;
-            let client = client(&telemetry);
+            let client = client(&telemetry).process;
             let link = |spans| stateless::link(spans, client.as_ref(), &self.rules, out);
             batches(&mut telemetry).into_iter().for_each(link);
             return out.send(telemetry);

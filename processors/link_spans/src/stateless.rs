@@ -59,7 +59,7 @@ pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Ru
 fn program(view: &SpanView<'_>, client: Option<&ClientProcess>, rules: &Rules) -> Option<(Identity, SdkRuntime)> {
     let identity = match client {
         None => {
-            let process = spans::process(view)?;
+            let process = spans::process(view, None)?;
             rules.identify(&process.dictionary, process.attributes.iter(), None)
         }
         Some(client) => {

@@ -1,6 +1,7 @@
 //! Spans that wait for the profiles of their time, kept in the telemetry they arrived in.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use profbridge_engine::component::Outbox;
@@ -52,7 +53,7 @@ impl WaitingSpans {
     ) -> Self {
         let client = client(&telemetry);
         let classify =
-            |spans: &mut Spans| find_undecided(spans, client.as_ref(), now, samples_name_spans, on_span, report, out);
+            |spans: &mut Spans| find_undecided(spans, &client, now, samples_name_spans, on_span, report, out);
         let batches: Vec<_> = batches(&mut telemetry).into_iter().map(classify).collect();
         let memory = |batch: &UndecidedBatch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
         let memory = batches.iter().map(memory).sum::<usize>();
@@ -88,12 +89,26 @@ impl WaitingSpans {
     }
 }
 
-/// The process that sent the telemetry, if the receiver found it.
-pub(crate) fn client(telemetry: &Telemetry) -> Option<ClientProcess> {
-    match telemetry {
-        Telemetry::Envelope(envelope) => envelope.meta.client_process.clone(),
-        Telemetry::Spans(_) | Telemetry::Profiles(_) => None,
-    }
+/// What the receiver found out about the client of Sentry's that sent telemetry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Client {
+    /// Its process.
+    pub(crate) process: Option<ClientProcess>,
+    /// The host that it sent from.
+    host: Option<Arc<str>>,
+}
+
+/// The client that sent the telemetry.
+pub(crate) fn client(telemetry: &Telemetry) -> Client {
+    let meta = match telemetry {
+        Telemetry::Envelope(envelope) => Some(&envelope.meta),
+        Telemetry::Spans(spans) => spans.client.as_deref(),
+        Telemetry::Profiles(_) => None,
+    };
+    meta.map_or_else(Client::default, |meta| Client {
+        process: meta.client_process.clone(),
+        host: meta.client_host.clone(),
+    })
 }
 
 /// The batches of spans in telemetry.
@@ -113,7 +128,7 @@ pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
 /// The programs of a batch, and its spans that may find a profiler.
 fn find_undecided(
     spans: &Spans,
-    client: Option<&ClientProcess>,
+    client: &Client,
     now: u64,
     samples_name_spans: bool,
     on_span: &mut impl FnMut(&SpanView<'_>, &TracedProgram),
@@ -121,11 +136,16 @@ fn find_undecided(
     out: &mut Outbox,
 ) -> UndecidedBatch {
     let mut programs: Vec<Option<TracedProgram>> = vec![None; spans.resources().len()];
+    // The first span of a container may be one that does not name its host.
+    if let ([program], SpanForm::SentrySpans) = (&mut programs[..], spans.form()) {
+        let mut views = spans.spans().iter().map(|span| SpanView::of(spans, span));
+        *program = views.find(|view| view.host_name().is_some()).map(|view| self::program(&view, client));
+    }
     let (mut with_profiler, mut undecided) = (0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
         let view = SpanView::of(spans, span);
         let resource = spans.scope_of(span).resource as usize;
-        let program = *programs[resource].get_or_insert_with(|| program(&view, client));
+        let program = *programs[resource].get_or_insert_with(|| self::program(&view, client));
         let pointer = program.runtime.pointer(&view);
         on_span(&view, &program);
         if view.profiler_id().is_some() {
@@ -155,13 +175,13 @@ pub(crate) fn count_unnamed(
 }
 
 /// The program of a span, the first of its resource. In a transaction, the transaction itself comes first and counts
-/// for all of its spans. `client` is the process that sent it, if known.
-fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> TracedProgram {
-    let process = spans::process(view);
+/// for all of its spans.
+fn program(view: &SpanView<'_>, client: &Client) -> TracedProgram {
+    let process = spans::process(view, client.host.as_deref());
     let claims = process.map_or_else(ProcessClaims::default, |process| {
         ProcessClaims::of(&process.dictionary, process.attributes.iter())
     });
-    let claims = client.map_or(claims, |client| claims.of_process(&client.host, client.pid));
+    let claims = client.process.as_ref().map_or(claims, |client| claims.of_process(&client.host, client.pid));
     TracedProgram { claims, runtime: SdkRuntime::of(view.language().as_deref()) }
 }
 

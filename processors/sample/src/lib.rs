@@ -101,6 +101,7 @@ impl Sample {
         let Self { sampler, processes, traces, profiles, .. } = self;
         let waits = !sampler.keeps_all()
             && spans.form() == SpanForm::Otlp
+            && spans.client.is_none()
             && spans.spans().iter().all(|span| span.segment.is_none());
         let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
         if waits {

@@ -59,7 +59,7 @@ impl Processes {
     }
 
     fn find(&self, spans: &Spans, span: &Span, content: u128) -> ProcessIdentity {
-        let Some(described) = process(&SpanView::of(spans, span)) else {
+        let Some(described) = process(&SpanView::of(spans, span), None) else {
             return ProcessIdentity { identity: content, names: Arc::default() };
         };
         let attributes = described.attributes.iter();

@@ -188,18 +188,20 @@ impl Processor for Transactions {
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
-            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp => match split_container_spans(spans) {
-                (None, spans) => self.take(spans, now, out),
-                (Some(streamed), others) => {
-                    out.send(streamed);
-                    // One call sends one batch, so the other spans are accepted in the next call.
-                    if !others.is_empty() {
-                        self.begin(others);
+            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp && spans.client.is_none() => {
+                match split_container_spans(spans) {
+                    (None, spans) => self.take(spans, now, out),
+                    (Some(streamed), others) => {
+                        out.send(streamed);
+                        // One call sends one batch, so the others are accepted in the next call.
+                        if !others.is_empty() {
+                            self.begin(others);
+                        }
                     }
                 }
-            },
-            // Sentry's SDKs create transactions themselves, and the SDKs' standalone spans (version 2) belong to no
-            // transaction.
+            }
+            // Sentry's SDKs create transactions themselves, and their standalone spans (version 2) belong to none. A
+            // client that sends to Sentry's OTLP endpoint decides itself how its spans get there.
             other => out.send(other),
         }
     }

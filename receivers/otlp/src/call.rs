@@ -130,7 +130,7 @@ impl ExportHandler {
         let (decoded, permit) = self.decode(received, coding, content, form, peer).await?;
         let (taken, telemetry) = match decoded {
             Decoded::Profiles(decoded) => profiles::decoded_request(self, *decoded, sender(peer))?,
-            Decoded::Traces(decoded) => traces::decoded_request(self, decoded)?,
+            Decoded::Traces(decoded) => traces::decoded_request(self, *decoded)?,
         };
         // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").
         let Some(telemetry) = telemetry else { return Ok(taken) };

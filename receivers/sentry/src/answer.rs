@@ -11,10 +11,12 @@ use http::header::{
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
+use prost::Message as _;
 use serde_json::json;
 
 use crate::fault::Fault;
 use crate::limits::ClientLimits;
+use crate::traces::Media;
 
 const ERROR: HeaderName = HeaderName::from_static("x-sentry-error");
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
@@ -58,10 +60,84 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> Ht
     answer
 }
 
-/// Sentry would currently accept nothing of the envelope.
-pub(crate) fn limited(limits: &ClientLimits) -> HttpAnswer {
-    let detail = "Sentry limits everything that is in the envelope";
-    let mut answer = json(StatusCode::TOO_MANY_REQUESTS, &json!({ "detail": detail }));
+/// The spans were accepted, all but those of the warning. As Relay's answer it has no body then; a warning is OTLP's
+/// partial success (opentelemetry-proto `docs/specification.md`, "Partial Success").
+pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: Option<&ClientLimits>) -> HttpAnswer {
+    let partial_success = warning.map(|(rejected, error_message)| PartialSuccess {
+        rejected_spans: i64::try_from(rejected).unwrap_or(i64::MAX),
+        error_message,
+    });
+    let body = match (media, &partial_success) {
+        (_, None) => Bytes::new(),
+        (Media::Protobuf, _) => TraceResponse { partial_success }.encode_to_vec().into(),
+        (Media::Json, Some(PartialSuccess { rejected_spans, error_message })) => {
+            let partial = json!({ "rejectedSpans": rejected_spans.to_string(), "errorMessage": error_message });
+            json!({ "partialSuccess": partial }).to_string().into()
+        }
+    };
+    let mut response = Response::new(Full::new(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media.content_type()));
+    let mut answer = readable(response);
+    if let Some(value) = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok()) {
+        answer.headers_mut().insert(RATE_LIMITS, value);
+    }
+    answer
+}
+
+/// `ExportTraceServiceResponse` (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct TraceResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_spans: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// `google.rpc.Status`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// The content type and the body of a refusal: `google.rpc.Status` for spans in OTLP, else Relay's JSON.
+fn refusal(status: StatusCode, message: &str, media: Option<Media>) -> (&'static str, Bytes) {
+    let Some(media) = media else {
+        return (JSON, json!({ "detail": message, "causes": [] }).to_string().into());
+    };
+    // googleapis `google/rpc/code.proto`.
+    let code = match status {
+        StatusCode::UNAUTHORIZED => 16,
+        StatusCode::FORBIDDEN => 7,
+        StatusCode::NOT_FOUND => 5,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => 8,
+        StatusCode::SERVICE_UNAVAILABLE => 14,
+        status if status.is_client_error() => 3,
+        _ => 13,
+    };
+    let body = match media {
+        Media::Protobuf => RpcStatus { code, message: message.to_owned() }.encode_to_vec().into(),
+        Media::Json => json!({ "code": code, "message": message }).to_string().into(),
+    };
+    (media.content_type(), body)
+}
+
+/// Sentry would currently accept nothing of the request.
+pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> HttpAnswer {
+    let message = "Sentry limits everything that is in the request";
+    let (content_type, body) = refusal(StatusCode::TOO_MANY_REQUESTS, message, media);
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let mut answer = readable(response);
     let headers = answer.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&limits.header) {
         headers.insert(RATE_LIMITS, value);
@@ -71,9 +147,9 @@ pub(crate) fn limited(limits: &ClientLimits) -> HttpAnswer {
 }
 
 /// The request was refused.
-pub(crate) fn refused(fault: &Fault) -> HttpAnswer {
-    let body = json!({ "detail": fault.message, "causes": [] });
-    let mut answer = readable(fault.answer(JSON, body.to_string(), "POST, OPTIONS"));
+pub(crate) fn refused(fault: &Fault, media: Option<Media>) -> HttpAnswer {
+    let (content_type, body) = refusal(fault.status, &fault.message, media);
+    let mut answer = readable(fault.answer(content_type, body, "POST, OPTIONS"));
     if let Ok(value) = HeaderValue::from_str(&fault.message) {
         answer.headers_mut().insert(ERROR, value);
     }

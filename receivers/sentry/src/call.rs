@@ -19,7 +19,7 @@ use profbridge_engine::peer_limits::{PeerLimits, RequestForwarder};
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_engine::web_pages::PageRules;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
-use profbridge_model::{Envelope, Profiles, Span, View};
+use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, Span, View};
 use profbridge_net::body::{BodyError, Guarded};
 use profbridge_net::client::{FORWARDING_BYTES, PartlyReadBody};
 use profbridge_net::compression::{Coding, decompress_into};
@@ -30,7 +30,7 @@ use profbridge_wire::sentry::envelope::{Header, ItemHeader, read as read_envelop
 use profbridge_wire::sentry::span_items::SpanItem;
 use profbridge_wire::sentry::span_reader::{MAX_SPANS, ReadSpans};
 use profbridge_wire::sentry::timestamp::Timestamp;
-use profbridge_wire::sentry::{Dsn, item_limits, profile_items, span_items};
+use profbridge_wire::sentry::{Category, Dsn, item_limits, profile_items, span_items};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -39,7 +39,9 @@ use crate::clients::{CachedOwner, Clients, ConnectionEnds};
 use crate::config::Settings;
 use crate::fault::{self, Fault};
 use crate::limits::{self, ClientLimits};
+use crate::own_requests;
 use crate::store;
+use crate::traces::{self, Media};
 
 /// Up to this size in bytes an uncompressed request is decoded on the socket's thread, which takes some tens of
 /// microseconds; others use a blocking thread.
@@ -98,6 +100,8 @@ pub(crate) struct EnvelopeHandler {
     pub(crate) slots: Arc<Semaphore>,
     /// Finds the processes that send, if enabled.
     pub(crate) clients: Option<Clients>,
+    /// The name of this machine.
+    pub(crate) host: Option<Arc<str>>,
 }
 
 /// The kind of a body.
@@ -107,6 +111,16 @@ pub(crate) enum BodyKind {
     Envelope,
     /// One event.
     Event,
+    /// Spans in OTLP.
+    Traces(Media),
+}
+
+impl BodyKind {
+    /// The size that a body may have, in bytes.
+    pub(crate) fn max_bytes(self, settings: &Settings) -> usize {
+        let most = settings.body.max_bytes;
+        if matches!(self, Self::Traces(_)) { most.min(traces::MAX_BYTES) } else { most }
+    }
 }
 
 impl RequestOutcome {
@@ -151,6 +165,8 @@ pub(crate) enum RequestOutcome {
         items: ItemCounts,
         /// The rate limits for its client.
         limits: Option<ClientLimits>,
+        /// What the client should know of its spans: how many are lost, and why.
+        warning: Option<(u64, String)>,
     },
     /// It was forwarded unread, and this is the server's answer.
     Forwarded(Response<Incoming>),
@@ -164,6 +180,9 @@ impl EnvelopeHandler {
         parts: &Parts,
         body: &mut Option<Guarded<Incoming>>,
     ) -> Result<RequestOutcome, Fault> {
+        if let BodyKind::Traces(media) = head.form {
+            return self.traces(head, media, body).await;
+        }
         let intake = self.waiting();
         intake.room().await?;
         let (received, is_whole) = self.read(&head, &intake, body).await?;
@@ -182,12 +201,22 @@ impl EnvelopeHandler {
             }
             (parsed, _) => parsed?,
         };
-        let ParsedEnvelope { mut envelope, permit, event_id } = parsed;
+        let ParsedEnvelope { mut envelope, permit, event_id, own_requests } = parsed;
+        if own_requests > 0 {
+            self.intake.refused(Reason::OwnRequests, Quantities::spans(own_requests));
+            if envelope.items.is_empty() {
+                return Ok(RequestOutcome::Taken { event_id, items: ItemCounts::NONE, limits: None, warning: None });
+            }
+        }
         if envelope.spans().next().is_some() {
             envelope.meta.client_process = self.client(client).await;
         }
         let limits = match (envelope.meta.project_id, &envelope.meta.public_key) {
-            (Some(project), Some(key)) => limits::limits_for(&self.peer_limits, project, &key.0, &envelope),
+            (Some(project), Some(key)) => {
+                let categories =
+                    |item: &Item| ItemHeader::read(&item.header).map_or(&[][..], |header| Category::of_item(&header));
+                limits::limits_for(&self.peer_limits, project, &key.0, envelope.items.iter().map(categories))
+            }
             _ => None,
         };
         let profiles = envelope.profiles().flat_map(Profiles::profiles);
@@ -196,11 +225,11 @@ impl EnvelopeHandler {
             spans: envelope.spans().map(|spans| spans.spans().len() as u64).sum(),
         };
         intake.consume(envelope, permit).await?;
-        Ok(RequestOutcome::Taken { event_id, items, limits })
+        Ok(RequestOutcome::Taken { event_id, items, limits, warning: None })
     }
 
     /// An intake that waits for a request that arrived now.
-    fn waiting(&self) -> Intake {
+    pub(crate) fn waiting(&self) -> Intake {
         match self.settings.admission_timeout {
             Duration::ZERO => self.intake.clone(),
             patience => self.intake.waiting_until(Instant::now() + patience),
@@ -208,7 +237,7 @@ impl EnvelopeHandler {
     }
 
     /// Reads a body, or the beginning of a large one that may be forwarded. Returns whether the body is complete.
-    async fn read(
+    pub(crate) async fn read(
         &self,
         head: &RequestHead,
         intake: &Intake,
@@ -216,7 +245,7 @@ impl EnvelopeHandler {
     ) -> Result<(Received, bool), Fault> {
         let Some(body) = body else { return Err(Fault::malformed("the body is empty")) };
         let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-        let limit = self.settings.body.max_bytes;
+        let limit = head.form.max_bytes(&self.settings);
         if announced.is_some_and(|length| length > limit) {
             return Err(BodyError::TooLarge { limit }.into());
         }
@@ -309,7 +338,7 @@ impl EnvelopeHandler {
 
     /// The process on this machine that sent a request, if it can be found. It is looked up once per connection, for as
     /// long as that process has the socket.
-    async fn client(&self, client: Option<(Peer, Arc<CachedOwner>)>) -> Option<ClientProcess> {
+    pub(crate) async fn client(&self, client: Option<(Peer, Arc<CachedOwner>)>) -> Option<ClientProcess> {
         let clients = self.clients.clone()?;
         let found = match client {
             None => None,
@@ -330,7 +359,8 @@ impl EnvelopeHandler {
 
     async fn parse(&self, intake: &Intake, head: RequestHead, received: Received) -> Result<ParsedEnvelope, Fault> {
         let Received { bytes, permit } = received;
-        let job = EnvelopeJob { intake: self.intake.clone(), handler: self.clone(), permit, head, bytes };
+        let job =
+            EnvelopeJob { intake: self.intake.clone(), handler: self.clone(), permit, head, bytes, own_requests: 0 };
         let mut job = Box::new(job);
         if job.head.coding == Coding::Identity && job.bytes.len() <= SMALL {
             // Does not wait for memory here, because that would make others wait too.
@@ -349,6 +379,8 @@ struct ParsedEnvelope {
     envelope: Envelope,
     permit: Permit,
     event_id: Option<String>,
+    /// The number of spans that were dropped, because the SDK made them of its own posts.
+    own_requests: u64,
 }
 
 /// The CPU work of a request.
@@ -358,13 +390,15 @@ struct EnvelopeJob {
     permit: Permit,
     head: RequestHead,
     bytes: Bytes,
+    /// The number of spans that were dropped.
+    own_requests: u64,
 }
 
 impl EnvelopeJob {
     fn finish(self, (envelope, event_id): (Envelope, Option<Uuid>)) -> ParsedEnvelope {
-        let Self { mut permit, .. } = self;
+        let Self { mut permit, own_requests, .. } = self;
         permit.set(envelope.size_bytes());
-        ParsedEnvelope { envelope, permit, event_id: event_id.map(|id| id.simple().to_string()) }
+        ParsedEnvelope { envelope, permit, event_id: event_id.map(|id| id.simple().to_string()), own_requests }
     }
 
     /// Decodes the envelope with memory from this intake. If it lacks memory, gives back what it took.
@@ -395,8 +429,10 @@ impl EnvelopeJob {
             plain = if packed.starts_with(b"{") { packed } else { self.unpacked(packed, Coding::Deflate)? };
         }
         let mut envelope = match form {
-            BodyKind::Envelope => read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope,
             BodyKind::Event => store::envelope(plain.clone(), self.head.meta.arrival_unix_nano.unwrap_or(0))?,
+            BodyKind::Envelope | BodyKind::Traces(_) => {
+                read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope
+            }
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
         let ClientAuth { key, client } = authenticate(self.head.auth.clone(), header.dsn.as_deref(), project)?;
@@ -410,6 +446,11 @@ impl EnvelopeJob {
         let sizes = &self.handler.settings.max_item_sizes;
         item_limits::check(&envelope, |kind| sizes.get(kind).copied()).map_err(fault::too_large)?;
         self.read_items(&mut envelope)?;
+        let (own_requests, has_removed) = match self.handler.settings.drop_own_requests {
+            true => own_requests::remove(&mut envelope, &self.head.hosts),
+            false => (0, false),
+        };
+        self.own_requests = own_requests;
         envelope.meta = RequestMeta {
             project_id: Some(project),
             public_key: Some(key),
@@ -435,7 +476,7 @@ impl EnvelopeJob {
         }
         if form == BodyKind::Envelope {
             let content_encoding = coding.content_encoding();
-            envelope.received = Some(envelope::Received { body: came, content_encoding, changed: false });
+            envelope.received = Some(envelope::Received { body: came, content_encoding, changed: has_removed });
         }
         Ok((envelope, event_id))
     }
@@ -560,7 +601,7 @@ pub(crate) fn is_allowed(settings: &Settings, key: &PublicKey) -> Result<(), Fau
 }
 
 /// The sender of an envelope, from the request or else from the envelope's header. If both name one, they must agree.
-fn authenticate(auth: Option<ClientAuth>, dsn: Option<&str>, project: u64) -> Result<ClientAuth, Fault> {
+pub(crate) fn authenticate(auth: Option<ClientAuth>, dsn: Option<&str>, project: u64) -> Result<ClientAuth, Fault> {
     let named = dsn.map(client_auth::of_dsn).transpose().map_err(|_| Fault::malformed("header.dsn: is no DSN"))?;
     match (auth, named) {
         (None, None) => Err(fault::unauthenticated(ClientAuthError::Missing)),

@@ -74,6 +74,12 @@ impl SocketOwner {
     }
 }
 
+/// The name of this machine, as processes on it send it.
+pub(crate) fn host_name() -> Option<Arc<str>> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(Arc::from(name.trim())).filter(|name: &Arc<str>| !name.is_empty())
+}
+
 impl Default for Clients {
     fn default() -> Self {
         Self { asks: true, ..Self::of(PathBuf::from("/proc")) }

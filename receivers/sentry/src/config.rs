@@ -25,6 +25,8 @@ pub struct Config {
     pub admission_timeout: Written,
     /// Whether to find the sending processes on this machine by their sockets.
     pub resolve_clients: bool,
+    /// Whether spans are dropped that an SDK made of its own posts to this receiver.
+    pub drop_own_requests: bool,
     /// Maximum size of a body, before and after decompression.
     pub max_request_body_size: ByteSize,
     /// Maximum sizes of some item types, if Sentry's server has other limits than a default Relay.
@@ -50,6 +52,7 @@ impl Default for Config {
             // SDKs give up after 30 s (Python's urllib3 timeout) or wait forever (Node).
             admission_timeout: Written::from_secs(10),
             resolve_clients: false,
+            drop_own_requests: true,
             max_request_body_size: ByteSize::new(envelope::MAX_BYTES as u64),
             max_item_sizes: BTreeMap::new(),
             max_connections: limits.max_connections,
@@ -75,6 +78,8 @@ pub struct Settings {
     pub admission_timeout: std::time::Duration,
     /// Whether to find the sending processes on this machine.
     pub resolve_clients: bool,
+    /// Whether spans are dropped that an SDK made of its own posts.
+    pub drop_own_requests: bool,
     /// Limits on a body.
     pub body: BodyLimits,
     /// Limits on connections.
@@ -138,6 +143,7 @@ impl Config {
             max_item_sizes: self.max_item_sizes.into_iter().map(|(kind, size)| (kind, size.as_usize())).collect(),
             admission_timeout: self.admission_timeout.get(),
             resolve_clients: self.resolve_clients,
+            drop_own_requests: self.drop_own_requests,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
             server: ServerLimits {
                 max_connections: self.max_connections,

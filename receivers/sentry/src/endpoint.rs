@@ -10,8 +10,10 @@ pub(crate) enum Endpoint {
     Envelope(u64),
     /// `/api/{project}/store/`: one event as JSON, from SDKs before 2020.
     Store(u64),
-    /// Any other endpoint for holders of a DSN: minidumps, security reports, check-ins, uploads, the user report page,
-    /// the loader of the browser SDK. Contains the byte offset at which the server's own path begins.
+    /// `/api/{project}/integration/otlp/v1/traces`, with or without a slash at the end: spans in OTLP.
+    Traces(u64),
+    /// Any other endpoint for holders of a DSN: minidumps, security reports, check-ins, uploads, logs in OTLP, the user
+    /// report page, the loader of the browser SDK. Contains the byte offset at which the server's own path begins.
     Unread(usize),
     /// The project in the path is not a number.
     NoProject,
@@ -32,11 +34,17 @@ impl Endpoint {
         let unread = Self::Unread(start(parts[first]).saturating_sub(1));
         match parts[first + 1..] {
             [] => Self::Unknown,
-            [project, name @ ("envelope" | "store")] if parts[first] == "api" => {
+            [project, name @ ("envelope" | "store")] | [project, "integration", "otlp", "v1", name @ "traces"]
+                if parts[first] == "api" =>
+            {
                 // Relay accepts only digits; `parse` would accept a sign.
                 let digits = project.bytes().all(|byte| byte.is_ascii_digit());
                 let Some(project) = project.parse::<u64>().ok().filter(|_| digits) else { return Self::NoProject };
-                if name == "store" { Self::Store(project) } else { Self::Envelope(project) }
+                match name {
+                    "store" => Self::Store(project),
+                    "traces" => Self::Traces(project),
+                    _ => Self::Envelope(project),
+                }
             }
             // The path must not lead out of the server's own.
             _ if parts.iter().any(|part| matches!(*part, "." | "..")) => Self::Unknown,
@@ -62,7 +70,10 @@ mod tests {
             ("/relay/eu/api/42/envelope/", Endpoint::Envelope(42)),
             ("/api/42/minidump/", Endpoint::Unread(0)),
             ("/relay/api/42/security/", Endpoint::Unread(6)),
-            ("/api/42/integration/otlp/v1/traces", Endpoint::Unread(0)),
+            ("/api/42/integration/otlp/v1/traces", Endpoint::Traces(42)),
+            ("/relay/api/42/integration/otlp/v1/traces/", Endpoint::Traces(42)),
+            ("/api/x/integration/otlp/v1/traces/", Endpoint::NoProject),
+            ("/api/42/integration/otlp/v1/logs/", Endpoint::Unread(0)),
             ("/api/42/cron/nightly/0123456789abcdef0123456789abcdef", Endpoint::Unread(0)),
             ("/api/embed/error-page/", Endpoint::Unread(0)),
             ("/api/store/", Endpoint::Unread(0)),

@@ -2,7 +2,8 @@
 //!
 //! An application whose DSN names this receiver loses nothing: the exporter `sentry` forwards each envelope unchanged.
 //! The receiver decodes profiles into views, which other exporters use. It refuses what Relay refuses, with Relay's
-//! statuses, so that an SDK sees no difference.
+//! statuses, so that an SDK sees no difference. Spans that are sent to Sentry's OTLP endpoint become spans of the
+//! pipelines.
 //!
 //! This crate knows HTTP and the engine; the formats are in the crate `wire`.
 
@@ -13,9 +14,11 @@ mod config;
 mod endpoint;
 mod fault;
 mod limits;
+mod own_requests;
 mod receiver;
 mod service;
 mod store;
+mod traces;
 
 pub use config::{Config, Settings};
 pub use receiver::{FACTORY, Sentry};

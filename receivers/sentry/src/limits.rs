@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_model::Envelope;
-use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::rate_limit::{Answer, peer_key};
 use profbridge_wire::sentry::{Category, RateLimits};
 
@@ -20,12 +18,13 @@ pub(crate) struct ClientLimits {
     pub(crate) everything: bool,
 }
 
-/// The rate limits for a client, and whether they apply to a whole envelope. `None` if there are none.
+/// The rate limits for a client, and whether they apply to everything in a request: one list of categories for each of
+/// its items. `None` if there are none.
 pub(crate) fn limits_for(
     limits: &PeerLimits,
     project: u64,
     public_key: &str,
-    envelope: &Envelope,
+    items: impl IntoIterator<Item = &'static [Category]>,
 ) -> Option<ClientLimits> {
     let held = limits.limits_for(&peer_key(project, public_key));
     let longest = held.iter().map(|(_, left)| *left).max()?;
@@ -39,12 +38,8 @@ pub(crate) fn limits_for(
     }
     let mut rules = RateLimits::default();
     rules.update(Answer { status: 200, limits: Some(&header), retry_after: None }, 0);
-    let is_blocked = |categories: &[Category]| rules.blocked(categories, 0).is_some();
-    let everything = !envelope.items.is_empty()
-        && envelope
-            .items
-            .iter()
-            .all(|item| ItemHeader::read(&item.header).is_ok_and(|header| is_blocked(Category::of_item(&header))));
+    let mut items = items.into_iter().map(|categories| rules.blocked(categories, 0).is_some()).peekable();
+    let everything = items.peek().is_some() && items.all(|is_blocked| is_blocked);
     Some(ClientLimits { header, retry_after_seconds: whole_seconds(longest), everything })
 }
 
@@ -55,8 +50,6 @@ fn whole_seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_wire::sentry::envelope::item;
-
     use super::*;
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -67,21 +60,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn handed_back() {
         let limits = PeerLimits::default();
-        let envelope = |kinds: &[&str]| Envelope {
-            items: kinds.iter().map(|kind| item(kind, None, &b"{}"[..])).collect(),
-            ..Envelope::default()
-        };
-        assert_eq!(limits_for(&limits, 42, KEY, &envelope(&["event"])), None);
+        const EVENT: &[Category] = &[Category::Error];
+        const TRANSACTION: &[Category] = Category::OF_TRANSACTIONS;
+        assert_eq!(limits_for(&limits, 42, KEY, [EVENT]), None);
         limits.publish(&peer_key(42, KEY), "transaction;span:organization:quota", Duration::from_millis(59_001));
-        let both = limits_for(&limits, 42, KEY, &envelope(&["transaction", "event"])).unwrap();
+        let both = limits_for(&limits, 42, KEY, [TRANSACTION, EVENT]).unwrap();
         assert_eq!(both.header, "60:transaction;span:organization:quota");
         assert_eq!((both.retry_after_seconds, both.everything), (60, false));
-        assert!(limits_for(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
-        assert!(!limits_for(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
-        assert_eq!(limits_for(&limits, 43, KEY, &envelope(&["transaction"])), None);
+        assert!(limits_for(&limits, 42, KEY, [TRANSACTION]).unwrap().everything);
+        assert!(!limits_for(&limits, 42, KEY, []).unwrap().everything);
+        assert_eq!(limits_for(&limits, 43, KEY, [TRANSACTION]), None);
         // The limit after an answer with 429 and no limits.
         limits.publish(&peer_key(42, KEY), "", Duration::from_secs(5));
-        let all = limits_for(&limits, 42, KEY, &envelope(&["event"])).unwrap();
+        let all = limits_for(&limits, 42, KEY, [EVENT]).unwrap();
         assert_eq!(all.header, "60:transaction;span:organization:quota, 5::");
         assert!(all.everything);
     }

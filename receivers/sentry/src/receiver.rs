@@ -8,11 +8,12 @@ use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
-use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
+use profbridge_engine::registry::{Description, ReceiverFactory};
+use profbridge_model::TelemetryKind;
 use tokio::sync::Semaphore;
 
 use crate::call::EnvelopeHandler;
-use crate::clients::Clients;
+use crate::clients::{self, Clients};
 use crate::config::Settings;
 use crate::service::Service;
 
@@ -22,7 +23,11 @@ const MAX_UNATTENDED: u32 = 1024;
 
 /// Makes receivers of type `sentry`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
-    description: Description::receiver("sentry", "takes envelopes of Sentry's SDKs over HTTP", ENVELOPES),
+    description: Description::receiver(
+        "sentry",
+        "takes envelopes of Sentry's SDKs, and their spans in OTLP, over HTTP",
+        &[TelemetryKind::Envelopes, TelemetryKind::Spans],
+    ),
     create: |section| Ok(Box::new(Sentry::new(Settings::read(section)?))),
 };
 
@@ -80,6 +85,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
         clients,
+        host: clients::host_name(),
         settings: Arc::new(settings),
         peer_limits: context.peer_limits.clone(),
         forwarder,

@@ -32,6 +32,7 @@ use crate::answer::{self, HttpAnswer};
 use crate::call::{self, BodyKind, EnvelopeHandler, RequestHead, RequestOutcome, is_allowed};
 use crate::endpoint::Endpoint;
 use crate::fault::{self, Fault};
+use crate::traces::{self, Media};
 
 const SENTRY_AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -88,7 +89,7 @@ impl Service {
         });
         Ok(task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a request handler panicked");
-            answer::refused(&fault::internal())
+            answer::refused(&fault::internal(), None)
         }))
     }
 
@@ -107,7 +108,14 @@ impl Service {
         let tally = counts.then(|| RequestTally::new(&self.handler.telemetry, address));
         let (mut parts, body) = request.into_parts();
         add_forwarded(&mut parts.headers, address);
-        let mut body = Some(Guarded::new(body, self.handler.settings.body));
+        let (mut limits, mut media) = (self.handler.settings.body, None);
+        if let Ok(Disposition::Read(Ok(head))) = &disposition {
+            limits.max_bytes = head.form.max_bytes(&self.handler.settings);
+        }
+        if let Endpoint::Traces(_) = Endpoint::of(parts.uri.path()) {
+            media = Some(Media::of(&parts.headers).unwrap_or(Media::Protobuf));
+        }
+        let mut body = Some(Guarded::new(body, limits));
         let outcome = match disposition {
             Ok(Disposition::Read(Ok(head))) => self.handler.call(*head, &parts, &mut body).await,
             Ok(Disposition::Forward(path)) => self.forward(&path, &parts, &mut body).await,
@@ -117,14 +125,19 @@ impl Service {
             tally.finish(outcome.as_ref().map(RequestOutcome::items));
         }
         match outcome {
-            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
-            Ok(RequestOutcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
+            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => {
+                answer::limited(&limits, media)
+            }
+            Ok(RequestOutcome::Taken { event_id, limits, warning, .. }) => match media {
+                None => answer::taken(event_id.as_deref(), limits.as_ref()),
+                Some(media) => answer::taken_spans(media, warning, limits.as_ref()),
+            },
             Ok(RequestOutcome::Forwarded(response)) => response.map(Either::Right),
             Err(fault) => {
                 if let Some(rest) = body {
                     body::discard_rest(Request::from_parts(parts, rest.into_inner()), self.linger).await;
                 }
-                answer::refused(&fault)
+                answer::refused(&fault, media)
             }
         }
     }
@@ -147,6 +160,15 @@ impl Service {
                 let is_envelope =
                     text(request.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.starts_with(envelope::CONTENT_TYPE));
                 read(project, if is_envelope { BodyKind::Envelope } else { BodyKind::Event }, path)
+            }
+            Endpoint::Traces(project) if self.handler.intake.takes(TelemetryKind::Spans) => {
+                match Media::of(request.headers()) {
+                    Some(media) => read(project, BodyKind::Traces(media), path.to_owned()),
+                    None => Ok(Disposition::Read(Err(traces::unknown_media()))),
+                }
+            }
+            Endpoint::Traces(project) => {
+                Ok(Disposition::Forward(format!("/api/{project}/integration/otlp/v1/traces/{query}")))
             }
             Endpoint::Unread(start) => Ok(Disposition::Forward(format!("{}{query}", &path[start..]))),
             elsewhere => Err(misdirected(elsewhere, path)),
@@ -192,7 +214,8 @@ impl Service {
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
         }
         let headers = request.headers();
-        self.handler.intake.came_through(headers, TelemetryKind::Envelopes)?;
+        let kind = if matches!(form, BodyKind::Traces(_)) { TelemetryKind::Spans } else { TelemetryKind::Envelopes };
+        self.handler.intake.came_through(headers, kind)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
             authorization: text(headers, &AUTHORIZATION),
@@ -204,9 +227,14 @@ impl Service {
         let peer = request.extensions().get::<Peer>().copied();
         let kept = request.extensions().get::<ConnectionState>().filter(|_| self.handler.clients.is_some());
         let owner = kept.and_then(ConnectionState::get);
+        let client_address = peer.map(|peer| peer.addr.ip().to_canonical());
+        let forwarded_for = shared(headers, FORWARDED_FOR);
+        // Behind a proxy the host at the other end would be the proxy's.
+        let is_local = forwarded_for.is_none() && client_address.is_some_and(|address| address.is_loopback());
         let meta = RequestMeta {
-            client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
-            forwarded_for: shared(headers, FORWARDED_FOR),
+            client_address,
+            forwarded_for,
+            client_host: self.handler.host.clone().filter(|_| is_local),
             headers: KEPT.iter().filter_map(|name| Some((*name, shared(headers, *name)?))).collect(),
             arrival_unix_nano: Some(self.clock.now().unix_nano),
             ..RequestMeta::default()

@@ -33,8 +33,8 @@ fn defaults() {
 /// Guarantees: only envelopes need batches that are split by process and window, and grouped spans. All formats accept
 /// spans.
 #[test]
-fn needs_chunks_and_transactions() {
-    let wanted = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];
+fn needs_chunks() {
+    let wanted = [(TelemetryKind::Profiles, "chunk")];
     let needs = |yaml: &str| (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == wanted;
     assert_eq!(FACTORY.description.takes, TelemetryKind::ALL);
     assert!(needs("path: out") && needs("{path: out, format: sentry}"));

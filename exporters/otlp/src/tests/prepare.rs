@@ -1,7 +1,10 @@
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use profbridge_model::{Envelope, Quantities, View};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use profbridge_model::{Envelope, Quantities, Reason, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_testkit as testing;
+use profbridge_wire::otlp::traces;
 use prost::Message as _;
 
 use super::*;
@@ -60,4 +63,36 @@ fn views() {
     assert_eq!(observations, [2, 3].map(Quantities::observations));
     assert!(requests(&exporter, &Envelope::default().into()).is_empty());
     assert!(requests(&exporter, &Builder::new().finish().unwrap().into()).is_empty());
+}
+
+/// Guarantees: only the signals that `signals` names are sent, also of an envelope's; the others are counted as such,
+/// and an empty list is refused.
+#[test]
+fn signals() {
+    let spans = traces::decode(spans_request().encode_to_vec().into(), &Limits::default()).unwrap().spans;
+    let views = vec![View::profiles(0, batch(&[2])), View::spans(1, spans.clone())];
+    let envelope = Envelope { views, ..Envelope::default() };
+    let (of_profile, of_span) = (Quantities::observations(2), Quantities::spans(1));
+    for (signals, sent, lost) in [("profiles", of_profile, of_span), ("traces", of_span, of_profile)] {
+        let exporter = exporter(Protocol::Grpc, &format!("{{endpoint: 'c:1', signals: [{signals}]}}"));
+        let parts: [Telemetry; 2] = [batch(&[2]).into(), spans.clone().into()];
+        for telemetry in [vec![envelope.clone().into()], parts.to_vec()] {
+            let prepared: Vec<_> =
+                telemetry.iter().map(|telemetry| exporter.prepare(telemetry, ManualClock::default().now())).collect();
+            let requests = prepared.iter().flat_map(|prepared| &prepared.requests);
+            assert_eq!(requests.map(|request| request.quantities).collect::<Vec<_>>(), [sent], "{signals}");
+            let losses: Quantities = prepared.iter().map(|prepared| prepared.losses.get(Reason::OtherSignal)).sum();
+            assert_eq!(losses, lost, "{signals}");
+        }
+    }
+    let section = Section::from_yaml("{endpoint: 'c:1', signals: []}").unwrap();
+    let problems = (crate::FACTORY.create)(&section).err().unwrap().to_string();
+    assert!(problems.contains("without a signal"), "{problems}");
+}
+
+/// A request with one span.
+fn spans_request() -> ExportTraceServiceRequest {
+    let span = Span { trace_id: vec![1; 16], span_id: vec![2; 8], ..Span::default() };
+    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
+    ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
 }

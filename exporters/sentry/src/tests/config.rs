@@ -15,7 +15,7 @@ fn defaults() {
     assert_eq!((settings.destinations.all().len(), settings.default), (0, None));
     assert_eq!(settings.chunk, profbridge_wire::sentry::chunk::Settings::default());
     assert_eq!(settings.delivery.timeout.as_secs(), 30);
-    let needs = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];
+    let needs = [(TelemetryKind::Profiles, "chunk")];
     assert_eq!((FACTORY.description.needs)(&Section::defaults()), needs);
     assert_eq!(FACTORY.description.takes, profbridge_model::TelemetryKind::ALL);
     assert!((FACTORY.create)(&Section::defaults()).is_ok());

@@ -7,6 +7,7 @@ mod encodings;
 mod forwarding;
 mod limits;
 mod logs;
+mod otlp;
 mod preparing;
 mod sampled_out;
 mod server;

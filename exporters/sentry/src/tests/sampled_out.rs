@@ -110,3 +110,21 @@ async fn processes() {
     let expected = json!([entry("queue_overflow", "profile_chunk", 1), entry("sample_rate", "transaction", 2)]);
     assert_eq!(report["discarded_events"], expected);
 }
+
+/// Guarantees: where spans leave as spans (of a client of the OTLP endpoint, or by configuration), sampled-out ones are
+/// no transactions.
+#[tokio::test]
+async fn spans_that_stay_spans() {
+    let server = Server::always(Reply::status(200)).await;
+    for (yaml, of_client) in [("spans: otlp", false), ("spans: streamed", false), ("", true)] {
+        let exporter = exporter_to(&server, yaml).await;
+        let mut out = of_service("shop", 3);
+        if let (Whose::Process(spans), true) = (&mut out.whose, of_client) {
+            spans.client = Some(std::sync::Arc::new(RequestMeta::default()));
+        }
+        exporter.sampled_out(&out);
+        exporter.close().await;
+        let report = server.received().pop().unwrap().item("client_report");
+        assert_eq!(report["discarded_events"], json!([entry("sample_rate", "span", 3)]), "{yaml}");
+    }
+}

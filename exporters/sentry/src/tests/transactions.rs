@@ -24,7 +24,7 @@ fn attribute(key: &str, value: &str) -> KeyValue {
 }
 
 /// A transaction of each of these services, with `spans` spans including the root.
-fn transactions(services: &[(&str, usize)]) -> Spans {
+pub(super) fn transactions(services: &[(&str, usize)]) -> Spans {
     let mut segments = Vec::new();
     let resource_spans = services.iter().enumerate().map(|(number, (service, count))| {
         let spans = (0..*count).map(|span| {
@@ -95,26 +95,6 @@ async fn routing() {
     let lines: Vec<_> = server.received().iter().map(|received| received.line.clone()).collect();
     assert_eq!(lines, [2, 1, 2].map(|project| format!("POST /api/{project}/envelope/ HTTP/1.1")));
     assert!(!logged().contains("put together"));
-}
-
-/// Guarantees: ungrouped spans are counted as unroutable, and the missing processor is logged once.
-#[tokio::test]
-async fn ungrouped() {
-    let server = Server::always(Reply::status(200)).await;
-    let exporter = exporter_to(&server, "").await;
-    let mut spans = transactions(&[("shop", 2), ("shop", 3)]);
-    let marked = spans.spans().iter().enumerate().map(|(number, span)| {
-        let segment = span.segment.filter(|_| number < 2);
-        profbridge_model::Span { segment, ..span.clone() }
-    });
-    let marked = marked.collect();
-    let (resources, scopes) = (spans.resources().to_vec(), spans.scopes().to_vec());
-    spans = Spans::new(spans.form(), spans.bytes().clone(), resources, scopes, marked, true).unwrap();
-    for _ in 0..2 {
-        let prepared = prepare(&exporter, spans.clone());
-        assert_eq!((prepared.requests.len(), prepared.losses.get(Reason::Unroutable)), (1, Quantities::spans(3)));
-    }
-    assert_eq!(logged().matches("add the processor `transactions`").count(), 1, "{}", logged());
 }
 
 /// Guarantees: a rate limit on transactions blocks those and no profiles, one on profiles or spans blocks no

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use profbridge_codec::sentry::{SpanEnvelope, Target};
+use profbridge_codec::sentry::{SpanEnvelope, SpanEnvelopeForm, Target};
 use profbridge_codec::{Encoded, Report, sentry};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
@@ -147,8 +147,8 @@ impl Envelopes {
         let Encoded { messages, report: made } = self.encoder.spans(spans, |_| Some(target));
         report.merge(made);
         for message in messages {
-            let SpanEnvelope { trace_id, id, is_container, .. } = message.meta;
-            if is_container {
+            let SpanEnvelope { trace_id, id, form, .. } = message.meta;
+            if form == SpanEnvelopeForm::Container {
                 self.made.containers += 1;
             } else {
                 self.made.transactions += 1;

@@ -1,27 +1,30 @@
-//! Puts streamed spans that were converted from Sentry containers to OTLP back into containers.
+//! Puts spans into Sentry's containers: streamed spans that came as OTLP, or any spans if the exporter streams them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use profbridge_model::{Item, Losses, Quantities, Reason, Span, Spans, TraceId};
-use profbridge_wire::sentry::span_v2_writer;
+use profbridge_model::{Item, Losses, Quantities, Reason, Span, SpanId, Spans, TraceId};
+use profbridge_wire::sentry::span_v2_writer::{self, ProcessAttributes};
 
 /// Maximum number of spans in a container (getsentry/sentry-javascript
 /// `packages/core/src/tracing/spans/spanBuffer.ts`).
 const MAX_SPANS: usize = 1000;
 
-/// Groups the streamed spans of a run that no processor has grouped, by resource and trace, each in order. An
-/// envelope's header can only describe one trace.
+/// Groups the streamed spans of a run by resource and trace, each in order. An envelope's header can only describe one
+/// trace. Of spans with one id in a container Relay drops all but one, so the second has another container.
 pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
     let mut groups: Vec<Vec<Span>> = Vec::new();
     let mut known: HashMap<(u32, TraceId), usize> = HashMap::new();
+    let mut ids: HashSet<(usize, SpanId)> = HashSet::new();
     for span in run.iter().filter(|span| span.is_streamed) {
         let key = (spans.scope_of(span).resource, span.trace_id);
-        let open = known.get(&key).copied().filter(|at| groups[*at].len() < MAX_SPANS);
+        let has_room = |at: &usize| groups[*at].len() < MAX_SPANS && !ids.contains(&(*at, span.span_id));
+        let open = known.get(&key).copied().filter(has_room);
         let at = open.unwrap_or_else(|| {
             known.insert(key, groups.len());
             groups.push(Vec::new());
             groups.len() - 1
         });
+        ids.insert((at, span.span_id));
         groups[at].push(span.clone());
     }
     groups
@@ -29,13 +32,18 @@ pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
 
 /// As few containers as possible, each with its number of spans. A span that exceeds the limit on its own is counted as
 /// lost.
-pub(super) fn items(spans: &Spans, group: &[Span], losses: &mut Losses) -> Vec<(Item, u64)> {
-    match span_v2_writer::item(spans, group) {
+pub(super) fn items(
+    spans: &Spans,
+    group: &[Span],
+    process: &ProcessAttributes,
+    losses: &mut Losses,
+) -> Vec<(Item, u64)> {
+    match span_v2_writer::item(spans, group, process) {
         Some(item) => vec![(item, group.len() as u64)],
         None if group.len() > 1 => {
             let (one, other) = group.split_at(group.len() / 2);
-            let mut items = self::items(spans, one, losses);
-            items.extend(self::items(spans, other, losses));
+            let mut items = self::items(spans, one, process, losses);
+            items.extend(self::items(spans, other, process, losses));
             items
         }
         None => {

@@ -1,19 +1,27 @@
-//! Encodes grouped spans as transactions, each in its own envelope, and streamed spans as containers.
+//! Encodes grouped spans as transactions, each in its own envelope, streamed spans as containers, and OTLP spans as
+//! requests for Sentry's OTLP endpoint.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
+use profbridge_model::spans::Packed;
 use profbridge_model::{Losses, Quantities, Reason, Span, SpanForm, Spans, TraceId};
 use profbridge_net::compression::Compression;
+use profbridge_wire::otlp::traces::Fields;
+use profbridge_wire::sentry::otlp_spans::{MAX_BYTES, SentrySpans, client_sample_rate};
+use profbridge_wire::sentry::span_v2_writer::ProcessAttributes;
 use profbridge_wire::sentry::transaction::{Notes, Resource, root};
 use profbridge_wire::sentry::{Dsn, ResourceAttributes, transaction_envelope};
-use profbridge_wire::spans::SpanView;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Encoder, containers};
+use super::{ContentEncoding, Encoder, containers, grouping};
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message};
+
+/// Counts events of spans, for which containers have no place.
+const EVENTS_LEFT_OUT: &str = "sentry_span_events_left_out";
 
 /// The minimum factor by which compression shrinks a transaction's JSON.
 const SHRINKS: usize = 3;
@@ -33,13 +41,31 @@ pub struct Target<'a> {
     pub compression: Compression,
 }
 
+/// What spans become for Sentry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanEnvelopeForm {
+    /// A transaction in an envelope of its own.
+    Transaction,
+    /// A container of spans in an envelope of its own.
+    Container,
+}
+
+/// A request for Sentry's OTLP endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtlpSpans {
+    /// Number of spans.
+    pub spans: u64,
+    /// How the body was compressed by the client that sent it; `None` if it was encoded here.
+    pub received: Option<ContentEncoding>,
+}
+
 /// The metadata of a message made of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanEnvelope {
     /// The number of its target.
     pub target: usize,
-    /// Whether it is a container of spans instead of a transaction.
-    pub is_container: bool,
+    /// What it is.
+    pub form: SpanEnvelopeForm,
     /// Number of spans; a transaction itself counts as one.
     pub spans: u64,
     /// Their trace id.
@@ -107,7 +133,7 @@ impl Encoder {
             let summary = &transaction.summary;
             let sent = SpanEnvelope {
                 target: target.number,
-                is_container: false,
+                form: SpanEnvelopeForm::Transaction,
                 spans: summary.spans,
                 trace_id: summary.trace_id,
                 id: summary.event_id.as_u128(),
@@ -118,7 +144,68 @@ impl Encoder {
             put(&mut encoded, &mut losses, body, sent);
         }
         encoded.report.losses = losses;
-        encoded.report.notes = notes.counts().collect();
+        for (name, count) in notes.counts() {
+            encoded.report.note(name, count);
+        }
+        encoded
+    }
+
+    /// Encodes all OTLP spans of a batch as containers, as if a Sentry SDK had streamed them. `route` returns the target
+    /// of a resource; spans without one are counted as unroutable.
+    pub fn streamed_spans<'d>(
+        &mut self,
+        spans: &Spans,
+        route: impl FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>,
+    ) -> Encoded<SpanEnvelope> {
+        let (mut encoded, mut losses) = (Encoded::default(), Losses::default());
+        if spans.form() != SpanForm::Otlp {
+            losses.add(Reason::Unroutable, spans.quantities());
+        } else {
+            let spans = grouping::streamed(spans);
+            let mut resources = Resources { route, kept: HashMap::new() };
+            self.containers(&spans, spans.spans(), &mut resources, &mut losses, &mut encoded);
+        }
+        encoded.report.losses = losses;
+        encoded
+    }
+
+    /// Encodes OTLP spans as requests for Sentry's OTLP endpoint. Those of a client that nobody changed leave as they
+    /// came.
+    pub fn otlp_spans(&mut self, spans: &Spans, compression: Compression) -> Encoded<OtlpSpans> {
+        let mut encoded = Encoded::default();
+        if spans.form() != SpanForm::Otlp {
+            encoded.report.losses.add(Reason::Unroutable, spans.quantities());
+            return encoded;
+        }
+        let mut put = |body: io::Result<Bytes>, spans: u64, received| match body {
+            Ok(body) => {
+                let meta = OtlpSpans { spans, received };
+                encoded.messages.push(Message { body, quantities: Quantities::spans(spans), samples: 0, meta });
+            }
+            Err(error) => {
+                encoded.report.losses.add(Reason::Internal, Quantities::spans(spans));
+                encoded.report.error = encoded.report.error.take().or(Some(error));
+            }
+        };
+        let count = spans.spans().len() as u64;
+        if let Some(received) =
+            spans.received().filter(|received| spans.client.is_some() && received.len() <= MAX_BYTES)
+        {
+            match spans.packed() {
+                Some(Packed { coding, bytes }) => put(Ok(bytes.clone()), count, Some(ContentEncoding(Some(coding)))),
+                None => put(self.compressor.pack(compression, Cow::Borrowed(received)), count, None),
+            }
+            return encoded;
+        }
+        let mut too_large = 0;
+        for (request, count) in SentrySpans::new(spans, &self.environment).requests() {
+            if request.len() > MAX_BYTES {
+                too_large += count as u64;
+            } else {
+                put(self.compressor.pack(compression, Cow::Owned(request)), count as u64, None);
+            }
+        }
+        encoded.report.losses.add(Reason::TooLarge, Quantities::spans(too_large));
         encoded
     }
 
@@ -141,14 +228,17 @@ impl Encoder {
                 losses.add(Reason::Unroutable, Quantities::spans(count));
                 continue;
             };
-            let rate = group.iter().find_map(|span| SpanView::of(spans, span).sample_rate());
-            for (item, count) in containers::items(spans, &group, losses) {
+            let rate = group.iter().find_map(|span| client_sample_rate(spans, span));
+            let events: usize = group.iter().map(|span| Fields::of(spans, span).events().count()).sum();
+            encoded.report.note(EVENTS_LEFT_OUT, events as u64);
+            let process = ProcessAttributes::of(spans, spans.resource_of(first), resource);
+            for (item, count) in containers::items(spans, &group, &process, losses) {
                 let head = transaction_envelope::container_head(&item, first.trace_id, rate, resource, target.dsn);
                 let json = item.payload.plain().map_or(&[][..], |json| json);
                 let body = envelope(&mut self.compressor, &head, json, target);
                 let sent = SpanEnvelope {
                     target: target.number,
-                    is_container: true,
+                    form: SpanEnvelopeForm::Container,
                     spans: count,
                     trace_id: first.trace_id,
                     id: xxh3_128(json),

@@ -68,6 +68,12 @@ impl Reason {
                  stacks at the profiler"
             }
             Self::Unroutable => "no destination is configured for it; name one for its attribute, or a default `dsn`",
+            Self::OwnRequests => {
+                "an SDK of Sentry's traced its own posts to the receiver `sentry`, as Python's does if the DSN has a \
+                 port; nothing is wrong. `ignore_spans` in the SDK ends it at the source, and `drop_own_requests: false` \
+                 keeps them"
+            }
+            Self::OtherSignal => "the exporter's `signals` leave it out; nothing is wrong",
             Self::NoTransaction => {
                 "a processor left out the transaction that it belongs to, and Sentry takes neither a V1 profile nor the \
                  spans of a transaction without it; nothing is wrong"

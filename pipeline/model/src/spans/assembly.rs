@@ -80,6 +80,7 @@ impl Assembly {
             unchanged: false,
             packed: None,
             peer: None,
+            client: None,
         }
     }
 

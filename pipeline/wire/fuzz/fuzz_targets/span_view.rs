@@ -42,5 +42,5 @@ fuzz_target!(|data: &[u8]| {
     let second =
         (again.name(), again.op(), again.service_name(), again.decision(), again.profiler_id(), again.attribute("a"));
     assert_eq!(format!("{said:?}"), format!("{second:?}"));
-    process(&view);
+    process(&view, None);
 });

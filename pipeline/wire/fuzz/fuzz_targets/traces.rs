@@ -1,13 +1,19 @@
 //! Bytes that claim to be an OTLP request of spans.
 //!
 //! Promises: no panic, also of what tells it from profiles; memory in proportion; what is let through can be read, is
-//! written in the announced size and read again with as many spans; a batch and its parts hold the same spans.
+//! written in the announced size and read again with as many spans; a batch and its parts hold the same spans. What is
+//! written for Sentry's OTLP endpoint holds them too, and a container can be read again.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use profbridge_wire::otlp::{Limits, signal};
 use profbridge_wire::otlp::traces::{DecodedSpans, Fields, decode, encode, encode_within, read, split};
+use profbridge_wire::sentry::otlp_spans::SentrySpans;
+use profbridge_wire::sentry::span_v2_writer::{self, ProcessAttributes};
+use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::sentry::transaction::Resource;
+use profbridge_wire::sentry::span_v2_reader;
 
 fuzz_target!(|data: &[u8]| {
     signal(data);
@@ -20,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         let fields = Fields::of(&spans, span);
         fields.attributes().for_each(drop);
         fields.events().for_each(|event| event.attributes().for_each(drop));
-        fields.links().for_each(|(_, _, attributes)| attributes.for_each(drop));
+        fields.links().for_each(|link| link.attributes.for_each(drop));
         read::resource_attributes(&spans, spans.resource_of(span)).for_each(drop);
     }
     // Not the bytes that came.
@@ -36,4 +42,17 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!((again.spans.spans().len(), again.refused_spans), (all, 0));
     }
     assert_eq!(split(&spans, data.len() / 3).map(|(_, spans)| spans).sum::<usize>(), all);
+    let for_sentry = SentrySpans::new(&spans, "production").requests();
+    assert_eq!(for_sentry.iter().map(|(_, spans)| spans).sum::<usize>(), all);
+    for (bytes, count) in for_sentry {
+        let again = decode(bytes.into(), &Limits::default());
+        assert!(again.is_err() || again.is_ok_and(|again| again.spans.spans().len() == count));
+    }
+    let Some(first) = spans.resources().first() else { return };
+    let process = ProcessAttributes::of(&spans, first, &Resource::of(&spans, first, "production"));
+    if let Some(item) = span_v2_writer::item(&spans, spans.spans(), &process) {
+        let payload = item.payload.plain().expect("it was written here");
+        let again = span_v2_reader::read(payload, Some(all as u64), &TraceHeader::default());
+        assert!(again.is_ok_and(|again| again.spans.spans().len() + again.unread as usize == all));
+    }
 });

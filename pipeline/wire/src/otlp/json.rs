@@ -83,6 +83,22 @@ pub fn read(message: Message, json: &[u8], limits: &Limits, grant: Grant<'_>) ->
     read::read(message.schema(), json, most, grant)
 }
 
+/// Whether ids of traces or spans in a JSON request are base64, which [`read`](fn@read) accepts, but few other readers
+/// do: OTLP has them in hexadecimal digits. Looks for keys that end in `Id` or `_id`, without parsing the text.
+pub fn has_base64_ids(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.windows(3).position(|end| matches!(end, b"Id\"" | b"id\"")) {
+        rest = &rest[at + 3..];
+        let Some(value) = rest.trim_ascii_start().strip_prefix(b":") else { continue };
+        let Some(value) = value.trim_ascii_start().strip_prefix(b"\"") else { continue };
+        let end = value.iter().take(25).position(|byte| *byte == b'"');
+        if end.is_some_and(|end| base64::is_id(&value[..end])) {
+            return true;
+        }
+    }
+    false
+}
+
 /// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData` in JSON, with the limits of the protobuf
 /// [`decode`](super::decode()). The batch keeps the converted protobuf message as
 /// [`received`](profbridge_model::Profiles::received): it is equivalent except for unknown fields.

@@ -115,6 +115,12 @@ impl Dsn {
         format!("{}://{}{}/api/{}/envelope/", self.scheme, self.authority(), self.path, self.project_id)
     }
 
+    /// The URL that spans in OTLP are posted to (Sentry documentation, "OTLP").
+    pub fn otlp_traces_url(&self) -> String {
+        let path = "integration/otlp/v1/traces/";
+        format!("{}://{}{}/api/{}/{path}", self.scheme, self.authority(), self.path, self.project_id)
+    }
+
     /// Replaces this DSN's keys in `text`, because a server's error may quote the request.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();

@@ -10,7 +10,8 @@
 //!   profiles; [`profile_items`] finds them in an envelope.
 //! * [`transaction_reader`], [`span_v2_reader`]: convert a transaction, or a container of spans, to a batch of spans
 //!   that points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`] writes changes of spans
-//!   into the items. [`spans_to_otlp`] converts them to OTLP, and [`span_v2_writer`] OTLP to containers.
+//!   into the items. [`spans_to_otlp`] converts them to OTLP, and [`span_v2_writer`] OTLP to containers. [`otlp_spans`]
+//!   adds to OTLP what Sentry's own OTLP endpoint needs.
 //! * [`v1_upgrade`]: converts a profile of the older format to a chunk and links its transaction to it; [`splice`]
 //!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: the destination and the credentials; neither can print its key.
@@ -31,6 +32,7 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
+pub mod otlp_spans;
 mod platform;
 pub mod profile_items;
 pub mod rate_limit;

@@ -2,35 +2,93 @@
 //!
 //! | in OTLP | in the container |
 //! | --- | --- |
-//! | ids, times, name | the same; a span without a name is called `unknown`, since Sentry takes none without |
+//! | ids, times, name | the same; one without a name is called `db`, `http.server` and so on, or `unknown` |
 //! | no parent, one in another process, or the kind server or consumer | `is_segment` |
 //! | status | `error`, or `ok`; its message is the attribute `sentry.status.message` |
-//! | attributes | the same, each with its type; `thread.id` as text, lists of different types and maps as JSON |
+//! | attributes | the same, each with its type; `thread.id` as text, lists of different types and maps as JSON, bytes |
+//! | | as text if they are UTF-8, else left out |
 //! | the profiler and the thread that were found | attributes `sentry.profiler_id`, `thread.id`, `thread.name` |
-//! | links | links |
+//! | links, with W3C's flag if it is known | links |
 //!
-//! Events and the data of resource and scope are left out, because the container has no place for them. The sample rate
-//! determined on the way is in the envelope's header.
+//! A span that was never in a container (it has no `sentry.form`) also gets, where it has no such attribute itself:
+//!
+//! | from | attribute |
+//! | --- | --- |
+//! | kind, whether the parent is remote | `sentry.kind`, `sentry.is_remote` |
+//! | the first span of its process above it in the batch | `sentry.segment.id`, `sentry.segment.name` |
+//! | the resource | `resource.KEY`; `sentry.release`, `sentry.environment`, `sentry.platform`, `server.address` |
+//! | the scope | `instrumentation.KEY`, `instrumentation.name`, `instrumentation.version` |
+//! | the rate, see [`client_sample_rate`] | `sentry.client_sample_rate` |
+//! | the thread | `sentry.thread.id` |
+//! | | `sentry.origin` is `auto.otlp.spans`; `sentry.sdk.name`, `sentry.sdk.version` |
+//!
+//! Operation and description are left to Relay, which infers them from the attributes. Events are left out, because the
+//! container has no place for them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use profbridge_model::spans::ProfilerLink;
+use profbridge_model::spans::{ProfilerLink, SpanKind, SpanResource};
 use profbridge_model::{Item, Span, SpanForm, SpanId, Spans, TraceId};
 use serde_json::{Map, Value, json};
 
-use super::span_v2_reader::{CONTENT_TYPE, MAX_BYTES};
+use super::chunk_envelope::SDK_NAME;
+use super::otlp_spans::{CLIENT_SAMPLE_RATE, client_sample_rate};
+use super::span_v2_reader::CONTENT_TYPE;
+use super::transaction::Resource;
 use crate::otlp::traces::decode::FORM;
 use crate::otlp::traces::encode::{PROFILER_ID, THREAD_ID, THREAD_NAME};
-use crate::otlp::traces::{AnyValue, Fields};
+use crate::otlp::traces::read::{resource_attributes, scope_attributes, scope_name};
+use crate::otlp::traces::{AnyValue, Fields, SpanLink};
 
-/// A container of spans. `None` if they are not OTLP, or if it would exceed Sentry's size limit.
-pub fn item(spans: &Spans, group: &[Span]) -> Option<Item> {
+/// The size that a container should not exceed, in bytes; Relay takes 12 MiB (getsentry/relay
+/// `relay-config/src/config.rs`, `max_container_size`).
+const MAX_PAYLOAD: usize = 10 << 20;
+
+/// The origin of converted spans, as Relay has it for those of its OTLP endpoint (getsentry/relay
+/// `relay-spans/src/otel_to_sentry_v2.rs`).
+const ORIGIN: &str = "auto.otlp.spans";
+
+/// What the spans of one process share.
+#[derive(Debug)]
+pub struct ProcessAttributes(Map<String, Value>);
+
+impl ProcessAttributes {
+    /// The attributes that follow from a resource of this batch. `about` is the same resource, as transactions have it.
+    pub fn of(spans: &Spans, resource: &SpanResource, about: &Resource) -> Self {
+        let received = || resource_attributes(spans, resource);
+        let added = resource.added.iter().map(|(key, value)| (&**key, AnyValue::Text(value)));
+        let mut shared = Map::new();
+        let own = [
+            ("sentry.release", about.release.as_deref()),
+            ("sentry.environment", about.environment.as_deref()),
+            ("sentry.platform", Some(about.platform)),
+            ("sentry.origin", Some(ORIGIN)),
+            ("sentry.sdk.name", Some(SDK_NAME)),
+            ("sentry.sdk.version", Some(env!("CARGO_PKG_VERSION"))),
+        ];
+        for (key, value) in own {
+            shared.extend(value.map(|value| (key.to_owned(), text(value))));
+        }
+        for (key, value) in received().chain(added) {
+            if let ("host.name", Some(host)) = (key, value.text()) {
+                shared.entry("server.address").or_insert_with(|| text(host));
+            }
+            if let Some(value) = typed(value) {
+                shared.entry(format!("resource.{key}")).or_insert(value);
+            }
+        }
+        Self(shared)
+    }
+}
+
+/// A container of spans of one process. `None` if they are not OTLP, or if it would exceed Sentry's size limit.
+pub fn item(spans: &Spans, group: &[Span], process: &ProcessAttributes) -> Option<Item> {
     if spans.form() != SpanForm::Otlp {
         return None;
     }
-    let items: Vec<Value> = group.iter().map(|span| element(spans, span)).collect();
+    let items: Vec<Value> = group.iter().map(|span| element(spans, span, process)).collect();
     let payload = json!({ "version": 2, "items": items }).to_string();
-    if payload.len() > MAX_BYTES {
+    if payload.len() > MAX_PAYLOAD {
         return None;
     }
     let header = json!({
@@ -43,8 +101,9 @@ pub fn item(spans: &Spans, group: &[Span]) -> Option<Item> {
 }
 
 /// A span of a container.
-fn element(spans: &Spans, span: &Span) -> Value {
+fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
     let fields = Fields::of(spans, span);
+    let was_in_container = fields.attributes().find(FORM).is_some();
     let mut attributes = attributes(fields.attributes());
     if !fields.status_message.is_empty() {
         attributes.entry("sentry.status.message").or_insert_with(|| text(fields.status_message));
@@ -56,10 +115,13 @@ fn element(spans: &Spans, span: &Span) -> Value {
             attributes.extend(found.as_ref().map(|found| (key.to_owned(), text(found))));
         }
     }
+    if !was_in_container {
+        complete(spans, span, process, &mut attributes);
+    }
     let mut object = json!({
         "trace_id": span.trace_id.to_string(),
         "span_id": span.span_id.to_string(),
-        "name": if fields.name.is_empty() { "unknown" } else { fields.name },
+        "name": name(&fields, span),
         "status": if fields.status_code == 2 { "error" } else { "ok" },
         "is_segment": span.is_local_root(),
         "start_timestamp": seconds(span.start_unix_nano),
@@ -76,17 +138,81 @@ fn element(spans: &Spans, span: &Span) -> Value {
     object
 }
 
+/// The name of a span, which Sentry requires. For one without it is the operation, as Relay names it.
+fn name<'a>(fields: &Fields<'a>, span: &Span) -> &'a str {
+    if !fields.name.is_empty() {
+        return fields.name;
+    }
+    let has = |keys: [&str; 2]| keys.iter().any(|key| fields.attributes().find(key).is_some());
+    match span.kind {
+        _ if has(["db.system.name", "db.system"]) => "db",
+        _ if !has(["http.request.method", "http.method"]) => "unknown",
+        SpanKind::Server => "http.server",
+        SpanKind::Client => "http.client",
+        _ => "http",
+    }
+}
+
+/// Adds what a span of a container has and one of OTLP has elsewhere.
+fn complete(spans: &Spans, span: &Span, process: &ProcessAttributes, attributes: &mut Map<String, Value>) {
+    let mut add = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            attributes.entry(key).or_insert(value);
+        }
+    };
+    let kind = match span.kind {
+        SpanKind::Unspecified => None,
+        SpanKind::Internal => Some("internal"),
+        SpanKind::Server => Some("server"),
+        SpanKind::Client => Some("client"),
+        SpanKind::Producer => Some("producer"),
+        SpanKind::Consumer => Some("consumer"),
+    };
+    add("sentry.kind", kind.map(text));
+    add("sentry.is_remote", span.parent_is_remote.map(|is_remote| json!({ "value": is_remote, "type": "boolean" })));
+    let segment = span.segment.and_then(|segment| spans.spans().get(segment.number as usize));
+    if let Some(segment) = segment.filter(|segment| segment.is_local_root() && segment.trace_id == span.trace_id) {
+        add("sentry.segment.id", Some(text(&segment.span_id.to_string())));
+        add("sentry.segment.name", Some(text(name(&Fields::of(spans, segment), segment))));
+    }
+    let rate = client_sample_rate(spans, span);
+    add(CLIENT_SAMPLE_RATE, rate.map(|rate| json!({ "value": rate, "type": "double" })));
+    let scope = spans.scope_of(span);
+    let (name, version) = scope_name(spans, scope);
+    add("instrumentation.name", Some(name).filter(|name| !name.is_empty()).map(text));
+    add("instrumentation.version", Some(version).filter(|version| !version.is_empty()).map(text));
+    for (key, value) in scope_attributes(spans, scope) {
+        add(&format!("instrumentation.{key}"), typed(value));
+    }
+    for (key, value) in &process.0 {
+        add(key, Some(value.clone()));
+    }
+    if let Some(thread) = attributes.get(THREAD_ID).cloned() {
+        attributes.entry("sentry.thread.id").or_insert(thread);
+    }
+}
+
 /// Attributes with their types. Of duplicate keys the first one counts.
 fn attributes<'a>(all: impl Iterator<Item = (&'a str, AnyValue<'a>)>) -> Map<String, Value> {
     let mut typed = Map::new();
     for (key, value) in all.filter(|(key, _)| *key != FORM) {
         let value = match (key, value) {
-            (THREAD_ID, AnyValue::Int(number)) => text(&number.to_string()),
-            (_, value) => typed_value(json(value)),
+            (THREAD_ID, AnyValue::Int(number)) => Some(text(&number.to_string())),
+            (_, value) => self::typed(value),
         };
-        typed.entry(key).or_insert(value);
+        if let Some(value) = value {
+            typed.entry(key).or_insert(value);
+        }
     }
     typed
+}
+
+/// A value with its type. `None` for bytes that are not UTF-8.
+fn typed(value: AnyValue<'_>) -> Option<Value> {
+    match value {
+        AnyValue::Bytes(bytes) => std::str::from_utf8(bytes).ok().map(text),
+        value => Some(typed_value(json(value))),
+    }
 }
 
 /// Converts an `AnyValue` to JSON. Values without a JSON form become `null` (NaN and infinities) or base64 (bytes), as
@@ -134,15 +260,17 @@ fn seconds(unix_nano: u64) -> f64 {
     (unix_nano.saturating_add(500) / 1_000) as f64 / 1e6
 }
 
-fn link<'a>(
-    (trace, span, of_link): (&'a [u8], &'a [u8], impl Iterator<Item = (&'a str, AnyValue<'a>)>),
-) -> Option<Value> {
-    let mut link = json!({ "trace_id": TraceId::new(trace)?.to_string(), "span_id": SpanId::new(span)?.to_string() });
-    let of_link = attributes(of_link);
-    if !of_link.is_empty() {
-        link["attributes"] = of_link.into();
+fn link(link: SpanLink<'_>) -> Option<Value> {
+    let (trace_id, span_id) = (TraceId::new(link.trace_id)?, SpanId::new(link.span_id)?);
+    let mut written = json!({ "trace_id": trace_id.to_string(), "span_id": span_id.to_string() });
+    if link.flags != 0 {
+        written["sampled"] = (link.flags & 1 == 1).into();
     }
-    Some(link)
+    let of_link = attributes(link.attributes);
+    if !of_link.is_empty() {
+        written["attributes"] = of_link.into();
+    }
+    Some(written)
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ pub struct SpanProcess {
 }
 
 /// The process of a span: the resource of an OTLP span, including additions made on the way, or the host name of a
-/// Sentry span. A profiler that the span names ([`SpanView::profiler_id`]) is not included. `None` if the tables would
-/// be too large to be addressed.
-pub fn process(view: &SpanView<'_>) -> Option<SpanProcess> {
+/// Sentry span. If neither names a host, `host` is the one that it was sent from. A profiler that the span names
+/// ([`SpanView::profiler_id`]) is not included. `None` if the tables would be too large to be addressed.
+pub fn process(view: &SpanView<'_>, host: Option<&str>) -> Option<SpanProcess> {
     let mut builder = Builder::new();
     let mut attributes = Vec::new();
     let resource = view.spans.resource_of(view.span);
@@ -38,6 +38,9 @@ pub fn process(view: &SpanView<'_>) -> Option<SpanProcess> {
     }
     for (key, value) in &resource.added {
         attributes.push(builder.key_value(key, (&**value).into()));
+    }
+    if let Some(host) = host.filter(|_| view.resource_attribute("host.name").is_none() && view.host_name().is_none()) {
+        attributes.push(builder.key_value("host.name", host.into()));
     }
     let resource = Resource { attributes, ..Resource::default() };
     builder.resource_profiles(ResourceProfiles { resource, ..ResourceProfiles::default() });

@@ -164,11 +164,11 @@ fn spans_of_version_2() {
 }
 
 /// Guarantees: the process of a span is described like that of profiles: by the whole OTLP resource, or by the host of
-/// Sentry's spans. A profiler linked to a span is listed separately.
+/// Sentry's spans; if neither names a host, by the one that it was sent from. A profiler linked to a span is listed separately.
 #[test]
 fn processes() {
     let said = |spans: &Spans| {
-        let SpanProcess { dictionary, attributes } = process(&first(spans)).unwrap();
+        let SpanProcess { dictionary, attributes } = process(&first(spans), Some("sender")).unwrap();
         let text = |value: &profbridge_model::Value| match value {
             profbridge_model::Value::String(text) => dictionary.string(*text).to_owned(),
             value => format!("{value:?}"),
@@ -188,6 +188,7 @@ fn processes() {
     assert_eq!(first(&spans).profiler_id(), Some(profiler_id));
     let json = r#"{"contexts":{},"server_name":"web-1"}"#;
     assert_eq!(said(&sentry(SpanForm::SentryTransaction, json, &[json])), ["host.name=web-1"]);
+    assert_eq!(said(&sentry(SpanForm::SentrySpans, "{}", &["{}"])), ["host.name=sender"]);
 }
 
 /// Guarantees: the language of a span's program has OpenTelemetry's name in every format; a child of a transaction has
@@ -217,6 +218,23 @@ fn languages() {
     }
 }
 
+/// Guarantees: of spans that SDKs streamed, those of a call over HTTP do not name the web server as their host, while
+/// all others of Python's name theirs; Node names none.
+#[test]
+fn hosts_of_streamed_spans() {
+    let python = include_bytes!("../../testdata/sentry/python-3.0b2-span-stream.envelope");
+    let node = include_bytes!("../../testdata/sentry/node-11.12-span-stream.envelope");
+    for (text, expected) in
+        [(&python[..], vec![Some("web-1"), Some("web-1"), Some("web-1"), None]), (node, vec![None; 7])]
+    {
+        let envelope = crate::sentry::envelope::read(Bytes::copy_from_slice(text)).unwrap().envelope;
+        let (_, read) = crate::sentry::span_items::read_items(&envelope).next().unwrap();
+        let spans = read.unwrap().spans;
+        let hosts: Vec<_> = spans.spans().iter().map(|span| SpanView::of(&spans, span).host_name()).collect();
+        assert_eq!(hosts.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
+    }
+}
+
 /// Reads all properties.
 fn read_all(spans: &Spans) {
     for span in spans.spans() {
@@ -224,7 +242,7 @@ fn read_all(spans: &Spans) {
         let said = (view.name(), view.op(), view.service_name(), view.decision(), view.parent_decision());
         let more = (view.sample_rate(), view.sample_rand(), view.profiler_id(), view.attribute("a"));
         assert_eq!(said.0, view.name());
-        drop((said, more, process(&view), view.language()));
+        drop((said, more, process(&view, Some("web")), view.language()));
     }
 }
 

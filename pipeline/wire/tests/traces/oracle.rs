@@ -86,9 +86,9 @@ fn check(spans: &Spans, span: &Span, message: &Message) {
     }
     let links: Vec<_> = fields.links().collect();
     assert_eq!(links.len(), message.links.len());
-    for ((trace, id, own), of) in links.into_iter().zip(&message.links) {
-        assert_eq!((trace, id), (&of.trace_id[..], &of.span_id[..]));
-        assert_eq!(attributes(own).collect::<Vec<_>>(), filled(&of.attributes));
+    for (link, of) in links.into_iter().zip(&message.links) {
+        assert_eq!((link.trace_id, link.span_id, link.flags), (&of.trace_id[..], &of.span_id[..], of.flags));
+        assert_eq!(attributes(link.attributes).collect::<Vec<_>>(), filled(&of.attributes));
     }
 }
 

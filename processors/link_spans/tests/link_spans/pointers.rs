@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use profbridge_engine::component::Processor as _;
-use profbridge_model::Spans;
+use profbridge_model::{Envelope, Spans, View};
 use profbridge_wire::sentry::trace_header::TraceHeader;
-use profbridge_wire::sentry::transaction_reader;
+use profbridge_wire::sentry::{span_v2_reader, transaction_reader};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -114,6 +114,54 @@ fn the_client_names_the_process() {
         assert_eq!(links(&out), [(1, expected.clone()), (2, expected)], "{platform}");
         assert_eq!(note(&out, counted), 2, "{platform} {:?}", out.notes);
     }
+}
+
+/// A container as streamed by Sentry's Python SDK, in milliseconds after [`T`]: each span with its id, what it names as
+/// its server, and its operation.
+fn container(spans: &[(u8, &str, &str)], ident: i64, from: u64, to: u64) -> Envelope {
+    let times = format!(r#""start_timestamp":{},"end_timestamp":{}"#, seconds(from), seconds(to));
+    let text = |key: &str, value: &str| format!(r#""{key}":{{"value":"{value}","type":"string"}}"#);
+    let element = |(id, server, op): &(u8, &str, &str)| {
+        let attributes = [
+            text("server.address", server),
+            text("sentry.op", op),
+            text("thread.id", &ident.to_string()),
+            text("sentry.sdk.name", "sentry.python.flask"),
+        ];
+        format!(
+            r#"{{"trace_id":"11111111111111111111111111111111","span_id":"{}","name":"x","status":"ok",{times},"attributes":{{{}}}}}"#,
+            format!("{id:02x}").repeat(8),
+            attributes.join(",")
+        )
+    };
+    let items: Vec<String> = spans.iter().map(element).collect();
+    let json = format!(r#"{{"version":2,"items":[{}]}}"#, items.join(","));
+    let read = span_v2_reader::read(&json.into_bytes().into(), Some(spans.len() as u64), &TraceHeader::default());
+    let mut envelope = Envelope::default();
+    envelope.views.push(View::spans(0, read.unwrap().spans));
+    envelope
+}
+
+/// Guarantees: the span of a request that a program serves names the web server as its `server.address`, so its host is
+/// that of the other spans in its container, whatever their order, or else the host that the client sent from; without
+/// either it is not linked.
+#[test]
+fn lone_http_segments() {
+    const SERVER: (u8, &str, &str) = (1, "127.0.0.1", "http.server");
+    const CHILD: (u8, &str, &str) = (2, "web", "db");
+    let times = ticks(0, 1950);
+    let mut processor = link_spans("{}");
+    process(&mut processor, profiles_of_threads(&web(7), &[(12, "", ONE, &times)]), at(2 * S));
+    let mut links_of = |spans: &[(u8, &str, &str)], host: Option<&str>| {
+        let mut envelope = container(spans, ONE, 100, 200);
+        envelope.meta.client_host = host.map(Into::into);
+        links(&process_and_wait(&mut processor, envelope, at(2 * S), at(30 * S)))
+    };
+    assert_eq!(links_of(&[SERVER], Some("web")), [(1, linked("12"))]);
+    assert_eq!(links_of(&[SERVER, CHILD], None), [(1, linked("12")), (2, linked("12"))]);
+    assert_eq!(links_of(&[CHILD, SERVER], Some("db")), [(2, linked("12")), (1, linked("12"))]);
+    assert_eq!(links_of(&[SERVER], None), [(1, None)]);
+    assert_eq!(links_of(&[SERVER], Some("db")), [(1, None)]);
 }
 
 /// Guarantees: the memory for thread pointers is counted, bounded and released with the threads.

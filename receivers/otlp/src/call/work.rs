@@ -41,7 +41,7 @@ pub(super) struct DecodeJob {
 /// A decoded request.
 pub(super) enum Decoded {
     Profiles(Box<otlp::Decoded>),
-    Traces(DecodedSpans),
+    Traces(Box<DecodedSpans>),
 }
 
 impl Decoded {
@@ -143,7 +143,9 @@ impl DecodeJob {
                     decode_as(request.clone(), layout, &limits).map(Decoded::of)
                 }
                 (RequestContent::Profiles(None), _) => decode(request.clone(), &limits).map(Decoded::of),
-                (RequestContent::Traces, _) => traces::decode(request.clone(), &limits).map(Decoded::Traces),
+                (RequestContent::Traces, _) => {
+                    traces::decode(request.clone(), &limits).map(|decoded| Decoded::Traces(Box::new(decoded)))
+                }
             };
             match decoded {
                 Ok(decoded) => {

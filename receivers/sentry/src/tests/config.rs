@@ -1,6 +1,7 @@
 //! The configuration and its meaning.
 
-use profbridge_engine::registry::{ENVELOPES, ReceiverFactory};
+use profbridge_engine::registry::ReceiverFactory;
+use profbridge_model::TelemetryKind;
 
 use super::*;
 use crate::FACTORY;
@@ -14,7 +15,10 @@ fn defaults() {
     assert_eq!((settings.endpoint.as_str(), settings.keys), ("127.0.0.1:9000", None));
     assert_eq!((settings.body.max_bytes, settings.admission_timeout), (200 << 20, Duration::from_secs(10)));
     let ReceiverFactory { description, create } = FACTORY;
-    assert_eq!((description.kind, description.emits), ("sentry", ENVELOPES));
+    assert_eq!(
+        (description.kind, description.emits),
+        ("sentry", &[TelemetryKind::Envelopes, TelemetryKind::Spans][..])
+    );
     assert!(create(&Section::defaults()).is_ok());
 }
 

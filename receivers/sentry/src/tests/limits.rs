@@ -37,7 +37,7 @@ async fn told() {
     let (first, second) = answer.header("x-sentry-rate-limits").unwrap().split_once(", ").unwrap();
     assert_eq!(without_seconds(Some(first), 60).as_deref(), Some("transaction;span:organization:quota"));
     assert_eq!(without_seconds(Some(second), 7).as_deref(), Some("error:key"));
-    assert_eq!((detail(&answer).as_str(), taken.items.len()), ("Sentry limits everything that is in the envelope", 1));
+    assert_eq!((detail(&answer).as_str(), taken.items.len()), ("Sentry limits everything that is in the request", 1));
 
     for other in [bare(SMALL).header("x-sentry-auth", auth(OTHER_KEY)), post(SMALL).to("/api/43/envelope/")] {
         let (answer, _) = rig.taken(other).await;

@@ -7,8 +7,10 @@ mod config;
 mod framing;
 mod limits;
 mod onward;
+mod own_requests;
 mod raw;
 mod room;
+mod traces;
 mod views;
 
 use std::net::SocketAddr;

@@ -73,7 +73,7 @@ async fn every_address() {
         (Method::PATCH, "/api/42/upload/7/", "/api/42/upload/7/"),
         (Method::HEAD, "/api/42/upload/7/", "/api/42/upload/7/"),
         (Method::POST, "/api/42/events/9/attachments/", "/api/42/events/9/attachments/"),
-        (Method::POST, "/api/42/integration/otlp/v1/traces", "/api/42/integration/otlp/v1/traces"),
+        (Method::POST, "/api/42/integration/otlp/v1/logs/", "/api/42/integration/otlp/v1/logs/"),
         (Method::POST, "/api/42/playstation/", "/api/42/playstation/"),
         (Method::GET, "/api/embed/error-page/?dsn=D&eventId=E", "/api/embed/error-page/?dsn=D&eventId=E"),
         (Method::OPTIONS, "/api/embed/error-page/", "/api/embed/error-page/"),

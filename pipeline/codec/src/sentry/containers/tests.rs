@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::message::Encoded;
 use crate::otlp;
-use crate::sentry::{Encoder, SpanEnvelope, Target};
+use crate::sentry::{Encoder, SpanEnvelope, SpanEnvelopeForm, Target};
 
 /// An SDK's envelope of one container with its spans read, as the receiver delivers it.
 fn received(text: impl Into<Bytes>) -> Envelope {
@@ -87,8 +87,8 @@ fn a_real_container_comes_back() {
     let came: Value = serde_json::from_str(TEXT.lines().nth(2).unwrap()).unwrap();
     let Encoded { messages, report } = encoded(&over_otlp(vec![received(TEXT)]));
     let [message] = &messages[..] else { panic!("{report:?}") };
-    let SpanEnvelope { target, is_container, spans, .. } = message.meta;
-    assert_eq!((target, is_container, spans), (3, true, 2));
+    let SpanEnvelope { target, form, spans, .. } = message.meta;
+    assert_eq!((target, form, spans), (3, SpanEnvelopeForm::Container, 2));
     assert_eq!((message.quantities, report.losses.is_none()), (Quantities::spans(2), true));
     let (header, spans) = sent(&message.body);
     let list = came["items"].as_array().unwrap();
@@ -172,7 +172,7 @@ proptest! {
 }
 
 /// Attack: more spans of a trace than fit into a container, and spans of which two exceed the size limit.
-/// Guarantees: containers have at most 1000 spans and Sentry's maximum size, and no span is lost.
+/// Guarantees: containers have at most 1000 spans and 10 MiB, and no span is lost.
 /// rule: transport#span-containers
 #[test]
 fn limits() {
@@ -183,7 +183,7 @@ fn limits() {
 
     let text = |bytes: usize| json!({"a": {"value": "x".repeat(bytes), "type": "string"}});
     let large = |id, mib: usize| span(1, id, "shop@1", text(mib << 20).as_object().unwrap());
-    let read = over_otlp((1..=3).map(|id| container(&[large(id, 5)])).collect());
+    let read = over_otlp((1..=3).map(|id| container(&[large(id, 4)])).collect());
     let of_one_process = read.spans().iter().map(|span| Span { scope: 0, ..span.clone() }).collect();
     let (resources, scopes) = (read.resources().to_vec(), read.scopes().to_vec());
     let read = Spans::new(read.form(), read.bytes().clone(), resources, scopes, of_one_process, false).unwrap();

@@ -23,6 +23,17 @@ pub(super) fn read(text: &str, out: &mut [u8]) -> Result<usize, String> {
     engine.decode_slice(text, out).map_err(|error| format!("is not base64: {error}"))
 }
 
+/// Whether a text can be the id of a trace or a span in base64, as protobuf's own JSON has it, instead of hexadecimal
+/// digits: no id in digits has such a length. Padding may be missing; what could be digits counts as digits.
+pub(super) fn is_id(text: &[u8]) -> bool {
+    match text.len() {
+        11 | 22 => !text.iter().all(u8::is_ascii_hexdigit),
+        12 => text.ends_with(b"=") && !text.ends_with(b"=="),
+        24 => text.ends_with(b"=="),
+        _ => false,
+    }
+}
+
 /// Appends base64 in the standard alphabet, padded.
 pub(super) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();

@@ -16,8 +16,8 @@ use super::super::reader::ProtobufReader;
 use super::read::{AnyValue, Attributes};
 
 /// Bit 8 of `Span.flags`: whether `IS_REMOTE` is valid. Bit 9: the parent is remote.
-const HAS_IS_REMOTE: u32 = 0x100;
-const IS_REMOTE: u32 = 0x200;
+pub(super) const HAS_IS_REMOTE: u32 = 0x100;
+pub(super) const IS_REMOTE: u32 = 0x200;
 
 /// Bit 0 of `Span.flags`: W3C's flag `sampled`.
 const SAMPLED: u32 = 1;
@@ -370,7 +370,7 @@ impl SpanDecoder {
 }
 
 /// The key of `Span.flags`: field 16, four bytes.
-const FLAGS: u32 = 16 << 3 | 5;
+pub(super) const FLAGS: u32 = 16 << 3 | 5;
 
 /// Length of the attribute that marks a span of a Sentry container: a key and a text, each after two bytes, and the two
 /// bytes of the value. Few other attributes have this length, so hardly any has to be compared.

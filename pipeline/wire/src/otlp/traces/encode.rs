@@ -2,15 +2,19 @@
 //!
 //! Spans are copied unmodified. Their changes ([`SpanChanges`]) are written as attributes and replace existing ones
 //! with the same keys: `sentry.profiler_id`, `thread.id` and `thread.name` (OpenTelemetry semantic conventions,
-//! `thread`), `sentry.sample_rate` as in Sentry's own SDKs on OpenTelemetry.
+//! `thread`), `sentry.sample_rate` as in Sentry's own SDKs on OpenTelemetry. For Sentry's own OTLP endpoint the changes
+//! are others ([`sentry::otlp_spans`](crate::sentry::otlp_spans)), so the functions that end in `_with` take them as
+//! [`Rewrite`]s.
 
 use profbridge_model::spans::{SpanChanges, SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, Spans, varint};
 
 use super::super::encode::put;
 use super::super::reader::{LEN, ProtobufReader};
+use super::decode::{FLAGS, HAS_IS_REMOTE, IS_REMOTE};
 use super::pieces::Pieces;
 use super::read::Attributes;
+use super::write::{any_double, any_int, any_text};
 
 /// The attribute with the id of the profiler that sampled during a span.
 pub const PROFILER_ID: &str = "sentry.profiler_id";
@@ -23,11 +27,66 @@ pub const THREAD_ID: &str = "thread.id";
 /// The attribute with the thread's name.
 pub const THREAD_NAME: &str = "thread.name";
 
+/// What is written into a received span.
+#[derive(Debug, Default)]
+pub(crate) struct Rewrite {
+    /// The keys of the received attributes that are left out.
+    pub(crate) replaced: Vec<&'static str>,
+    /// The attributes that are added, as fields of the span.
+    attributes: Vec<u8>,
+    /// Whether the flags say that its parent is remote, which makes a span the first of its process.
+    pub(crate) has_remote_parent: bool,
+}
+
+impl Rewrite {
+    /// Adds a text in the place of a received value.
+    pub(crate) fn text(&mut self, key: &'static str, text: &str) {
+        self.replaced.push(key);
+        put_text_attribute(&mut self.attributes, 0x4a, key, text);
+    }
+
+    /// Adds a value, which is an encoded `AnyValue`, in the place of a received one.
+    pub(crate) fn value(&mut self, key: &'static str, value: &[u8]) {
+        self.replaced.push(key);
+        put_attribute(&mut self.attributes, 0x4a, key, value);
+    }
+
+    /// Whether the span stays as it is.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { replaced, attributes, has_remote_parent } = self;
+        replaced.is_empty() && attributes.is_empty() && !has_remote_parent
+    }
+
+    /// The changes of a span for any reader of OTLP.
+    fn of_changes(span: &Span) -> Option<Self> {
+        let SpanChanges { profiler, sample_rate } = span.changes.as_deref()?;
+        let mut rewrite = Self::default();
+        if let Some(link) = profiler {
+            rewrite.text(PROFILER_ID, &link.profiler_id.to_string());
+            if let Some(id) = &link.thread_id {
+                rewrite.value(THREAD_ID, &any_thread_id(id));
+            }
+            if let Some(name) = &link.thread_name {
+                rewrite.text(THREAD_NAME, name);
+            }
+        }
+        if let Some(rate) = sample_rate {
+            rewrite.value(SAMPLE_RATE, &any_double(*rate));
+        }
+        Some(rewrite)
+    }
+}
+
+/// A thread's id as an `AnyValue`: in OpenTelemetry's conventions it is an integer.
+pub(crate) fn any_thread_id(id: &str) -> Vec<u8> {
+    id.parse().map_or_else(|_| any_text(id), any_int)
+}
+
 /// Encodes all spans of a batch as one request.
 pub fn encode(spans: &Spans) -> Vec<u8> {
     match spans.received() {
         Some(received) => received.to_vec(),
-        None => pieces(spans, &in_order(spans)).join(),
+        None => pieces(spans, &in_order(spans), &Rewrite::of_changes).join(),
     }
 }
 
@@ -37,24 +96,41 @@ pub fn encode_within(spans: &Spans, limit: usize) -> Option<Vec<u8>> {
     if let Some(received) = spans.received() {
         return (received.len() <= limit).then(|| received.to_vec());
     }
-    let pieces = pieces(spans, &in_order(spans));
+    encode_within_with(spans, limit, &Rewrite::of_changes)
+}
+
+/// Encodes all spans of a batch, rewritten, as one request; `None` if it would exceed `limit` bytes.
+pub(crate) fn encode_within_with(spans: &Spans, limit: usize, rewrite: RewriteSpan<'_>) -> Option<Vec<u8>> {
+    let pieces = pieces(spans, &in_order(spans), rewrite);
     (pieces.len() <= limit).then(|| pieces.join())
 }
+
+/// Returns what is written into a span, if anything is.
+type RewriteSpan<'a> = &'a dyn Fn(&Span) -> Option<Rewrite>;
 
 /// Splits a batch into requests of at most `limit` bytes, each with its number of spans. A single span above the limit
 /// gets its own request.
 pub fn split(spans: &Spans, limit: usize) -> impl Iterator<Item = (Vec<u8>, usize)> {
+    split_with(spans, limit, &Rewrite::of_changes)
+}
+
+/// Splits a batch like [`split`], with its spans rewritten.
+pub(crate) fn split_with<'a>(
+    spans: &'a Spans,
+    limit: usize,
+    rewrite: RewriteSpan<'a>,
+) -> impl Iterator<Item = (Vec<u8>, usize)> {
     let order = in_order(spans);
     let mut from = 0;
     std::iter::from_fn(move || {
         if from >= order.len() {
             return None;
         }
-        let mut size = Size::new(spans);
+        let mut size = Size::new(spans, rewrite);
         let fits = order[from..].iter().take_while(|at| size.with(&spans.spans()[**at as usize]) <= limit).count();
         let part = &order[from..from + fits.max(1)];
         from += part.len();
-        Some((pieces(spans, part).join(), part.len()))
+        Some((pieces(spans, part, rewrite).join(), part.len()))
     })
 }
 
@@ -67,7 +143,7 @@ fn in_order(spans: &Spans) -> Vec<u32> {
 }
 
 /// The pieces of the request for these spans.
-fn pieces<'a>(spans: &'a Spans, order: &[u32]) -> Pieces<'a> {
+fn pieces<'a>(spans: &'a Spans, order: &[u32], rewrite: RewriteSpan<'_>) -> Pieces<'a> {
     let at = |position: u32| &spans.spans()[position as usize];
     let mut out = Pieces::new(spans.bytes());
     for of_resource in order.chunk_by(|one, other| same_resource(spans, at(*one), at(*other))) {
@@ -78,11 +154,11 @@ fn pieces<'a>(spans: &'a Spans, order: &[u32]) -> Pieces<'a> {
             spans.scope_of(at(of_scope[0])).parts.iter().for_each(|part| out.received(*part));
             for position in of_scope {
                 let span = at(*position);
-                match &span.changes {
+                match rewrite(span) {
                     None => out.received_message(0x12, span.at),
-                    Some(changes) => {
+                    Some(rewrite) => {
                         let message = out.open(0x12);
-                        write_changed(spans, span.at, changes, &mut out);
+                        write_rewritten(spans, span.at, &rewrite, &mut out);
                         out.close(message);
                     }
                 }
@@ -133,50 +209,26 @@ fn fields(mut reader: ProtobufReader<'_>) -> impl Iterator<Item = (u32, ByteRang
     })
 }
 
-/// Writes a span with its changes, and without the attributes that they replace.
-fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut Pieces<'_>) {
-    let SpanChanges { profiler, sample_rate } = changes;
-    let names_thread = profiler.as_ref().is_some_and(|link| link.thread_id.is_some());
-    let names_thread_name = profiler.as_ref().is_some_and(|link| link.thread_name.is_some());
-    let replaced = |key: &str| match key {
-        PROFILER_ID => profiler.is_some(),
-        THREAD_ID => names_thread,
-        THREAD_NAME => names_thread_name,
-        SAMPLE_RATE => sample_rate.is_some(),
-        _ => false,
-    };
+/// Writes a rewritten span.
+fn write_rewritten(spans: &Spans, at: ByteRange, rewrite: &Rewrite, out: &mut Pieces<'_>) {
+    let mut flags = HAS_IS_REMOTE | IS_REMOTE;
     for (key, field, inner) in fields(ProtobufReader::at(spans.bytes(), at)) {
-        if key != 0x4a || !replaced(Attributes::key_of(inner)) {
-            out.received(field);
-        }
-    }
-    out.written(|out| write_changes(changes, out));
-}
-
-/// Writes changes as attributes of a span.
-fn write_changes(changes: &SpanChanges, out: &mut Vec<u8>) {
-    let SpanChanges { profiler, sample_rate } = changes;
-    if let Some(link) = profiler {
-        put_text_attribute(out, 0x4a, PROFILER_ID, &link.profiler_id.to_string());
-        match link.thread_id.as_deref().map(|id| (id, id.parse::<i64>())) {
-            // In the conventions a thread's id is an integer.
-            Some((_, Ok(id))) => {
-                let mut value = vec![0x18];
-                varint::put(&mut value, id as u64);
-                put_attribute(out, 0x4a, THREAD_ID, &value);
+        match key {
+            0x4a if rewrite.replaced.contains(&Attributes::key_of(inner)) => {}
+            FLAGS if rewrite.has_remote_parent => {
+                let received = spans.get(field).last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+                flags |= received;
             }
-            Some((id, Err(_))) => put_text_attribute(out, 0x4a, THREAD_ID, id),
-            None => {}
-        }
-        if let Some(name) = &link.thread_name {
-            put_text_attribute(out, 0x4a, THREAD_NAME, name);
+            _ => out.received(field),
         }
     }
-    if let Some(rate) = sample_rate {
-        let mut value = vec![0x21];
-        value.extend_from_slice(&rate.to_bits().to_le_bytes());
-        put_attribute(out, 0x4a, SAMPLE_RATE, &value);
-    }
+    out.written(|out| {
+        out.extend_from_slice(&rewrite.attributes);
+        if rewrite.has_remote_parent {
+            varint::put(out, u64::from(FLAGS));
+            out.extend_from_slice(&flags.to_le_bytes());
+        }
+    });
 }
 
 pub(super) fn put_text_attribute(out: &mut Vec<u8>, field: u8, key: &str, text: &str) {
@@ -196,6 +248,7 @@ pub(super) fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8
 /// Tracks the size of a request while spans are added; never less than the final size.
 struct Size<'a> {
     spans: &'a Spans,
+    rewrite: RewriteSpan<'a>,
     bytes: usize,
     resource: Option<u32>,
     scope: Option<u32>,
@@ -205,8 +258,8 @@ struct Size<'a> {
 const HEAD: usize = 6;
 
 impl<'a> Size<'a> {
-    fn new(spans: &'a Spans) -> Self {
-        Self { spans, bytes: 0, resource: None, scope: None }
+    fn new(spans: &'a Spans, rewrite: RewriteSpan<'a>) -> Self {
+        Self { spans, rewrite, bytes: 0, resource: None, scope: None }
     }
 
     /// The size with one more span.
@@ -223,18 +276,9 @@ impl<'a> Size<'a> {
             self.bytes += parts(of_scope) + HEAD;
             self.scope = Some(span.scope);
         }
-        self.bytes += span.at.len as usize + HEAD + span.changes.as_deref().map_or(0, changes_len);
+        // The flags take six bytes.
+        let added = (self.rewrite)(span).map_or(0, |rewrite| rewrite.attributes.len() + HEAD);
+        self.bytes += span.at.len as usize + HEAD + added;
         self.bytes
     }
-}
-
-fn changes_len(changes: &SpanChanges) -> usize {
-    let SpanChanges { profiler, sample_rate } = changes;
-    let attribute = |key: &str, len: usize| key.len() + len + 4 * HEAD;
-    let of_profiler = profiler.as_ref().map_or(0, |link| {
-        attribute(PROFILER_ID, 36)
-            + attribute(THREAD_ID, link.thread_id.as_ref().map_or(0, |id| id.len().max(10)))
-            + attribute(THREAD_NAME, link.thread_name.as_ref().map_or(0, |name| name.len()))
-    });
-    of_profiler + sample_rate.map_or(0, |_| attribute(SAMPLE_RATE, 8))
 }

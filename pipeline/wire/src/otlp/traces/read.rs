@@ -160,6 +160,8 @@ pub struct Fields<'a> {
     links: ProtobufReader<'a>,
     /// Its name.
     pub name: &'a str,
+    /// `trace_state`, the W3C header.
+    pub trace_state: &'a str,
     /// `Status.code`: 0 unset, 1 ok, 2 error.
     pub status_code: u64,
     /// `Status.message`.
@@ -171,8 +173,15 @@ impl<'a> Fields<'a> {
     pub fn of(spans: &'a Spans, span: &Span) -> Self {
         let mut reader = ProtobufReader::at(spans.bytes(), span.at);
         let none = ProtobufReader::new(&[]);
-        let mut fields =
-            Self { attributes: none, events: none, links: none, name: "", status_code: 0, status_message: "" };
+        let mut fields = Self {
+            attributes: none,
+            events: none,
+            links: none,
+            name: "",
+            trace_state: "",
+            status_code: 0,
+            status_message: "",
+        };
         loop {
             let from = reader;
             let Ok(Some(key)) = reader.key() else { break };
@@ -186,6 +195,7 @@ impl<'a> Fields<'a> {
                 *first = from;
             }
             let read = match key {
+                0x1a => reader.bytes().map(|text| fields.trace_state = text_of(text)),
                 0x2a => reader.bytes().map(|text| fields.name = text_of(text)),
                 0x7a => reader.message().map(|inner| fields.status(inner)),
                 _ => reader.skip(key),
@@ -216,19 +226,34 @@ impl<'a> Fields<'a> {
         std::iter::from_fn(move || next_message(&mut reader, 0x5a)).map(Event::read)
     }
 
-    /// The spans that it links to: trace id, span id, and the attributes of the link.
-    pub fn links(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Attributes<'a>)> + use<'a> {
+    /// The spans that it links to.
+    pub fn links(&self) -> impl Iterator<Item = SpanLink<'a>> + use<'a> {
         let mut reader = self.links;
         std::iter::from_fn(move || next_message(&mut reader, 0x6a)).map(|link| {
-            let (mut trace, mut span): (&[u8], &[u8]) = (&[], &[]);
+            let attributes = Attributes { reader: link, key: 0x22 };
+            let mut found = SpanLink { trace_id: &[], span_id: &[], flags: 0, attributes };
             each_field(link, |key, reader| match key {
-                0x0a => reader.bytes().map(|id| trace = id),
-                0x12 => reader.bytes().map(|id| span = id),
+                0x0a => reader.bytes().map(|id| found.trace_id = id),
+                0x12 => reader.bytes().map(|id| found.span_id = id),
+                0x35 => reader.fixed32().map(|flags| found.flags = flags),
                 _ => reader.skip(key),
             });
-            (trace, span, Attributes { reader: link, key: 0x22 })
+            found
         })
     }
+}
+
+/// A span that another one links to.
+#[derive(Debug, Clone, Copy)]
+pub struct SpanLink<'a> {
+    /// Its trace.
+    pub trace_id: &'a [u8],
+    /// Its id.
+    pub span_id: &'a [u8],
+    /// W3C's flags in the lowest byte; 0 if they are unknown.
+    pub flags: u32,
+    /// The attributes of the link.
+    pub attributes: Attributes<'a>,
 }
 
 /// Something that happened during a span.
@@ -277,6 +302,11 @@ pub fn scope_name<'a>(spans: &'a Spans, scope: &'a SpanScope) -> (&'a str, &'a s
         });
     }
     (name, version)
+}
+
+/// The attributes of a scope.
+pub fn scope_attributes<'a>(spans: &'a Spans, scope: &'a SpanScope) -> impl Iterator<Item = (&'a str, AnyValue<'a>)> {
+    messages(spans, &scope.parts).flat_map(|scope| Attributes { reader: scope, key: 0x1a })
 }
 
 /// The `Resource` in the fields of `ResourceSpans`, or the `InstrumentationScope` in those of `ScopeSpans`: field 1 of

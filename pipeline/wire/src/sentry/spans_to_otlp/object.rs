@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{FORM, STREAMED, value, words};
-use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE, THREAD_ID, THREAD_NAME};
+use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE, THREAD_ID, THREAD_NAME, any_thread_id};
 use crate::otlp::traces::write::{SpanFields, any_double, any_text};
 use crate::sentry::sampled::text::{Entries, Text};
 use crate::sentry::span_writer::SpanObject;
@@ -26,9 +26,8 @@ pub(super) fn span_fields(json: &str, span: &Span, place: SpanObject) -> (SpanFi
     if let Some(SpanChanges { profiler, sample_rate }) = span.changes.as_deref() {
         if let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = profiler {
             parts.attribute(PROFILER_ID, any_text(&profiler_id.to_string()));
-            for (key, text) in [(THREAD_ID, thread_id), (THREAD_NAME, thread_name)] {
-                text.iter().for_each(|text| parts.attribute(key, any_text(text)));
-            }
+            thread_id.iter().for_each(|id| parts.attribute(THREAD_ID, any_thread_id(id)));
+            thread_name.iter().for_each(|name| parts.attribute(THREAD_NAME, any_text(name)));
         }
         sample_rate.iter().for_each(|rate| parts.attribute(SAMPLE_RATE, any_double(*rate)));
     }
@@ -123,8 +122,10 @@ impl SpanParts {
                 }
                 _ => {}
             }
-            if !value.is_null() {
-                self.attribute(key.as_str(), value::any(&value));
+            match (key.as_str(), value.as_str()) {
+                (THREAD_ID, Some(id)) => self.attribute(THREAD_ID, any_thread_id(id)),
+                (key, _) if !value.is_null() => self.attribute(key, value::any(&value)),
+                _ => {}
             }
         }
     }

@@ -156,7 +156,7 @@ fn what_is_found_out_is_said() {
     spans.change(1, |changes| changes.profiler = link("13"));
     let text = shown(&over_otlp(&spans));
     let count = |said: &str| text.matches(said).count();
-    let said = [&format!("sentry.profiler_id=\"{id}\""), "thread.id=\"12\"", "thread.id=\"13\"", "sentry.sample_rate="];
+    let said = [&format!("sentry.profiler_id=\"{id}\""), "thread.id=12", "thread.id=13", "sentry.sample_rate="];
     assert_eq!(said.map(count), [2, 1, 1, 1], "{text}");
     assert!(text.contains("sentry.sample_rate=0.25"), "{text}");
 }

@@ -33,6 +33,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub use describe::NameSource;
 pub use notes::Notes;
 pub use resource::Resource;
+pub(super) use resource::release_and_environment;
 
 use crate::otlp::traces::{AnyValue, Fields};
 use describe::Described;

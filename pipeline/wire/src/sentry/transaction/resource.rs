@@ -96,10 +96,8 @@ impl Resource {
     /// Prepares a resource of a batch. `environment` is the default for processes without one.
     pub fn of(spans: &Spans, resource: &SpanResource, environment: &str) -> Self {
         let attributes = ResourceAttributes::of_resource(spans, resource);
-        let About { release, environment, .. } = About::of(&attributes, environment);
         let mut json = Json::default();
-        let release = release.and_then(|text| valid(text, is_release, &mut json.notes));
-        let environment = valid(environment, is_environment, &mut json.notes);
+        let (release, environment) = release_and_environment(&attributes, environment, &mut json.notes);
         let dist = attributes.attribute("sentry.dist").and_then(|text| valid(text, is_dist, &mut json.notes));
         let added = resource.added.iter().map(|(key, value)| (&**key, AnyValue::Text(value)));
         let mut names = UniqueKeys::default();
@@ -152,6 +150,18 @@ impl Resource {
         let platform = platform::of_language(text("telemetry.sdk.language").unwrap_or_default());
         Self { release, environment, platform, top, contexts, otel: json.out, notes: json.notes }
     }
+}
+
+/// The release and the environment of a process, if Sentry accepts them. `default` is the environment of one that names
+/// none.
+pub(in crate::sentry) fn release_and_environment(
+    attributes: &ResourceAttributes<'_>,
+    default: &str,
+    notes: &mut Notes,
+) -> (Option<String>, Option<String>) {
+    let About { release, environment, .. } = About::of(attributes, default);
+    let release = release.and_then(|text| valid(text, is_release, notes));
+    (release, valid(environment, is_environment, notes))
 }
 
 /// Writes `,"tags":{…}`: the attributes that are valid as tags. Nothing is lost, because all of them are also in the

@@ -11,7 +11,7 @@ use super::limits::{MAX_EVENTS, MAX_TEXT_BYTES, MAX_TRANSACTION_BYTES};
 use super::shed::OptionalParts;
 use super::status;
 use super::value::{Json, UniqueKeys};
-use crate::otlp::traces::{AnyValue, Event, Fields, read};
+use crate::otlp::traces::{AnyValue, Event, Fields, SpanLink, read};
 
 /// The origin of a span. Sentry's own OTLP endpoint uses the same value (Sentry developer documentation, "Trace
 /// Origin": `auto`, a category, the author).
@@ -212,15 +212,15 @@ fn events<'a>(events: impl Iterator<Item = Event<'a>>, json: &mut Json) {
 fn links(fields: &Fields<'_>, json: &mut Json) {
     json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
     let mut written = 0;
-    for (trace, span, attributes) in fields.links() {
-        if TraceId::new(trace).is_none() || SpanId::new(span).is_none() || written == MAX_EVENTS {
+    for SpanLink { trace_id, span_id, attributes, .. } in fields.links() {
+        if TraceId::new(trace_id).is_none() || SpanId::new(span_id).is_none() || written == MAX_EVENTS {
             json.notes.invalid_values += 1;
             continue;
         }
         json.raw(if written == 0 { ",\"links\":[{\"trace_id\":\"" } else { "{\"trace_id\":\"" });
-        hex(&mut json.out, trace);
+        hex(&mut json.out, trace_id);
         json.raw("\",\"span_id\":\"");
-        hex(&mut json.out, span);
+        hex(&mut json.out, span_id);
         json.out.push(b'"');
         attributes_of(attributes, json);
         json.raw("},");

@@ -171,7 +171,7 @@ fn values() {
     }
 }
 
-/// Guarantees: ids of traces and spans are hexadecimal, those of profiles that or base64, and nothing else.
+/// Guarantees: ids are hexadecimal, or base64 if they have the length of an id then, and nothing else.
 /// rule: otlp#json-ids
 #[test]
 fn ids() {
@@ -182,6 +182,18 @@ fn ids() {
     };
     assert_eq!(link("00fF10"), Ok(vec![0, 0xff, 0x10]));
     assert_eq!(link(""), Ok(Vec::new()));
+    assert_eq!(link("AQEBAQEBAQEBAQEBAQEBAQ=="), Ok(vec![1; 16]));
+    assert_eq!(link("AQEBAQEBAQEBAQEBAQEBAQ"), Ok(vec![1; 16]));
+    assert_eq!(link("AgICAgICAgI="), Ok(vec![2; 8]));
+    assert_eq!(link("0123456789abcdef012345").map(|id| id.len()), Ok(11), "digits");
+    for (text, has) in [
+        (r#"{"traceId" : "AQEBAQEBAQEBAQEBAQEBAQ=="}"#, true),
+        (r#"{"parent_span_id":"AgICAgICAgI="}"#, true),
+        (r#"{"traceId":"0102030405060708090a0b0c0d0e0f10","spanId":"0102030405060708"}"#, false),
+        (r#"{"traceId":"","id":"x","name":"AgICAgICAgI=","spanId"#, false),
+    ] {
+        assert_eq!(json::has_base64_ids(text.as_bytes()), has, "{text}");
+    }
     for (text, rule) in [("0", "an odd number of digits"), ("0g", "is not hexadecimal"), ("éé", "is not hexadecimal")]
     {
         assert!(link(text).unwrap_err().contains(rule), "{text}");

@@ -237,6 +237,9 @@ impl Visitor<'_> for Single<'_, '_> {
         match self.field.kind {
             FieldKind::String => self.text(text),
             FieldKind::Bytes => self.bytes(text, base64::most_bytes(text.len()), base64::read),
+            FieldKind::Hex if base64::is_id(text.as_bytes()) => {
+                self.bytes(text, base64::most_bytes(text.len()), base64::read)
+            }
             FieldKind::Hex => self.bytes(text, text.len().div_ceil(2), hexadecimal),
             FieldKind::ProfileId if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                 self.bytes(text, 16, hexadecimal)

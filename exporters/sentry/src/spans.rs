@@ -1,0 +1,167 @@
+//! Turns OTLP spans into requests: for Sentry's OTLP endpoint, or envelopes with transactions or containers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use bytes::Bytes;
+use profbridge_codec::Encoded;
+use profbridge_codec::sentry::{Encoder, OtlpSpans, SpanEnvelope, SpanEnvelopeForm, Target, grouped};
+use profbridge_engine::component::{Now, Prepared};
+use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans};
+use profbridge_net::compression::{Coding, Compression, decompress};
+use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::otlp_spans::MAX_BYTES;
+use profbridge_wire::sentry::{Dsn, ResourceAttributes, chunk};
+
+use crate::Settings;
+use crate::config::SpanMode;
+use crate::destinations::TooMany;
+use crate::prepare::{Body, BodyForm, Meta, RequestItem, RequestTemplate, compression, lost, report};
+use crate::routing;
+
+/// Turns spans into requests, for the client that sent them or for the project of their process. A pending client
+/// report is sent first, in an envelope of its own.
+pub(crate) fn prepare(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
+    if spans.form() != SpanForm::Otlp {
+        return lost(Reason::Unroutable, spans.quantities());
+    }
+    if let Some(client) = &spans.client {
+        return match routing::of_client(settings, client, []) {
+            Ok(Some(route)) => {
+                let template = RequestTemplate::of_client(settings, client, route);
+                let mut prepared = deliver(encoder, settings, &template, spans);
+                prepared.requests.splice(..0, report(&template.destination, now));
+                prepared
+            }
+            Ok(None) => lost(Reason::Unroutable, spans.quantities()),
+            Err(TooMany) => lost(Reason::LimitExceeded, spans.quantities()),
+        };
+    }
+    let is_finished = |span: &Span| {
+        span.is_streamed || span.segment.is_some() && matches!(settings.spans, SpanMode::Auto | SpanMode::Transactions)
+    };
+    let finished = spans.spans().iter().filter(|span| is_finished(span)).count();
+    let mut used = BTreeSet::new();
+    let mut prepared = match finished {
+        0 => Prepared::default(),
+        _ => {
+            let part = part(spans, finished, is_finished);
+            envelopes(encoder, settings, &part, &mut used)
+        }
+    };
+    if finished < spans.spans().len() {
+        let rest = part(spans, spans.spans().len() - finished, |span| !is_finished(span));
+        add(&mut prepared, by_destination(encoder, settings, &rest, &mut used));
+    }
+    let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
+    prepared.requests.splice(..0, reports.collect::<Vec<_>>());
+    prepared
+}
+
+/// The spans for which `is_of_it` holds, of which there are `count`.
+fn part(spans: &Spans, count: usize, is_of_it: impl Fn(&Span) -> bool) -> Spans {
+    let mut part = spans.clone();
+    if count < spans.spans().len() {
+        part.retain(|_, span| is_of_it(span));
+    }
+    part
+}
+
+fn add(prepared: &mut Prepared<Meta>, more: Prepared<Meta>) {
+    let Prepared { requests, losses, synthesized, notes } = more;
+    prepared.requests.extend(requests);
+    prepared.losses.merge(&losses);
+    prepared.synthesized += synthesized;
+    prepared.notes.extend(notes);
+}
+
+/// Turns grouped spans into transactions and streamed ones into containers, for the project of their process.
+fn envelopes(encoder: &mut Encoder, settings: &Settings, spans: &Spans, used: &mut BTreeSet<usize>) -> Prepared<Meta> {
+    let route = |attributes: &ResourceAttributes<'_>| {
+        let number = routing::of_process(settings, attributes)?;
+        let destination = settings.destinations.configured(number);
+        let compression = compression(settings.compression, destination);
+        Some(Target { number, dsn: Some(&destination.dsn), compression })
+    };
+    encoder.spans(spans, route).prepared(|envelope| {
+        used.insert(envelope.target);
+        let destination = settings.destinations.configured(envelope.target);
+        let template = RequestTemplate::to(destination, compression(settings.compression, destination));
+        template.meta(items(&envelope))
+    })
+}
+
+fn items(envelope: &SpanEnvelope) -> Vec<RequestItem> {
+    match envelope.form {
+        SpanEnvelopeForm::Container => vec![RequestItem::spans(envelope.spans)],
+        SpanEnvelopeForm::Transaction => RequestItem::transaction(envelope.spans).to_vec(),
+    }
+}
+
+/// Delivers ungrouped spans to the project of their process.
+fn by_destination(
+    encoder: &mut Encoder,
+    settings: &Settings,
+    spans: &Spans,
+    used: &mut BTreeSet<usize>,
+) -> Prepared<Meta> {
+    let route = |resource| routing::of_process(settings, &ResourceAttributes::of_resource(spans, resource));
+    let routes: Vec<Option<usize>> = spans.resources().iter().map(route).collect();
+    let mut counts: BTreeMap<Option<usize>, usize> = BTreeMap::new();
+    let route_of = |span: &Span| routes[spans.scope_of(span).resource as usize];
+    spans.spans().iter().for_each(|span| *counts.entry(route_of(span)).or_default() += 1);
+    let mut prepared = Prepared::default();
+    for (route, count) in counts {
+        let Some(number) = route else {
+            prepared.losses.add(Reason::Unroutable, Quantities::spans(count as u64));
+            continue;
+        };
+        used.insert(number);
+        let destination = settings.destinations.configured(number);
+        let template = RequestTemplate::to(destination, compression(settings.compression, destination));
+        let part = part(spans, count, |span| route_of(span) == route);
+        add(&mut prepared, deliver(encoder, settings, &template, &part));
+    }
+    prepared
+}
+
+/// Turns spans for one project into requests.
+fn deliver(encoder: &mut Encoder, settings: &Settings, template: &RequestTemplate, spans: &Spans) -> Prepared<Meta> {
+    let RequestTemplate { destination, compression, .. } = template;
+    let target = Target { number: 0, dsn: Some(&destination.dsn), compression: *compression };
+    let mode = match settings.spans {
+        SpanMode::Auto if destination.lacks_otlp() => SpanMode::Transactions,
+        SpanMode::Auto => SpanMode::Otlp,
+        mode => mode,
+    };
+    let prepared = match mode {
+        SpanMode::Auto | SpanMode::Otlp => {
+            return encoder.otlp_spans(spans, *compression).prepared(|OtlpSpans { spans, received }| Meta {
+                form: BodyForm::Traces,
+                body: received.map_or(Body::Ours(*compression), Body::AsReceived),
+                ..template.meta(vec![RequestItem::spans(spans)])
+            });
+        }
+        SpanMode::Streamed => encoder.streamed_spans(spans, |_| Some(target)),
+        SpanMode::Transactions => encoder.spans(&grouped(spans), |_| Some(target)),
+    };
+    prepared.prepared(|envelope| template.meta(items(&envelope)))
+}
+
+/// Converts a request for Sentry's OTLP endpoint to transactions for a server without one, as gzip.
+///
+/// # Errors
+///
+/// The body cannot be read again, or there is no memory.
+pub(crate) fn as_transactions(
+    body: Bytes,
+    content_encoding: Option<&str>,
+    dsn: &Dsn,
+    settings: chunk::Settings,
+) -> io::Result<Encoded<SpanEnvelope>> {
+    let coding = Coding::parse(content_encoding).map_err(io::Error::other)?;
+    let plain = decompress(coding, body, MAX_BYTES).map_err(io::Error::other)?;
+    let decoded = traces::decode(plain, &Limits::default()).map_err(io::Error::other)?;
+    let target = Target { number: 0, dsn: Some(dsn), compression: Compression::GZIP };
+    Ok(Encoder::new(settings).spans(&grouped(&decoded.spans), |_| Some(target)))
+}

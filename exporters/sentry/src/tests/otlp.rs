@@ -1,0 +1,193 @@
+//! Spans that go to Sentry's OTLP endpoint, and the other forms of `spans`.
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use profbridge_engine::component::{Exporter, Request};
+use profbridge_model::envelope::{PublicKey, RequestMeta};
+use profbridge_model::spans::Packed;
+use profbridge_model::{Quantities, Reason, Spans};
+use profbridge_relay_rules::validate_transaction;
+use profbridge_testkit::ManualClock;
+use profbridge_wire::otlp::{Limits, traces};
+use prost::Message as _;
+use serde_json::json;
+
+use super::logs::logged;
+use super::server::{Received, Reply, Server};
+use super::transactions::transactions;
+use super::{KEY, exporter, exporter_to, prepare};
+use crate::SentryExporter;
+use crate::prepare::Meta;
+
+/// What the OTLP integration of Sentry's Python SDK 3.0.0b2 sends.
+const PYTHON: &[u8] =
+    include_bytes!("../../../../pipeline/wire/testdata/sentry/python-3.0b2-otlpintegration-traces.otlp.pb");
+
+/// Spans of each of these services that no processor has grouped.
+fn ungrouped(services: &[(&str, usize)]) -> Spans {
+    let spans = transactions(services);
+    let each = spans.spans().iter().map(|span| profbridge_model::Span { segment: None, ..span.clone() });
+    spans.rearranged(each.collect())
+}
+
+/// Spans that a client sent to Sentry's OTLP endpoint.
+fn of_client() -> Spans {
+    let mut spans = traces::decode(PYTHON.into(), &Limits::default()).unwrap().spans;
+    spans.client = Some(std::sync::Arc::new(RequestMeta {
+        project_id: Some(7),
+        public_key: Some(PublicKey("fedcba9876543210fedcba9876543210".into())),
+        sentry_client: Some("sentry.python/3.0.0b2".into()),
+        headers: vec![("user-agent", "OTel-OTLP-Exporter-Python/1.45.2".into())],
+        ..RequestMeta::default()
+    }));
+    spans
+}
+
+async fn send_all(exporter: &SentryExporter, requests: &[Request<Meta>]) {
+    for request in requests {
+        exporter.send(request).await.unwrap();
+    }
+}
+
+fn sent_spans(received: &Received) -> usize {
+    let request = ExportTraceServiceRequest::decode(&received.plain()[..]).unwrap();
+    request.resource_spans.iter().flat_map(|of| &of.scope_spans).map(|of| of.spans.len()).sum()
+}
+
+/// Guarantees: ungrouped spans go to the OTLP endpoint of the project of their process, with its key, in one request for
+/// each project; those without a destination are counted. Grouped ones still leave as transactions.
+#[tokio::test]
+async fn auto() {
+    let server = Server::always(Reply::status(200)).await;
+    let yaml = format!("routing: {{attribute_to_dsn: {{shop: '{}', stock: '{}'}}}}", server.dsn(1), server.dsn(2));
+    let exporter = exporter(&yaml, &ManualClock::default()).await;
+    let prepared = prepare(&exporter, ungrouped(&[("stock", 2), ("other", 5), ("shop", 1), ("stock", 1)]));
+    assert_eq!(prepared.losses.get(Reason::Unroutable), Quantities::spans(5));
+    send_all(&exporter, &prepared.requests).await;
+    let received = server.received();
+    let found: Vec<_> = received.iter().map(|request| (request.line.as_str(), sent_spans(request))).collect();
+    assert_eq!(
+        found,
+        [
+            ("POST /api/1/integration/otlp/v1/traces/ HTTP/1.1", 1),
+            ("POST /api/2/integration/otlp/v1/traces/ HTTP/1.1", 3),
+        ]
+    );
+    for request in &received {
+        assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
+        assert!(request.header("x-sentry-auth").unwrap().contains(KEY), "{request:?}");
+    }
+    let grouped = prepare(&exporter, transactions(&[("shop", 3)]));
+    send_all(&exporter, &grouped.requests).await;
+    assert_eq!(server.received()[2].line, "POST /api/1/envelope/ HTTP/1.1");
+}
+
+/// Guarantees: a server that does not know the endpoint gets the same spans as transactions, grouped within their batch,
+/// later ones at once; that is logged once. With `spans: otlp` the answer counts.
+#[tokio::test]
+async fn without_an_endpoint() {
+    let script = |request: &Received| Reply::status(if request.line.contains("otlp") { 404 } else { 200 });
+    let server = Server::start(script).await;
+    let exporter = exporter_to(&server, "").await;
+    let spans = ungrouped(&[("shop", 3), ("stock", 2)]);
+    let first = prepare(&exporter, spans.clone());
+    assert_eq!(first.requests.len(), 1);
+    send_all(&exporter, &first.requests).await;
+    let lines: Vec<_> = server.received().iter().map(|received| received.line.clone()).collect();
+    let (otlp, envelope) = ("POST /api/42/integration/otlp/v1/traces/ HTTP/1.1", "POST /api/42/envelope/ HTTP/1.1");
+    assert_eq!(lines, [otlp, envelope, envelope]);
+    let events: Vec<_> = server.received()[1..].iter().map(|received| received.item("transaction")).collect();
+    for (event, (service, spans)) in events.iter().zip([("shop", 2), ("stock", 1)]) {
+        assert_eq!((&event["release"], event["spans"].as_array().unwrap().len()), (&json!(service), spans));
+        validate_transaction(event.to_string().as_bytes()).unwrap();
+    }
+    let later = prepare(&exporter, spans.clone());
+    assert_eq!(later.requests.iter().map(|request| request.quantities.spans).collect::<Vec<_>>(), [3, 2]);
+    send_all(&exporter, &later.requests).await;
+    let again: Vec<_> = server.received()[3..].iter().map(|received| received.item("transaction")).collect();
+    assert_eq!(again[0]["event_id"], events[0]["event_id"], "what is sent twice is stored once");
+    send_all(&exporter, &first.requests).await;
+    assert_eq!(logged().matches("no endpoint for OTLP").count(), 1, "{}", logged());
+
+    let exporter = exporter_to(&server, "spans: otlp").await;
+    let error = exporter.send(&prepare(&exporter, spans).requests[0]).await.unwrap_err();
+    assert_eq!(error.reason, Reason::RejectedByPeer);
+}
+
+/// Guarantees: `spans` decides about grouped spans too, and each form conserves the number of spans.
+#[tokio::test]
+async fn every_form() {
+    let server = Server::always(Reply::status(200)).await;
+    for (form, path, requests) in
+        [("otlp", "integration/otlp/v1/traces", 1), ("streamed", "envelope", 2), ("transactions", "envelope", 2)]
+    {
+        let exporter = exporter_to(&server, &format!("spans: {form}")).await;
+        for spans in [transactions(&[("shop", 3), ("stock", 2)]), ungrouped(&[("shop", 3), ("stock", 2)])] {
+            let prepared = prepare(&exporter, spans);
+            assert_eq!((prepared.requests.len(), prepared.losses.is_none()), (requests, true), "{form}");
+            assert_eq!(prepared.requests.iter().map(|request| request.quantities.spans).sum::<u64>(), 5, "{form}");
+            send_all(&exporter, &prepared.requests).await;
+            let received = server.received().pop().unwrap();
+            assert_eq!(received.line, format!("POST /api/42/{path}/ HTTP/1.1"), "{form}");
+        }
+    }
+    let received = server.received();
+    let containers = received[2..4].iter().map(|received| received.item("span")["items"].as_array().unwrap().len());
+    assert_eq!(containers.collect::<Vec<_>>(), [3, 2]);
+    assert_eq!(logged().matches("puts spans together by the batch").count(), 1, "{}", logged());
+}
+
+/// Guarantees: what a client sent goes to its own project with its own key, name and user agent, byte for byte, also
+/// compressed; without an `upstream` it goes to `dsn`.
+#[tokio::test]
+async fn clients() {
+    let server = Server::always(Reply::status(200)).await;
+    let yaml = format!("upstream: http://{}", server.address());
+    let exporter = exporter(&yaml, &ManualClock::default()).await;
+    let mut packed = of_client();
+    let gzip = profbridge_testkit::gzip(PYTHON);
+    packed.keep_packed(Packed { coding: "gzip", bytes: gzip.clone().into() });
+    for (spans, coding) in [(of_client(), "zstd"), (packed, "gzip")] {
+        send_all(&exporter, &prepare(&exporter, spans).requests).await;
+        let received = server.received().pop().unwrap();
+        assert_eq!(received.line, "POST /api/7/integration/otlp/v1/traces/ HTTP/1.1");
+        assert_eq!((&received.plain()[..], received.header("content-encoding")), (PYTHON, Some(coding)));
+        let auth = received.header("x-sentry-auth").unwrap();
+        assert!(auth.contains("fedcba9876543210fedcba9876543210") && auth.contains("sentry.python/3.0.0b2"), "{auth}");
+        assert_eq!(received.header("user-agent"), Some("OTel-OTLP-Exporter-Python/1.45.2"));
+    }
+    assert_eq!(server.received()[1].body, gzip);
+    let own = exporter_to(&server, "").await;
+    send_all(&own, &prepare(&own, of_client()).requests).await;
+    let received = server.received().pop().unwrap();
+    assert_eq!(
+        (received.line.as_str(), &received.plain()[..]),
+        ("POST /api/42/integration/otlp/v1/traces/ HTTP/1.1", PYTHON)
+    );
+    assert!(received.header("x-sentry-auth").unwrap().contains(KEY));
+}
+
+/// Guarantees: spans in OTLP that are unsent at shutdown are kept as envelopes, which `profbridge send` can deliver.
+#[tokio::test]
+async fn kept() {
+    let server = Server::always(Reply::status(200)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = serde_json::to_string(&folder.path().join("unsent")).unwrap();
+    let exporter = exporter_to(&server, &format!("on_shutdown: {path}")).await;
+    let prepared = prepare(&exporter, ungrouped(&[("shop", 3), ("stock", 1)]));
+    let kept = exporter.observer().unwrap().keep(prepared.requests.iter().collect()).await;
+    assert_eq!(kept, 1);
+    let projects = std::fs::read_dir(folder.path().join("unsent")).unwrap().flatten();
+    let files = projects.flat_map(|project| std::fs::read_dir(project.path()).unwrap().flatten());
+    let mut envelopes = 0;
+    for file in files.filter(|file| file.file_name().to_str().unwrap().contains(".envelope")) {
+        let plain = profbridge_net::compression::decompress(
+            profbridge_net::compression::Coding::Gzip,
+            std::fs::read(file.path()).unwrap().into(),
+            1 << 20,
+        );
+        let envelope = profbridge_wire::sentry::envelope::read(plain.unwrap()).unwrap().envelope;
+        validate_transaction(envelope.items[0].payload.plain().unwrap()).unwrap();
+        envelopes += 1;
+    }
+    assert_eq!(envelopes, 2);
+}

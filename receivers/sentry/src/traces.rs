@@ -1,0 +1,212 @@
+//! Spans that a client sends to Sentry's OTLP endpoint: an SDK's OTLP integration, or an OpenTelemetry SDK.
+//!
+//! They become spans of the pipelines that remember the client's project and key. Answers are those of Relay
+//! (getsentry/relay `relay-server/src/endpoints/integrations`): 200 without a body, errors as `google.rpc.Status`. Unlike
+//! Relay, which answers before it looks at the spans, the receiver also names those that it cannot take.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use hyper::body::Incoming;
+use profbridge_engine::body;
+use profbridge_engine::budget::Permit;
+use profbridge_engine::component::Rejected;
+use profbridge_engine::intake::Intake;
+use profbridge_engine::telemetry::ItemCounts;
+use profbridge_model::envelope::RequestMeta;
+use profbridge_model::spans::Packed;
+use profbridge_model::{Quantities, Reason, TelemetryKind};
+use profbridge_net::body::Guarded;
+use profbridge_net::compression::Coding;
+use profbridge_wire::otlp::json::{self, Message};
+use profbridge_wire::otlp::traces::{self, DecodedSpans};
+use profbridge_wire::otlp::{DecodeError, Limits};
+use profbridge_wire::sentry::Category;
+
+use crate::call::{EnvelopeHandler, RequestHead, RequestOutcome, authenticate, is_allowed};
+use crate::fault::{self, Fault};
+use crate::limits;
+
+/// The size of a request that Relay accepts, in bytes (getsentry/relay `relay-config/src/config.rs`,
+/// `max_container_size`).
+pub(crate) const MAX_BYTES: usize = 12 << 20;
+
+/// How many bytes of memory one byte of a request may decode to, for the successive attempts.
+const MEMORY_FACTORS: [usize; 2] = [3, 8];
+
+/// What a sender is told whose ids Sentry would not read. They are delivered as protobuf.
+const BASE64_IDS: &str = "trace and span ids are base64, where OTLP/JSON has hexadecimal digits: Sentry itself would lose \
+     these spans without a word";
+
+/// The encoding of a request, and of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Media {
+    Protobuf,
+    Json,
+}
+
+impl Media {
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Protobuf => "application/x-protobuf",
+            Self::Json => "application/json",
+        }
+    }
+
+    /// The encoding that the content type names; `None` for any other.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+        let essence = value.split(';').next()?.trim();
+        [Self::Protobuf, Self::Json].into_iter().find(|media| media.content_type().eq_ignore_ascii_case(essence))
+    }
+}
+
+/// The fault of a request whose content type is neither.
+pub(crate) fn unknown_media() -> Fault {
+    let message = "send the spans as application/x-protobuf or application/json";
+    Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
+}
+
+impl EnvelopeHandler {
+    /// Reads a request with spans and hands them to the pipelines.
+    pub(crate) async fn traces(
+        &self,
+        head: RequestHead,
+        media: Media,
+        body: &mut Option<Guarded<Incoming>>,
+    ) -> Result<RequestOutcome, Fault> {
+        let auth = authenticate(head.auth.clone(), None, head.project)?;
+        is_allowed(&self.settings, &auth.key)?;
+        let intake = self.waiting();
+        intake.room_for(TelemetryKind::Spans).await?;
+        let (received, _) = self.read(&head, &intake, body).await?;
+        let client = head.meta.forwarded_for.is_none().then_some(head.peer).flatten().zip(head.owner.clone());
+        let job = TracesJob { coding: head.coding, media, bytes: received.bytes, permit: received.permit };
+        let decoded = body::run_in_turn(&self.slots, &intake, job, TracesJob::run).await;
+        let DecodedRequest { mut decoded, permit, warning } = decoded.unwrap_or_else(|| Err(fault::internal()))?;
+        let mut items = ItemCounts { spans: decoded.spans.spans().len() as u64, ..ItemCounts::NONE };
+        let warning = self.complaint(&decoded)?.or(warning);
+        if decoded.spans.is_empty() {
+            items = ItemCounts::NONE;
+            return Ok(RequestOutcome::Taken { event_id: None, items, limits: None, warning });
+        }
+        let address = head.meta.client_address.map(|address| address.to_string());
+        let meta = RequestMeta {
+            project_id: Some(head.project),
+            public_key: Some(auth.key.clone()),
+            sentry_client: auth.client.map(Into::into),
+            client_process: self.client(client).await,
+            ..head.meta
+        };
+        decoded.spans.peer = address.map(Into::into);
+        decoded.spans.client = Some(Arc::new(meta));
+        let limits = limits::limits_for(&self.peer_limits, head.project, &auth.key.0, [&[Category::Span][..]]);
+        intake.consume(decoded.spans, permit).await?;
+        Ok(RequestOutcome::Taken { event_id: None, items, limits, warning })
+    }
+
+    /// Counts the spans that break a rule, and describes the first.
+    ///
+    /// # Errors
+    ///
+    /// All of them do.
+    fn complaint(&self, decoded: &DecodedSpans) -> Result<Option<(u64, String)>, Fault> {
+        let Some(first) = decoded.refused.first() else { return Ok(None) };
+        let refused = decoded.refused_spans;
+        self.intake.refused(Reason::Malformed, Quantities::spans(refused));
+        let message = format!("{}: {}", first.place, first.rule);
+        if decoded.spans.is_empty() {
+            return Err(Fault::malformed(message));
+        }
+        Ok(Some((refused, message)))
+    }
+}
+
+/// The CPU work of a request.
+struct TracesJob {
+    coding: Coding,
+    media: Media,
+    bytes: Bytes,
+    permit: Permit,
+}
+
+/// Decoded spans.
+struct DecodedRequest {
+    decoded: DecodedSpans,
+    permit: Permit,
+    /// The number of spans that are lost, and what is wrong with the request.
+    warning: Option<(u64, String)>,
+}
+
+impl TracesJob {
+    /// Decodes the spans with memory from this intake. If it lacks memory, gives back what it took.
+    fn run(mut self, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Self>)> {
+        let received = self.permit.bytes();
+        match self.decode(intake) {
+            Ok((decoded, warning)) => Ok(DecodedRequest { decoded, permit: self.permit, warning }),
+            Err(fault) => {
+                self.permit.set(received);
+                let lacks_memory = fault.retry_after.is_some();
+                Err((fault, lacks_memory.then_some(self)))
+            }
+        }
+    }
+
+    fn decode(&mut self, intake: &Intake) -> Result<(DecodedSpans, Option<(u64, String)>), Fault> {
+        let (mut request, packed) =
+            body::unpack_keeping(self.bytes.clone(), self.coding, MAX_BYTES, intake, &mut self.permit)?;
+        let mut limits = Limits { max_request: MAX_BYTES, ..Limits::default() };
+        let mut warning = None;
+        if self.media == Media::Json {
+            warning = json::has_base64_ids(&request).then(|| (0, BASE64_IDS.to_owned()));
+            request = self.read_json(&request, &limits, intake)?;
+        }
+        let (held, mut factors) = (self.permit.bytes(), MEMORY_FACTORS.into_iter().peekable());
+        loop {
+            limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
+            let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
+            let all = held + memory;
+            let more = all.saturating_sub(self.permit.bytes());
+            intake.grow_blocking(&mut self.permit, more, all)?;
+            match traces::decode(request.clone(), &limits) {
+                Ok(mut decoded) => {
+                    let packed = packed.filter(|_| self.media == Media::Protobuf);
+                    if let (Some(bytes), Some(coding)) = (packed, self.coding.content_encoding()) {
+                        decoded.spans.keep_packed(Packed { coding, bytes });
+                    }
+                    // The received size once more, for encoding the spans again while they are still held.
+                    self.permit.set(held + (decoded.memory() + request.len()) as u64);
+                    return Ok((decoded, warning));
+                }
+                Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
+                Err(error) => return Err(unreadable(error)),
+            }
+        }
+    }
+
+    /// The protobuf message of a request in JSON.
+    fn read_json(&mut self, text: &[u8], limits: &Limits, intake: &Intake) -> Result<Bytes, Fault> {
+        let came = self.permit.bytes();
+        let mut rejected: Option<Rejected> = None;
+        let mut grant = |wanted: usize| {
+            let all = came + wanted as u64;
+            let more = all.saturating_sub(self.permit.bytes());
+            rejected = intake.grow_blocking(&mut self.permit, more, all).err();
+            rejected.is_none()
+        };
+        let read = json::read(Message::TracesRequest, text, limits, &mut grant);
+        match (read, rejected) {
+            (Err(_), Some(rejected)) => Err(rejected.into()),
+            (read, _) => read.map(|request| request.into_boxed_slice().into()).map_err(unreadable),
+        }
+    }
+}
+
+fn unreadable(error: DecodeError) -> Fault {
+    match json::without_offset(error) {
+        error @ DecodeError::LimitExceeded { .. } => Fault::too_large(error.to_string()),
+        error => Fault::malformed(error.to_string()),
+    }
+}
