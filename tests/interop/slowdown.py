@@ -3,7 +3,7 @@
 
 Usage: slowdown.py PATH_TO_PROFBRIDGE [PAIRS]
 
-A Python program with six functions, which take about 3 to 20 ms for each call, is sampled 1000 times a second from its
+A Python program with six functions, which take about 1 to 8 ms for each call, is sampled 1000 times a second from its
 start to its end, and, in a loop without one, for a fixed time. In each pair one function does a tenth more work in the
 second run: `diff` has to list it as slower, and no other. Two runs of the same program must differ in nothing. Both
 are counted and have to be right for all PAIRS, 20 unless said. Shorter functions need more samples, as the
@@ -18,7 +18,7 @@ import tempfile
 
 from common import PATIENCE, expect
 
-FUNCTIONS = {"parse": 60000, "route": 110000, "load": 230000, "render": 280000, "sign": 170000, "send": 90000}
+FUNCTIONS = {"parse": 23000, "route": 46000, "load": 92000, "render": 115000, "sign": 69000, "send": 34000}
 PROGRAM = "import sys\nslower, times = float(sys.argv[1]), int(sys.argv[2])\n" + "".join(f"""
 def {name}():
     found = 0
@@ -31,7 +31,7 @@ while times:
     times -= 1
 """
 PLANTED = "load"
-SECONDS = 4
+SECONDS = 10
 
 
 def sample(binary, folder, name, arguments, ends):
@@ -61,7 +61,7 @@ def listed(binary, folder, before, after):
 def check(binary, pairs, folder, how):
     ends = how == "total time"
     # About as long as the fixed time.
-    times = str(SECONDS * 14) if ends else "-1"
+    times = str(SECONDS * 28) if ends else "-1"
     base = sample(binary, folder, "base-0", ["1", times], ends)
     found = equal = 0
     for pair in range(1, pairs + 1):

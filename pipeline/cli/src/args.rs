@@ -130,11 +130,11 @@ one only does less in the same time; of others, such as a service with a steady 
 second. --by chooses another. Values that are no time are compared by their totals. The time of a
 function is its own and that of the libraries it calls.
 
-A function is listed if its share of the whole changed by more than chance explains, which the
-samples show and the differences between parts of the run, by at least 3 %, and by half a percent of
-the whole; a change of all functions alike is one of the whole. With hundreds of functions, fewer than
-one in a hundred comparisons of equal programs lists any. What could be hidden in the noise is said,
-so that a file with more samples can be made (`sample --rate 1000`, or for longer).
+A function is listed if its share of the whole changed by more than chance explains, which successive
+samples and the course of the run show, by at least 3 %, and by half a percent of the whole; what most
+functions changed alike is left out, as another clock and busy neighbours change all of them. Fewer
+than one in a hundred comparisons of equal programs lists any. What could be hidden in the noise is
+said, so that a file with more samples can be made (`sample --rate 1000`, or for longer).
 
 With `-o FILE.svg`, a flame graph of both has what became slower in red and what became faster in
 blue, as wide as the larger of the two. With `-o FILE.html` a page has it with a table.";

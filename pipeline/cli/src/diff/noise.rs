@@ -11,7 +11,8 @@
 //!   makes its mean uncertain, so the first [`TAPERS`] sine waves over the run are taken of it, each of which varies as
 //!   the sum does (Riedel, Sidorenko, "Minimum bias multiple taper spectral estimation", 1995). The difference between
 //!   both files is taken, so what happens at the start of each run does not count. A command that does the same work
-//!   from its start to its end has phases, and no such chance.
+//!   from its start to its end has phases, which are no chance: there it is at most what the lengths of a function's
+//!   stretches explain.
 
 use std::collections::HashMap;
 
@@ -38,8 +39,9 @@ pub(super) struct Weight {
     variance: f64,
     /// Its sums with each of the sine waves.
     waves: [f64; TAPERS],
-    /// How often it ran, without a sample of another function between.
+    /// How often it ran, without a sample of another function between, and the sum of the squares of the weights.
     stretches: u64,
+    squares: f64,
 }
 
 /// The weights in one file.
@@ -76,6 +78,7 @@ impl Measured {
         for stretch in &stretches {
             if let Some(sum) = all.functions.get_mut(&stretch[0].function) {
                 sum.stretches += 1;
+                sum.squares += stretch.iter().map(|one| one.weight as f64).sum::<f64>().powi(2);
             }
         }
         for pair in stretches.windows(2) {
@@ -127,6 +130,12 @@ impl Measured {
         variance.max((self.samples.max(1) as f64).powi(-2))
     }
 
+    /// The variance of a share if the stretches of a function are by chance as long as they are.
+    fn variance_of_stretches(&self, function: u32) -> f64 {
+        let Some(of) = self.functions.get(&function) else { return 0.0 };
+        (of.squares - of.total * of.total / (of.stretches.max(1) as f64)).max(0.0) / self.all.total.max(1.0).powi(2)
+    }
+
     /// A sine wave's part of what a function has more than its share, in parts of the total.
     fn deviation(&self, function: u32, wave: usize) -> f64 {
         let of = self.functions.get(&function).map_or(0.0, |of| of.waves[wave]);
@@ -160,19 +169,28 @@ impl Noise<'_> {
         let variance = |of: &Measured| of.variance(function, self.is_same_work);
         let sampling = self.normal() * (variance(before) + variance(after)).sqrt();
         let differs = |wave| after.deviation(function, wave) - before.deviation(function, wave);
-        sampling.max(self.of_waves(differs))
+        let program = self.of_waves(differs);
+        if !self.is_same_work {
+            return sampling.max(program);
+        }
+        // Of phases there is one each; what is done again and again takes longer now and then on a busy machine.
+        let stretches = before.variance_of_stretches(function) + after.variance_of_stretches(function);
+        sampling.max(program.min(self.normal() * stretches.sqrt()))
     }
 
     /// The largest relative difference between the wholes that may be chance, if a steady load makes them.
     pub(super) fn of_whole(&self) -> f64 {
         // What is the same all the time is the same part of both.
+        if self.is_same_work {
+            return 0.0;
+        }
         let part = |of: &Measured, wave: usize| of.all.waves[wave] / of.all.total.max(1.0);
         self.of_waves(|wave| part(self.after, wave) - part(self.before, wave))
     }
 
     /// The same for a sum of which the sine waves may differ by chance.
     fn of_waves(&self, differs: impl Fn(usize) -> f64) -> f64 {
-        if self.is_same_work || !self.before.has_times || !self.after.has_times {
+        if !self.before.has_times || !self.after.has_times {
             return 0.0;
         }
         let squares: f64 = (0..TAPERS).map(|wave| differs(wave).powi(2)).sum();

@@ -94,6 +94,8 @@ enum Program {
     Service,
     /// A command that does one thing after the other, from its start to its end.
     Command,
+    /// A loop that ends, on a machine with busy neighbours.
+    Batch,
 }
 
 /// A seeded generator of numbers (SplitMix64).
@@ -142,6 +144,12 @@ impl Program {
                         (function, share * 25.0 * speed * (0.9 + 0.2 * random.uniform()), 0.0)
                     }))
                 }
+                Self::Batch => {
+                    let neighbours = 0.8 + 0.4 * random.uniform();
+                    stretches.extend(work.iter().enumerate().map(|(function, share)| {
+                        (function, share * 25.0 * neighbours * (0.8 + 0.4 * random.uniform()), 0.0)
+                    }));
+                }
                 Self::Service => {
                     // For ten requests, one of the functions is wanted more.
                     let wanted = SHARES.map(|share| share * (0.5 + random.uniform()));
@@ -155,9 +163,12 @@ impl Program {
                     stretches.extend(work.iter().enumerate().map(|(at, share)| (at, share * length * speed, 0.0)));
                 }
             }
-            // The service is sampled for a fixed time, the loops run as long, and the command to its end.
-            let of = |&(_, took, pause): &(usize, f64, f64)| took + if self == Self::Command { length } else { pause };
-            ran += stretches[before..].iter().map(of).sum::<f64>();
+            ran += match self {
+                Self::Command => length,
+                Self::Batch => 25.0,
+                // These run for a fixed time.
+                _ => stretches[before..].iter().map(|(_, took, pause)| took + pause).sum(),
+            };
         }
         let (mut now, mut next) = (0.0, random.uniform());
         let mut observed = Vec::new();
@@ -182,7 +193,7 @@ impl Program {
             measured,
             lines: HashMap::new(),
             span_nano: Some((now * f64::from(1 << 20)) as u64),
-            is_of_whole_command: self == Self::Command,
+            is_of_whole_command: matches!(self, Self::Command | Self::Batch),
             busy: (self != Self::Service).then_some(1),
         }
     }
@@ -198,9 +209,13 @@ fn ten_percent() {
         stacks.function(Function { module: "shop".into(), ..Function::placeholder(name) }).unwrap();
     }
     let mut random = Random(1);
-    for (program, enough) in
-        [(Program::Short, 20.0), (Program::Loop, 2.0), (Program::Service, 75.0), (Program::Command, 1.0)]
-    {
+    for (program, enough) in [
+        (Program::Short, 20.0),
+        (Program::Loop, 2.0),
+        (Program::Service, 75.0),
+        (Program::Command, 1.0),
+        (Program::Batch, 4.0),
+    ] {
         let rows = |length: f64, slower: f64, random: &mut Random| {
             let [before, after] = [1.0, slower].map(|slower| program.run(length, slower, random));
             let comparison = Comparison::new(&stacks, [&before, &after], Unit::Nanoseconds, None);
