@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use profbridge_relay_rules::validate_transaction;
 use profbridge_testkit::{RequestBuilder, T0, ms};
-use profbridge_wire::otlp::{Signal, delimited, signal};
+use profbridge_wire::otlp::{LikelySignal, delimited, signal};
 use prost::Message;
 use serde_json::Value;
 
@@ -134,9 +134,9 @@ fn profiles_and_spans() {
     std::fs::write(folder.join("profiles"), profiles()).unwrap();
     convert(folder, &["spans", "profiles", "-o", "both.otlp"]);
     let frames: Vec<_> = delimited::frames(read(folder, "both.otlp").into()).map(Result::unwrap).collect();
-    let mut signals: Vec<Signal> = frames.iter().map(|frame| signal(frame)).collect();
-    signals.sort_by_key(|signal| *signal == Signal::Traces);
-    assert_eq!(signals, [Signal::Profiles, Signal::Traces]);
+    let mut signals: Vec<LikelySignal> = frames.iter().map(|frame| signal(frame)).collect();
+    signals.sort_by_key(|signal| *signal == LikelySignal::Traces);
+    assert_eq!(signals, [LikelySignal::Profiles, LikelySignal::Traces]);
     convert(folder, &["both.otlp", "-o", "both.json"]);
     let lines = String::from_utf8(read(folder, "both.json")).unwrap();
     for field in ["{\"resourceProfiles\":[", "{\"resourceSpans\":["] {
@@ -171,7 +171,7 @@ fn sentry_there_and_back() {
         convert(folder, &[&format!("{name}.json"), "-o", &format!("{name}-back")]);
         let before: Value = serde_json::from_slice(&split_envelope(&sent).1[0].1).unwrap();
         let after = transactions(&folder.join(format!("{name}-back"))).remove(0);
-        assert_eq!(said(&after), said(&before), "{name}");
+        assert_eq!(transaction_fields(&after), transaction_fields(&before), "{name}");
         let same = format!("{name}-same.envelope");
         let finished = convert(folder, &[&envelope, "-o", &same]);
         assert!(finished.stdout.starts_with("wrote 1 envelope, as it came in, to"), "{}", finished.stdout);
@@ -187,7 +187,7 @@ fn sentry_there_and_back() {
 }
 
 /// The name of a transaction, its trace context and its spans. A missing status is `ok` in OTLP.
-fn said(transaction: &Value) -> Vec<Value> {
+fn transaction_fields(transaction: &Value) -> Vec<Value> {
     let keys = ["trace_id", "span_id", "parent_span_id", "op", "description"];
     let spans = transaction["spans"].as_array().unwrap().iter();
     let of_spans = std::iter::once(&transaction["contexts"]["trace"]).chain(spans).flat_map(|span| {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::backend::sentry::{Behaviour, KEY, Sentry};
+use crate::backend::sentry::{Behaviour, KEY, SentryBackend};
 use crate::client::{export, post, request, status};
 use crate::main_job::to_sentry;
 use crate::process::{Profbridge, eventually, run};
@@ -30,7 +30,7 @@ fn kept(folder: &Path) -> (usize, usize) {
 /// reported with the remedy; `send` delivers the files once Sentry is back, and reports success only then.
 #[test]
 fn kept_and_sent() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     sentry.always(Behaviour::Answer(503, vec![]));
     let config = to_sentry(&sentry.dsn(1), "{window: 0s}", ", on_shutdown: unsent")
         .replace("service:\n", "service:\n  shutdown_timeout: 1s\n");
@@ -58,7 +58,7 @@ fn kept_and_sent() {
 /// takes precedence.
 #[test]
 fn files_that_cannot_be_sent() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("good.envelope", "{}\n{\"type\":\"session\",\"length\":2}\n{}\n");
@@ -139,7 +139,7 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry]}}}
 /// something is accepted; if one exporter of a run delivered nothing, the exit status is not 0.
 #[test]
 fn health_and_status() {
-    let (good, bad) = (Sentry::start(), Sentry::start());
+    let (good, bad) = (SentryBackend::start(), SentryBackend::start());
     bad.always(Behaviour::Answer(401, vec![]));
     let config = to_sentry(&good.dsn(1), "{window: 0s}", "")
         .replace(
@@ -175,7 +175,7 @@ fn health_and_status() {
 /// Guarantees: a run that sent no profile because none was to be sent exits with 0.
 #[test]
 fn nothing_was_to_be_sent() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "")
         .replace("processors: {", "processors: {sample: {profile_lifecycle: trace, profile_wait: 1s}, ")
         .replace("processors: [", "processors: [sample, ");

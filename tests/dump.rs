@@ -122,7 +122,7 @@ fn native() {
         assert!(is_in("running") || is_in("waiting for a processor"), "{text}");
         assert!(text.contains("    spin (known.c:") && text.contains("    main (known.c:"), "{text}");
     }
-    target.tell();
+    target.write_line();
     assert_eq!(target.line(), "seen\n");
 }
 

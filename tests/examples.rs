@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use profbridge_relay_rules::validate_json;
 use profbridge_testkit::{RequestBuilder, ms};
 
-use crate::backend::otlp::Otlp;
-use crate::backend::sentry::{KEY, Sentry, split_envelope};
+use crate::backend::otlp::OtlpBackend;
+use crate::backend::sentry::{KEY, SentryBackend, split_envelope};
 use crate::client::export;
 use crate::pprof;
 use crate::process::{Profbridge, command, eventually, run};
@@ -47,7 +47,7 @@ fn two_services() -> RequestBuilder {
 }
 
 /// Sends a profile through a configuration that ends in Sentry. Returns the destination of each release.
-fn through_sentry(config: &str, sentry: &Sentry, environment: &[(&str, &str)]) -> BTreeSet<(String, String)> {
+fn through_sentry(config: &str, sentry: &SentryBackend, environment: &[(&str, &str)]) -> BTreeSet<(String, String)> {
     let profbridge = Profbridge::start_with(config, environment);
     export(profbridge.address("otlp/grpc"), two_services().build()).unwrap();
     // The window is flushed at exit.
@@ -130,7 +130,7 @@ fn to_sentry() {
         ("node-agent/config.yaml", &PORTS, "/api/2/envelope/"),
         ("collector/config.yaml", &[("}:14317", "}:0")], "/api/1/envelope/"),
     ] {
-        let sentry = Sentry::start();
+        let sentry = SentryBackend::start();
         let dsns = [sentry.dsn(1), sentry.dsn(2), sentry.dsn(3)];
         let names = ["SENTRY_DSN", "SENTRY_DSN_CHECKOUT", "SENTRY_DSN_CART"];
         let environment: Vec<_> = names.into_iter().zip(dsns.iter().map(String::as_str)).collect();
@@ -144,7 +144,7 @@ fn to_sentry() {
 /// the tests of receiver and exporter.
 #[test]
 fn gateway() {
-    let (sentry, backend) = (Sentry::start(), Otlp::start());
+    let (sentry, backend) = (SentryBackend::start(), OtlpBackend::start());
     let gateway = text("gateway/config.yaml");
     let (before, rest) = gateway.split_once("        tls:\n").unwrap();
     let (_, after) = rest.split_once("\nprocessors:").unwrap();
@@ -175,7 +175,7 @@ fn gateway() {
 /// Guarantees: the relay merges the requests of a window and drops a resend.
 #[test]
 fn otlp_relay() {
-    let backend = Otlp::start();
+    let backend = OtlpBackend::start();
     let address = backend.address().to_string();
     let environment = [("BACKEND_ENDPOINT", address.as_str()), ("BACKEND_INSECURE", "true")];
     let profbridge = Profbridge::start_with(&adapted("otlp-relay/config.yaml", &BOTH_PORTS), &environment);
@@ -232,7 +232,7 @@ fn files() {
 /// at the OTLP backend.
 #[test]
 fn sentry_sidecar() {
-    let (sentry, backend) = (Sentry::start(), Otlp::start());
+    let (sentry, backend) = (SentryBackend::start(), OtlpBackend::start());
     let config = adapted("sentry-sidecar/config.yaml", &[("127.0.0.1:9000", "127.0.0.1:0")]);
     let (upstream, address) = (sentry.url(), backend.address().to_string());
     let environment =
@@ -253,7 +253,7 @@ fn sentry_sidecar() {
 /// their names.
 #[test]
 fn go_pprof() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let replaced =
         [("127.0.0.1:4040", "127.0.0.1:0"), ("interval: 60s", "interval: 1s"), ("duration: 10s", "duration: 1s")];
     let shop = pprof::serve(pprof::go_cpu());

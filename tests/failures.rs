@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use profbridge_testkit::{RequestBuilder, T0};
 use tonic_types::StatusExt as _;
 
-use crate::backend::sentry::{Behaviour, Sentry};
+use crate::backend::sentry::{Behaviour, SentryBackend};
 use crate::client::{export, request, shift, status};
 use crate::main_job::to_sentry;
 use crate::process::{PATIENCE, Profbridge, eventually};
@@ -46,7 +46,7 @@ fn export_patiently(
 #[test]
 fn an_outage_loses_nothing() {
     for (identity, chunk) in [("{window: 0s}", ""), ("{window: 60s}", "{max_observations: 3000}")] {
-        let sentry = Sentry::start();
+        let sentry = SentryBackend::start();
         sentry.always(Behaviour::Answer(503, vec![]));
         let exporter = format!(", sending_queue: {{queue_size: 4}}{SOON}");
         let config = to_sentry(&sentry.dsn(1), identity, &exporter);
@@ -135,7 +135,7 @@ service: {pipelines: {profiles: {receivers: [otlp, pprof], exporters: [debug]}}}
 /// was not sent.
 #[test]
 fn shutdown_has_a_deadline() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     sentry.always(Behaviour::Hang);
     let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "").replace("service:", "service:\n  shutdown_timeout: 1s");
     let profbridge = Profbridge::start(&config);
@@ -153,7 +153,7 @@ fn shutdown_has_a_deadline() {
 fn descriptors_are_reserved() {
     use std::io::Write as _;
     use std::net::TcpStream;
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let mut profbridge = Profbridge::start_with_files(&to_sentry(&sentry.dsn(1), "{window: 0s}", SOON), "-n 80");
     let address = profbridge.address("otlp/http");
     let mut before = TcpStream::connect(address).unwrap();

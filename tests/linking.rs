@@ -8,7 +8,7 @@ use profbridge_testkit::{RequestBuilder, ms};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::backend::sentry::Sentry;
+use crate::backend::sentry::SentryBackend;
 use crate::client::{export, post, shift, status};
 use crate::process::{Profbridge, eventually};
 
@@ -65,7 +65,7 @@ fn traced(pid: i64) -> Vec<u8> {
 /// rule: profiles-sdk#linking-profiler, profiles-sdk#linking-thread
 #[test]
 fn transactions_name_the_profile_of_their_time() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let text =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/linking/config.yaml")).unwrap();
     let config = text.replace("127.0.0.1:4317", "127.0.0.1:0").replace("127.0.0.1:4318", "127.0.0.1:0");

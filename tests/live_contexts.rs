@@ -7,16 +7,16 @@ use std::time::SystemTime;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use serde_json::{Value, json};
 
-use crate::backend::sentry::Sentry;
+use crate::backend::sentry::SentryBackend;
 use crate::linking::send_spans;
 use crate::process::{Profbridge, eventually};
 use crate::targets::{self, TargetProgram};
 
 /// What a thread exposes: trace, span and name.
-pub(crate) type Said = (String, String, String);
+pub(crate) type ExposedContext = (String, String, String);
 
 /// The program's threads by id, once all have printed what they work on.
-pub(crate) fn threads(program: &mut TargetProgram) -> BTreeMap<String, Said> {
+pub(crate) fn threads(program: &mut TargetProgram) -> BTreeMap<String, ExposedContext> {
     let mut threads = BTreeMap::new();
     loop {
         let line = program.line();
@@ -39,7 +39,7 @@ fn bytes(digits: &str) -> Vec<u8> {
 }
 
 /// A span of a thread, without any attribute of its process or thread.
-pub(crate) fn span_of((trace, span, name): &Said, [start, end]: [u64; 2]) -> ResourceSpans {
+pub(crate) fn span_of((trace, span, name): &ExposedContext, [start, end]: [u64; 2]) -> ResourceSpans {
     let span = Span {
         trace_id: bytes(trace),
         span_id: bytes(span),
@@ -60,7 +60,7 @@ fn to_sentry() {
     let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));
     let threads = threads(&mut program);
     let start = unix_nano();
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&format!(
         "receivers:
   otlp: {{protocols: {{http: {{endpoint: 127.0.0.1:0}}}}}}
@@ -77,7 +77,7 @@ service:
         sentry.dsn(1)
     ));
     // The running thread only has its span if the kernel permits events.
-    let waiting: Vec<(&String, &Said)> = threads.iter().filter(|(_, said)| said.2 != "spinner").collect();
+    let waiting: Vec<(&String, &ExposedContext)> = threads.iter().filter(|(_, said)| said.2 != "spinner").collect();
     let note = |name: &str| profbridge.metric("profbridge_notes_total", &format!("note=\"{name}\""));
     // Once samples name spans, spans without a process are waited for. Links are counted because a file exporter writes
     // them.

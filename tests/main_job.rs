@@ -5,8 +5,8 @@ use profbridge_testkit::workload::{self, Shape};
 use profbridge_testkit::{RequestBuilder, T0, ms};
 use serde_json::Value;
 
-use crate::backend::otlp::Otlp;
-use crate::backend::sentry::{KEY, Sentry};
+use crate::backend::otlp::OtlpBackend;
+use crate::backend::sentry::{KEY, SentryBackend};
 use crate::client::{export, recent, shift};
 use crate::process::{Profbridge, eventually};
 
@@ -62,7 +62,7 @@ fn observed(chunk: &Value) -> Vec<(String, i64, Vec<String>)> {
 /// rule: profiles-sdk#v2-item-platform
 #[test]
 fn otlp_to_sentry() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let mut profbridge = Profbridge::start(&to_sentry(&sentry.dsn(7), "{window: 0s}", ""));
     let answer = export(profbridge.address("otlp/grpc"), checkout().build()).unwrap();
     assert_eq!(answer.partial_success, None, "full success leaves it unset");
@@ -106,7 +106,7 @@ fn otlp_to_sentry() {
 /// flushes the window.
 #[test]
 fn windows_and_resends() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "", ""));
     let report = |start: u64| {
         let times: Vec<u64> = (0..20).map(|tick| start + tick * 50_000_000).collect();
@@ -133,7 +133,7 @@ fn windows_and_resends() {
 /// rule: otlp#send-grpc
 #[test]
 fn otlp_to_otlp() {
-    let backend = Otlp::start();
+    let backend = OtlpBackend::start();
     let config = format!(
         "receivers:
   otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use profbridge_testkit::RequestBuilder;
 
-use crate::backend::sentry::{KEY, Sentry};
+use crate::backend::sentry::{KEY, SentryBackend};
 use crate::client::export;
 use crate::process::{Profbridge, eventually};
 use crate::sentry_envelopes::Sent;
@@ -45,7 +45,7 @@ fn peak(pid: u32) -> Option<u64> {
 /// loss; at no time, including shutdown, is more memory used than the limit and 32 MiB beyond the idle program.
 #[test]
 fn a_small_limit_holds() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&config(&sentry.dsn(1)));
     let pid = profbridge.pid();
     let idle = peak(pid).unwrap();
@@ -94,7 +94,7 @@ fn a_small_limit_holds() {
 fn changed_envelopes_stay_compressed() {
     const ATTACHMENT: usize = 64 << 20;
     const LIMIT: u64 = 80 << 20;
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&format!(
         "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
 processors: {{sample: {{traces_sample_rate: 0.5}}}}

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use profbridge_testkit::{RequestBuilder, ms};
 
-use crate::backend::sentry::{Behaviour, Sentry};
+use crate::backend::sentry::{Behaviour, SentryBackend};
 use crate::main_job::to_sentry;
 use crate::process::{Finished, Profbridge, command, run};
 
@@ -226,7 +226,7 @@ fn demo(profbridge: &Profbridge, config: &str) -> (Finished, tempfile::TempDir) 
 /// Guarantees: the demo fails with the meaning of the answer if Sentry refuses the profile.
 #[test]
 fn demo_shows_what_sentry_answered() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "");
     let profbridge = Profbridge::start(&config);
     sentry.always(Behaviour::Answer(401, vec![]));

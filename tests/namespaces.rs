@@ -9,10 +9,10 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_testkit::{RequestBuilder, ms};
 use serde_json::json;
 
-use crate::backend::sentry::Sentry;
+use crate::backend::sentry::SentryBackend;
 use crate::client::{export, shift};
 use crate::linking::{pairs, send_spans};
-use crate::live_contexts::{Said, span_of, threads, unix_nano};
+use crate::live_contexts::{ExposedContext, span_of, threads, unix_nano};
 use crate::process::{Profbridge, eventually, untested};
 use crate::targets::{self, TargetProgram};
 
@@ -75,7 +75,7 @@ fn ids(pid: &str) -> BTreeMap<String, String> {
 }
 
 /// The program in its own container; `None` if that cannot be created.
-fn contained() -> Option<(Container, TargetProgram, BTreeMap<String, Said>)> {
+fn contained() -> Option<(Container, TargetProgram, BTreeMap<String, ExposedContext>)> {
     let made = Container::new().filter(|container| {
         let status = container.command(Path::new("true")).status();
         status.is_ok_and(|status| status.success())
@@ -90,7 +90,7 @@ fn contained() -> Option<(Container, TargetProgram, BTreeMap<String, Said>)> {
 }
 
 /// Sends a span for each thread, with the inner ids and another host name. Returns when all are linked.
-fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<String, Said>, during: [u64; 2]) {
+fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<String, ExposedContext>, during: [u64; 2]) {
     let text = |text: &str| Any::StringValue(text.to_owned());
     let attributes = pairs(&[
         ("container.id", text(&container.id)),
@@ -98,7 +98,7 @@ fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<Strin
         // The first process of its namespace.
         ("process.pid", Any::IntValue(1)),
     ]);
-    let of = |(at, (id, (_, _, name))): (usize, (&String, &Said))| {
+    let of = |(at, (id, (_, _, name))): (usize, (&String, &ExposedContext))| {
         // Different from the span exposed in its thread's memory, which would also identify the thread.
         let ids = (format!("{:032x}", at + 1), format!("{:016x}", at + 1), name.clone());
         let mut spans = span_of(&ids, during);
@@ -115,7 +115,7 @@ fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<Strin
 }
 
 /// Asserts that each transaction names the profiler of a chunk with its thread, and the thread by this id.
-fn assert_linked(sentry: &Sentry, threads: impl Iterator<Item = (String, String)>) {
+fn assert_linked(sentry: &SentryBackend, threads: impl Iterator<Item = (String, String)>) {
     let chunks = sentry.received.all().iter().flat_map(|request| request.chunks()).collect::<Vec<_>>();
     let transactions = sentry.transactions();
     for (name, id) in threads {
@@ -132,7 +132,7 @@ fn assert_linked(sentry: &Sentry, threads: impl Iterator<Item = (String, String)
 fn the_sampler_outside() {
     let Some((container, program, threads)) = contained() else { return };
     let start = unix_nano();
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&format!(
         "receivers:
   otlp: {{protocols: {{http: {{endpoint: 127.0.0.1:0}}}}}}
@@ -161,7 +161,7 @@ fn a_profiler_that_says_the_machines_ids() {
     let Some((container, program, threads)) = contained() else { return };
     let outer = child_of(&program.pid());
     let ids = ids(&outer);
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&format!(
         "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}, http: {{endpoint: 127.0.0.1:0}}}}}}}}
 processors: {{link_spans: {{span_wait: 1m}}, chunk: , transactions: {{wait: 1s}}}}

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use profbridge_testkit::profcheck::assert_valid;
-use profbridge_wire::otlp::{Signal, delimited, signal};
+use profbridge_wire::otlp::{LikelySignal, delimited, signal};
 use prost::Message as _;
 
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
@@ -115,7 +115,7 @@ fn check_otlp(folder: &Path, arguments: &[&str]) {
     let Some(bytes) = output.filter(is_otlp).and_then(|path| std::fs::read(path).ok()) else { return };
     let frames: Option<Vec<_>> = delimited::frames(bytes.clone().into()).map(Result::ok).collect();
     let check = |message: &[u8]| match signal(message) {
-        Signal::Traces => drop(ExportTraceServiceRequest::decode(message).unwrap()),
+        LikelySignal::Traces => drop(ExportTraceServiceRequest::decode(message).unwrap()),
         _ => assert_valid(message),
     };
     match frames.filter(|frames| !frames.is_empty()) {

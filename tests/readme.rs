@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use profbridge_relay_rules::validate_json;
 
-use crate::backend::sentry::{KEY, Sentry, split_envelope};
+use crate::backend::sentry::{KEY, SentryBackend, split_envelope};
 use crate::process::{Profbridge, command};
 #[cfg(target_os = "linux")]
 use crate::{process::finished, sample::until_met};
@@ -111,7 +111,7 @@ fn profile_a_process() {
 /// the project of the DSN, and the profiler's command names a port on which profbridge listens.
 #[test]
 fn send_to_sentry() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let config = std::fs::read_to_string(root().join("config.yaml")).unwrap();
     for (port, what) in [("127.0.0.1:4317", "grpc"), ("127.0.0.1:4318", "http")] {
         assert!(config.contains(&format!("endpoint: {port}")), "config.yaml does not listen on {port} for {what}");

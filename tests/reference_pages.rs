@@ -15,7 +15,7 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 /// A row of a table of keys.
-struct Row {
+struct KeyTableRow {
     /// The paths of its keys in the component.
     keys: Vec<String>,
     /// The cell with the default, if the table has one.
@@ -24,7 +24,7 @@ struct Row {
 }
 
 /// The rows of all tables of keys. The heading of a table names the parent of its keys.
-fn rows(page: &str) -> Vec<Row> {
+fn rows(page: &str) -> Vec<KeyTableRow> {
     let mut rows = Vec::new();
     let mut table: Option<(String, bool)> = None;
     for line in page.lines() {
@@ -39,7 +39,7 @@ fn rows(page: &str) -> Vec<Row> {
                 };
                 table = Some((under, cells[2] == "default"));
             }
-            (Some((under, has_default)), Some(names)) if !names.starts_with('-') => rows.push(Row {
+            (Some((under, has_default)), Some(names)) if !names.starts_with('-') => rows.push(KeyTableRow {
                 keys: quoted(names).iter().map(|name| format!("{under}{name}")).collect(),
                 default: has_default.then(|| cells[2].to_owned()),
                 text: line.to_owned(),
@@ -97,7 +97,7 @@ fn keys_of_all_exporters() {
 }
 
 /// The errors in the rows of a page: unknown keys and wrong defaults.
-fn wrong_rows(component: &str, folder: &str, rows: &[Row]) -> Vec<String> {
+fn wrong_rows(component: &str, folder: &str, rows: &[KeyTableRow]) -> Vec<String> {
     let (shown, by_default) = (shown(), defaults());
     let mut wrong = Vec::new();
     let path = |key: &str| format!("{component}.{key}");

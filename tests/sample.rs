@@ -28,9 +28,9 @@ use crate::process::{Finished, PATIENCE, command, eventually, run};
 use crate::targets::known;
 
 /// Collapsed stacks with their nanoseconds, root first.
-struct Stacks(Vec<(Vec<String>, u64)>);
+struct CollapsedStacks(Vec<(Vec<String>, u64)>);
 
-impl Stacks {
+impl CollapsedStacks {
     fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap();
         let line = |line: &str| {
@@ -94,22 +94,22 @@ impl Stacks {
 /// while shifts times at random, while a bug in the sampler shows each time. Properties that must always hold, such as
 /// a function's callers, are asserted in each run.
 pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for _ in 0..3 {
         match run() {
             Ok(()) => return,
-            Err(measured) => said.push(measured),
+            Err(measured) => messages.push(measured),
         }
     }
-    panic!("in no run: {said:#?}");
+    panic!("in no run: {messages:#?}");
 }
 
 /// Checks a measured value that must be right in some run ([`by_some_run`]); otherwise returns the measurement.
 macro_rules! measured {
-    ($is_right:expr, $($said:tt)+) => {
+    ($is_right:expr, $($messages:tt)+) => {
         let is_right: bool = $is_right;
         if !is_right {
-            return Err(format!($($said)+));
+            return Err(format!($($messages)+));
         }
     };
 }
@@ -167,14 +167,14 @@ impl Drop for Neighbours {
 }
 
 /// Samples the known program from start to end into `out.folded`.
-fn sample_known(folder: &Path, options: &[&str], what: &str, seconds: &str) -> (Finished, Stacks) {
+fn sample_known(folder: &Path, options: &[&str], what: &str, seconds: &str) -> (Finished, CollapsedStacks) {
     let program = known().to_str().unwrap();
     let arguments = [&["sample", "-o", "out.folded"], stops(), options, &["--", program, what, seconds]].concat();
     let alone = alone();
     let finished = run(folder, &arguments);
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
-    let stacks = Stacks::read(&folder.join("out.folded"));
+    let stacks = CollapsedStacks::read(&folder.join("out.folded"));
     (finished, stacks)
 }
 
@@ -195,7 +195,7 @@ struct Sampling {
     child: Child,
     stdin: Option<ChildStdin>,
     stderr: BufReader<ChildStderr>,
-    said: String,
+    messages: String,
 }
 
 impl Sampling {
@@ -208,7 +208,7 @@ impl Sampling {
             .spawn()
             .unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut sampling = Self { stdin: child.stdin.take(), child, stderr, said: String::new() };
+        let mut sampling = Self { stdin: child.stdin.take(), child, stderr, messages: String::new() };
         sampling.wait_for("Ctrl-C ends it");
         sampling
     }
@@ -216,9 +216,9 @@ impl Sampling {
     /// Waits for a line that contains a text.
     fn wait_for(&mut self, text: &str) {
         loop {
-            let from = self.said.len();
-            assert_ne!(self.stderr.read_line(&mut self.said).unwrap(), 0, "no `{text}`: {}", self.said);
-            if self.said[from..].contains(text) {
+            let from = self.messages.len();
+            assert_ne!(self.stderr.read_line(&mut self.messages).unwrap(), 0, "no `{text}`: {}", self.messages);
+            if self.messages[from..].contains(text) {
                 return;
             }
         }
@@ -230,7 +230,7 @@ impl Sampling {
         let stdout = self.child.stdout.as_mut().unwrap();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];
-            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "its output ended: {}", self.said);
+            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "its output ended: {}", self.messages);
             line.push(byte[0]);
         }
         String::from_utf8(line).unwrap()
@@ -260,8 +260,8 @@ impl Sampling {
         let status = eventually("the run ends", || self.child.try_wait().unwrap());
         let mut stdout = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-        self.stderr.read_to_string(&mut self.said).unwrap();
-        Finished { status, stdout, stderr: std::mem::take(&mut self.said) }
+        self.stderr.read_to_string(&mut self.messages).unwrap();
+        Finished { status, stdout, stderr: std::mem::take(&mut self.messages) }
     }
 }
 

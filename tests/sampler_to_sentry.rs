@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use profbridge_relay_rules::validate_json;
 use serde_json::{Value, json};
 
-use crate::backend::sentry::Sentry;
+use crate::backend::sentry::SentryBackend;
 use crate::process::{Finished, Profbridge, run, untested};
 use crate::sample::{by_some_run, measured};
 use crate::targets::TargetProgram;
@@ -85,8 +85,8 @@ fn a_process() {
 fn sample_a_process() -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::hot("600");
-    program.tell();
-    let sentry = Sentry::start();
+    program.write_line();
+    let sentry = SentryBackend::start();
     let target = format!("pid: {}", program.pid());
     let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
     let computing = |chunk: &Value| {
@@ -171,8 +171,8 @@ fn only_the_sampler_may_trace() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::hot("600");
-    program.tell();
-    let sentry = Sentry::start();
+    program.write_line();
+    let sentry = SentryBackend::start();
     let target = format!("pid: {}", program.pid());
     let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
     sentry.wait_for_chunks(1);
@@ -211,8 +211,8 @@ service: {pipelines: {profiles: {receivers: [otlp], exporters: [debug]}}}
 fn control() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::hot("600");
-    program.tell();
-    let sentry = Sentry::start();
+    program.write_line();
+    let sentry = SentryBackend::start();
     let target = format!("pid: {}, start_on_launch: false", program.pid());
     let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
     let ask = |action: &str| -> Finished {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::backend::sentry::{KEY, Sentry};
+use crate::backend::sentry::{KEY, SentryBackend};
 use crate::process::Profbridge;
 use crate::sentry_envelopes::Sent;
 
@@ -13,7 +13,7 @@ use crate::sentry_envelopes::Sent;
 /// rule: transport#client-reports-sample-rate, transport#attachments
 #[test]
 fn what_is_sampled_out_does_not_arrive() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = Profbridge::start(&format!(
         "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
 processors: {{sample: {{traces_sample_rate: 0, profile_session_sample_rate: 0}}}}

@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::backend::sentry::{Behaviour, KEY, Received, Sentry};
+use crate::backend::sentry::{Behaviour, KEY, ReceivedEnvelope, SentryBackend};
 use crate::process::{PATIENCE, Profbridge, eventually};
 
 /// The captures with their items, and whether one of them is a chunk.
@@ -41,7 +41,7 @@ service:
     )
 }
 
-fn to_upstream(sentry: &Sentry) -> Profbridge {
+fn to_upstream(sentry: &SentryBackend) -> Profbridge {
     Profbridge::start(&configuration(&format!("upstream: '{}'", sentry.url()), ""))
 }
 
@@ -98,7 +98,7 @@ impl Sent {
         self
     }
 
-    pub(crate) fn to(&self, address: SocketAddr) -> Answer {
+    pub(crate) fn to(&self, address: SocketAddr) -> RawResponse {
         let mut request = self.head.join("\r\n").into_bytes();
         request.extend_from_slice(b"\r\nHost: localhost\r\nConnection: close\r\n");
         if self.chunked {
@@ -118,15 +118,15 @@ impl Sent {
         stream.write_all(&request).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        Answer(answer)
+        RawResponse(answer)
     }
 }
 
 /// An answer with head and body.
 #[derive(Debug)]
-pub(crate) struct Answer(String);
+pub(crate) struct RawResponse(String);
 
-impl Answer {
+impl RawResponse {
     pub(crate) fn status(&self) -> u16 {
         crate::client::status(self.0.as_bytes())
     }
@@ -144,7 +144,7 @@ fn event(number: u64) -> Vec<u8> {
 }
 
 /// The ids of the events that were answered with 200.
-fn accepted(all: &[Received]) -> Vec<u64> {
+fn accepted(all: &[ReceivedEnvelope]) -> Vec<u64> {
     let accepted = all.iter().filter(|received| received.status == 200);
     let ids = accepted.filter_map(|received| received.header["event_id"].as_str());
     let mut ids: Vec<u64> = ids.map(|id| u64::from_str_radix(id, 16).unwrap()).collect();
@@ -157,7 +157,7 @@ fn accepted(all: &[Received]) -> Vec<u64> {
 /// rule: transport#envelope, transport#header-others, transport#auth-client, transport#chunked, transport#proxy-headers
 #[test]
 fn captures_arrive_as_they_came() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = to_upstream(&sentry);
     for (count, (name, kinds)) in CAPTURES.into_iter().enumerate() {
         let sent = Sent::capture(name)
@@ -196,7 +196,7 @@ fn captures_arrive_as_they_came() {
 /// rule: transport#rate-limits, transport#client-reports
 #[test]
 fn limits_are_handed_back() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = to_upstream(&sentry);
     let address = profbridge.address("sentry/http");
     let limits = vec![("x-sentry-rate-limits", "2700:error:organization:quota")];
@@ -244,7 +244,7 @@ fn limits_are_handed_back() {
 /// rule: transport#retry
 #[test]
 fn a_shutdown_in_the_midst() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     sentry.always(Behaviour::Answer(503, vec![]));
     let profbridge = to_upstream(&sentry);
     let address = profbridge.address("sentry/http");
@@ -281,7 +281,7 @@ fn a_shutdown_in_the_midst() {
 /// do when their page is closed.
 #[test]
 fn senders_that_close() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let profbridge = to_upstream(&sentry);
     let address = profbridge.address("sentry/http");
     for number in 1..=60 {
@@ -309,7 +309,7 @@ fn senders_that_close() {
 /// none of the request reaches Sentry.
 #[test]
 fn keys_are_never_shown() {
-    let sentry = Sentry::start();
+    let sentry = SentryBackend::start();
     let config = configuration(&format!("upstream: '{}'", sentry.url()), "")
         .replace("'127.0.0.1:0'", &format!("'127.0.0.1:0', public_keys: ['{KEY}']"));
     let mut profbridge = Profbridge::start(&config);

@@ -77,7 +77,7 @@ impl TargetProgram {
     }
 
     /// Starts the Rust program with this many seconds of processor time to use, and waits until it is ready. It starts
-    /// to compute after [`tell`](Self::tell).
+    /// to compute after [`write_line`](Self::write_line).
     pub(crate) fn hot(seconds: &str) -> Self {
         let mut program = Self::start(Command::new(hot()).arg(seconds));
         assert_eq!(program.line(), "started\n");
@@ -85,7 +85,7 @@ impl TargetProgram {
     }
 
     /// Writes a line to its standard input.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn write_line(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 

@@ -10,7 +10,7 @@ use profbridge_model::{Profiles, Telemetry};
 use profbridge_receiver_ptrace::assemble::{AssembledProcess, Assembler, Attribute, Nameless, ResourceValue};
 use profbridge_sampler::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_testkit::ExportProfilesServiceRequest;
-use profbridge_testkit::naive::chunk::Chunk;
+use profbridge_testkit::naive::chunk::NaiveChunk;
 use profbridge_testkit::owned::{sampled, shown as shown_of};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use prost::Message;
@@ -204,7 +204,7 @@ fn short_turns() {
     let sampled = sampled(&ExportProfilesServiceRequest::decode(&otlp[..]).unwrap());
     let chunks = std::fs::read_dir(inside("chunks")).unwrap().map(|file| {
         let (_, items) = split_envelope(&std::fs::read(file.unwrap().path()).unwrap());
-        serde_json::from_slice::<Chunk>(&items[0].1).unwrap()
+        serde_json::from_slice::<NaiveChunk>(&items[0].1).unwrap()
     });
     let shown = shown_of(&chunks.collect::<Vec<_>>(), &sampled);
     let functions = |name: &str| sampled.times.iter().filter(|((_, function), _)| function == name).count();

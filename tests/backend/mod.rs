@@ -38,21 +38,21 @@ impl Listening {
 
 /// A list that one side appends to while a test waits for entries.
 #[derive(Debug)]
-pub(crate) struct Recorded<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
+pub(crate) struct AwaitedList<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
 
-impl<T> Clone for Recorded<T> {
+impl<T> Clone for AwaitedList<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Default for Recorded<T> {
+impl<T> Default for AwaitedList<T> {
     fn default() -> Self {
         Self(Arc::new((Mutex::new(Vec::new()), Condvar::new())))
     }
 }
 
-impl<T: Clone> Recorded<T> {
+impl<T: Clone> AwaitedList<T> {
     pub(crate) fn push(&self, value: T) {
         self.0.0.lock().unwrap().push(value);
         self.0.1.notify_all();

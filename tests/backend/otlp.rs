@@ -17,23 +17,24 @@ use profbridge_testkit::profcheck::check_request;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
-use super::{Listening, Recorded};
+use super::{AwaitedList, Listening};
 
 /// The backend. Stops when dropped, and then asserts that all received data satisfied the OTLP rules.
-pub(crate) struct Otlp {
-    pub(crate) received: Recorded<ExportProfilesServiceRequest>,
+pub(crate) struct OtlpBackend {
+    pub(crate) received: AwaitedList<ExportProfilesServiceRequest>,
     broken: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
     listening: Listening,
 }
 
-impl Otlp {
+impl OtlpBackend {
     /// Starts a backend that accepts everything.
     pub(crate) fn start() -> Self {
-        let received = Recorded::default();
+        let received = AwaitedList::default();
         let script = Arc::new(Mutex::new(VecDeque::new()));
         let broken = Arc::default();
-        let service = Service { received: received.clone(), broken: Arc::clone(&broken), script: Arc::clone(&script) };
+        let service =
+            BackendService { received: received.clone(), broken: Arc::clone(&broken), script: Arc::clone(&script) };
         let server = ProfilesServiceServer::new(service)
             .accept_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Zstd)
@@ -59,21 +60,21 @@ impl Otlp {
     }
 }
 
-impl Drop for Otlp {
+impl Drop for OtlpBackend {
     fn drop(&mut self) {
         let broken = self.broken.lock().unwrap();
         assert!(broken.is_empty() || std::thread::panicking(), "profcheck:\n{}", broken.join("\n"));
     }
 }
 
-struct Service {
-    received: Recorded<ExportProfilesServiceRequest>,
+struct BackendService {
+    received: AwaitedList<ExportProfilesServiceRequest>,
     broken: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
 }
 
 #[tonic::async_trait]
-impl ProfilesService for Service {
+impl ProfilesService for BackendService {
     async fn export(
         &self,
         request: Request<ExportProfilesServiceRequest>,

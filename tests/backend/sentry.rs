@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use super::{Listening, Recorded};
+use super::{AwaitedList, Listening};
 
 /// The public key in the DSNs of tests. It must never appear in a log.
 pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -27,7 +27,7 @@ pub(crate) enum Behaviour {
 
 /// One received envelope.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedEnvelope {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     /// The body as received.
@@ -40,7 +40,7 @@ pub(crate) struct Received {
     pub(crate) status: u16,
 }
 
-impl Received {
+impl ReceivedEnvelope {
     /// The profile chunks among the items.
     pub(crate) fn chunks(&self) -> Vec<Value> {
         self.items
@@ -62,17 +62,17 @@ impl Received {
 }
 
 /// The backend. Stops when dropped.
-pub(crate) struct Sentry {
-    pub(crate) received: Recorded<Received>,
+pub(crate) struct SentryBackend {
+    pub(crate) received: AwaitedList<ReceivedEnvelope>,
     script: Arc<Mutex<VecDeque<Behaviour>>>,
     otherwise: Arc<Mutex<Behaviour>>,
     listening: Listening,
 }
 
-impl Sentry {
+impl SentryBackend {
     /// Starts a backend that answers 200.
     pub(crate) fn start() -> Self {
-        let received = Recorded::default();
+        let received = AwaitedList::default();
         let script = Arc::new(Mutex::new(VecDeque::new()));
         let otherwise = Arc::new(Mutex::new(Behaviour::Answer(200, Vec::new())));
         let state = (received.clone(), Arc::clone(&script), Arc::clone(&otherwise));
@@ -115,8 +115,8 @@ impl Sentry {
 
     /// Waits until the profile chunks that were answered with 200 satisfy `enough`.
     pub(crate) fn wait_for_chunks_until(&self, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let accepted = |all: &[Received]| -> Vec<Value> {
-            all.iter().filter(|received| received.status == 200).flat_map(Received::chunks).collect()
+        let accepted = |all: &[ReceivedEnvelope]| -> Vec<Value> {
+            all.iter().filter(|received| received.status == 200).flat_map(ReceivedEnvelope::chunks).collect()
         };
         accepted(&self.received.wait_until(|all| enough(&accepted(all))))
     }
@@ -133,9 +133,9 @@ impl Sentry {
     }
 }
 
-type State = (Recorded<Received>, Arc<Mutex<VecDeque<Behaviour>>>, Arc<Mutex<Behaviour>>);
+type BackendState = (AwaitedList<ReceivedEnvelope>, Arc<Mutex<VecDeque<Behaviour>>>, Arc<Mutex<Behaviour>>);
 
-async fn answer(request: Request<Incoming>, state: State) -> hyper::Result<Response<Full<Bytes>>> {
+async fn answer(request: Request<Incoming>, state: BackendState) -> hyper::Result<Response<Full<Bytes>>> {
     let (received, script, otherwise) = state;
     let behaviour = script.lock().unwrap().pop_front().unwrap_or_else(|| otherwise.lock().unwrap().clone());
     let (parts, body) = request.into_parts();
@@ -146,7 +146,7 @@ async fn answer(request: Request<Incoming>, state: State) -> hyper::Result<Respo
         Behaviour::Hang => 0,
     };
     let path = parts.uri.path_and_query().unwrap().to_string();
-    received.push(Received { path, headers: parts.headers, body, header, items, status });
+    received.push(ReceivedEnvelope { path, headers: parts.headers, body, header, items, status });
     match behaviour {
         Behaviour::Answer(status, headers) => {
             let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Sampling, Stacks, by_some_run, measured, permitted, sample_known, stops, until_met};
+use super::{CollapsedStacks, Sampling, by_some_run, measured, permitted, sample_known, stops, until_met};
 use crate::process::{Finished, run};
 use crate::targets::{TargetProgram, known};
 
@@ -60,13 +60,13 @@ fn sleep_and_spin() {
         let mut program = TargetProgram::start(std::process::Command::new(known()).args(["sleep", "0"]));
         assert_eq!(program.line(), "ready\n");
         let sampling = Sampling::start(folder.path(), &["--mode", "wall", "--pid", &program.pid(), "-o", "out.folded"]);
-        program.tell();
+        program.write_line();
         assert_eq!(program.line(), "seen\n");
         let finished = sampling.end("-INT");
         assert!(finished.status.success(), "{}", finished.stderr);
         assert!(program.is_alive());
         program.end();
-        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let stacks = CollapsedStacks::read(&folder.path().join("out.folded"));
         let (running, waiting) = (stacks.under("[running]"), stacks.under("[waiting]"));
         let sampled = running.sampled();
         measured!(sampled.hottest() == "first_work", "{:?}", sampled.0);
@@ -88,7 +88,7 @@ fn sleep_and_spin() {
 fn rust_by_pid() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::hot("600");
-    program.tell();
+    program.write_line();
     let pid = program.pid();
     let arguments = [&["sample", "--pid", &pid, "--duration", "2"], stops()].concat();
     by_some_run(|| {

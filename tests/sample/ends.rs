@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profbridge_relay_rules::validate_json;
 
-use super::{Sampling, Stacks, by_some_run, measured, stops, until_met};
+use super::{CollapsedStacks, Sampling, by_some_run, measured, stops, until_met};
 use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, run};
 use crate::targets::{TargetProgram, hot, known};
@@ -57,7 +57,7 @@ fn duration_before_the_command_ends() {
         let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
         assert!(at("wrote out.folded") < at("waiting for the command to end"));
         // Other programs may have used the CPUs for half a second.
-        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let stacks = CollapsedStacks::read(&folder.path().join("out.folded"));
         measured!(stacks.under("[running]").nano() > 0, "{:?}", stacks.0);
         Ok(())
     });
@@ -79,11 +79,11 @@ fn ends_by(signal: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::start(Command::new(known()).args(["held", "0"]));
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
-    program.tell();
+    program.write_line();
     assert_eq!(program.line(), "seen\n");
     let finished = sampling.end(signal);
     assert!(finished.status.success(), "{}", finished.stderr);
-    let running = Stacks::read(&folder.path().join("out.folded")).under("[running]");
+    let running = CollapsedStacks::read(&folder.path().join("out.folded")).under("[running]");
     assert_eq!(running.sampled().hottest(), "seventy");
     assert!(program.is_alive());
     program.end();
@@ -95,10 +95,10 @@ fn the_process_ends() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::hot("1");
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
-    program.tell();
+    program.write_line();
     let finished = sampling.ended();
     assert!(finished.status.success(), "{}", finished.stderr);
-    let running = Stacks::read(&folder.path().join("out.folded")).under("[running]");
+    let running = CollapsedStacks::read(&folder.path().join("out.folded")).under("[running]");
     assert_eq!(running.sampled().hottest(), "hot::crunch::hot_function");
 }
 
@@ -119,7 +119,7 @@ fn formats() {
     for name in ["out.envelope", "out.otlp", "out.otlp.json", "out.pprof"] {
         let finished = run(folder.path(), &["convert", name, "--to", "folded", "-o", "converted"]);
         assert!(finished.status.success(), "{name}: {}", finished.stderr);
-        let stacks = Stacks::read(&folder.path().join("converted"));
+        let stacks = CollapsedStacks::read(&folder.path().join("converted"));
         let hottest = stacks.total("hot::crunch::hot_function").max(stacks.total("crunch::hot_function"));
         assert!(hottest > 0, "{name}: {:?}", stacks.by_leaf());
     }
@@ -149,7 +149,7 @@ fn formats() {
 fn standard_output() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = TargetProgram::hot("600");
-    program.tell();
+    program.write_line();
     let pid = program.pid();
     let to_standard = ["sample", "--pid", &pid, "--duration", "1s", "-o", "-", "--to", "speedscope"];
     by_some_run(|| {

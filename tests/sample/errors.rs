@@ -147,7 +147,7 @@ fn no_rights() {
     // The unprivileged user must be able to write its result.
     let Some(folder) = folder_for_nobody(0o777) else { return };
     let mut program = TargetProgram::hot("600");
-    program.tell();
+    program.write_line();
     let output = as_nobody(folder.path(), &["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");

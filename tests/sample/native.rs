@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Stacks, alone, stops};
+use super::{CollapsedStacks, alone, stops};
 use crate::process::{command, finished, untested};
 
 /// Runs for as many rounds as normally take about a second, and longer on a busy machine.
@@ -29,13 +29,13 @@ fn build(folder: &Path, compiler: &str, file: &str, source: &str, options: &[&st
 }
 
 /// Samples `./program` from start to end, with environment variables.
-fn sample(folder: &Path, variables: &[(&str, &str)]) -> Stacks {
+fn sample(folder: &Path, variables: &[(&str, &str)]) -> CollapsedStacks {
     let arguments = [&["sample", "-o", "out.folded"], stops(), &["--", "./program"]].concat();
     let alone = alone();
     let finished = finished(command(folder, &arguments).envs(variables.iter().copied()));
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
-    Stacks::read(&folder.join("out.folded")).under("[running]")
+    CollapsedStacks::read(&folder.join("out.folded")).under("[running]")
 }
 
 /// Guarantees: a stripped program gets names from the debug file on a server configured in the environment; if the

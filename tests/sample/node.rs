@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Stacks, alone, by_some_run, measured, stops};
+use super::{CollapsedStacks, alone, by_some_run, measured, stops};
 use crate::process::{Finished, run, untested};
 
 /// Functions with known shares of time, and callers of every kind; it prints the shares measured by its own clock.
@@ -121,15 +121,15 @@ fn sampled(folder: &Path, node: &Path, output: &str, arguments: &[&str]) -> Fini
 }
 
 /// The sampled stacks without thread names: Node's main thread is called `main`, like functions of the programs.
-fn stacks_of(folder: &Path) -> Stacks {
-    let mut stacks = Stacks::read(&folder.join("out.folded"));
+fn stacks_of(folder: &Path) -> CollapsedStacks {
+    let mut stacks = CollapsedStacks::read(&folder.join("out.folded"));
     stacks.0.iter_mut().for_each(|(stack, _)| drop(stack.remove(1)));
     stacks
 }
 
 /// The percentage of unknown functions, in time with a function of the program on the stack. Samples before the program
 /// runs may be in code that is not known yet.
-fn untold(stacks: &Stacks, within: &str) -> f64 {
+fn untold(stacks: &CollapsedStacks, within: &str) -> f64 {
     let all = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == within));
     let is_untold = |stack: &[String]| stack.iter().any(|name| name == "[unknown function]" || name == "[unknown]");
     let (mut whole, mut untold) = (0, 0);
@@ -169,7 +169,8 @@ fn shares() {
                 let finished = sampled(folder.path(), &node, "out.folded", &arguments);
                 assert!(says_quality(&finished), "Node {major}, {tier}: {}", finished.stderr);
                 let stacks = stacks_of(folder.path());
-                let running = Stacks(stacks.0.iter().filter(|(stack, _)| stack[0] != "[waiting]").cloned().collect());
+                let running =
+                    CollapsedStacks(stacks.0.iter().filter(|(stack, _)| stack[0] != "[waiting]").cloned().collect());
                 let untold = untold(&running, "main");
                 // On a busy machine a new closure may have moved or been freed before it is read.
                 measured!(untold < 10.0, "Node {major}, {tier}: {untold:.2} % is not told");
@@ -221,7 +222,8 @@ fn threads() {
             let stacks = stacks_of(folder.path());
             let (waiting, running): (Vec<_>, Vec<_>) =
                 stacks.0.into_iter().partition(|(stack, _)| stack[0] == "[waiting]");
-            let (waits, computes) = (Stacks(waiting).total("waits"), Stacks(running).total("computes"));
+            let (waits, computes) =
+                (CollapsedStacks(waiting).total("waits"), CollapsedStacks(running).total("computes"));
             // The program's start is part of its two seconds, and a busy machine samples rarely.
             measured!(waits > 500_000_000 && computes > 500_000_000, "Node {major}: {waits} and {computes} ns");
             Ok(())

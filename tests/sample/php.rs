@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Stacks, alone, by_some_run, measured, stops};
+use super::{CollapsedStacks, alone, by_some_run, measured, stops};
 use crate::process::{run, untested};
 
 /// A program whose innermost function runs the whole time, called through methods, native functions (`array_map`,
@@ -96,7 +96,7 @@ fn phps() -> Vec<(String, PathBuf)> {
 }
 
 /// Samples a program from start to end.
-fn sampled(folder: &Path, options: &[&str], php: &Path, program: &str, arguments: &[&str]) -> Stacks {
+fn sampled(folder: &Path, options: &[&str], php: &Path, program: &str, arguments: &[&str]) -> CollapsedStacks {
     let path = folder.join("program.php");
     std::fs::write(&path, program).unwrap();
     let command = ["--", php.to_str().unwrap(), "-n", path.to_str().unwrap()];
@@ -105,7 +105,7 @@ fn sampled(folder: &Path, options: &[&str], php: &Path, program: &str, arguments
     let finished = run(folder, &arguments);
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
-    Stacks::read(&folder.join("out.folded"))
+    CollapsedStacks::read(&folder.join("out.folded"))
 }
 
 fn nano(stacks: &[&(Vec<String>, u64)]) -> u64 {

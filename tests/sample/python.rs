@@ -8,7 +8,7 @@ use std::process::Command;
 use profbridge_model::Line;
 use profbridge_wire::otlp::Limits;
 
-use super::{Stacks, alone, by_some_run, measured, stops};
+use super::{CollapsedStacks, alone, by_some_run, measured, stops};
 use crate::process::{Finished, run, untested};
 
 /// A program whose innermost function runs the whole time, called through a method, C code (`sorted`), a lambda,
@@ -104,14 +104,14 @@ pub(super) fn pythons() -> Vec<(u32, PathBuf)> {
 }
 
 /// Samples a program from start to end.
-fn sampled(folder: &Path, python: &Path, arguments: &[&str]) -> Stacks {
+fn sampled(folder: &Path, python: &Path, arguments: &[&str]) -> CollapsedStacks {
     let python = python.to_str().unwrap();
     let arguments = [&["sample", "-o", "out.folded"], stops(), &["--", python], arguments].concat();
     let alone = alone();
     let finished = run(folder, &arguments);
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
-    Stacks::read(&folder.join("out.folded"))
+    CollapsedStacks::read(&folder.join("out.folded"))
 }
 
 /// Whether these functions are on the stack, in this order.

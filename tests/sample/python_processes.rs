@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::python::{has_in_order, pythons};
-use super::{Stacks, by_some_run, measured, stops};
+use super::{CollapsedStacks, by_some_run, measured, stops};
 use crate::process::{Finished, run, untested};
 use crate::targets::embedded;
 
@@ -81,7 +81,7 @@ fn frames_are_what_the_program_says() {
 
 /// The waiting time with this function on the stack, by process name. No other function of the list may be on the same
 /// stack.
-fn waiting(stacks: &Stacks, function: &str) -> BTreeMap<String, u64> {
+fn waiting(stacks: &CollapsedStacks, function: &str) -> BTreeMap<String, u64> {
     let functions = ["in_parent", "in_thread", "in_first_child", "in_second_child", "in_grandchild"];
     let mut nano = BTreeMap::new();
     for (stack, value) in &stacks.under("[waiting]").0 {
@@ -97,7 +97,7 @@ fn waiting(stacks: &Stacks, function: &str) -> BTreeMap<String, u64> {
 
 /// Checks that each process of `forks.py` is shown with only its own functions. How much of it was sampled is a
 /// measurement.
-fn check_forks(stacks: &Stacks, python: &Path) -> Result<(), String> {
+fn check_forks(stacks: &CollapsedStacks, python: &Path) -> Result<(), String> {
     let of = |function: &str| {
         let nano = waiting(stacks, function);
         let found: Vec<String> = nano.into_iter().filter(|(_, nano)| *nano > FOUND).map(|(name, _)| name).collect();
@@ -128,7 +128,7 @@ fn forks() {
         let command = [python.to_str().unwrap(), &target("forks.py"), SECONDS];
         by_some_run(|| {
             sampled(folder.path(), "out.folded", &["--subprocesses"], &command);
-            check_forks(&Stacks::read(&folder.path().join("out.folded")), &python)
+            check_forks(&CollapsedStacks::read(&folder.path().join("out.folded")), &python)
         });
     }
 }
@@ -147,7 +147,7 @@ fn namespaces_of_process_ids() {
         let command = [&unshare[..], &[python.to_str().unwrap(), &program, SECONDS]].concat();
         by_some_run(|| {
             sampled(folder.path(), "out.folded", &["--subprocesses"], &command);
-            check_forks(&Stacks::read(&folder.path().join("out.folded")), &python)
+            check_forks(&CollapsedStacks::read(&folder.path().join("out.folded")), &python)
         });
     }
 }
@@ -177,7 +177,7 @@ fn embedded_interpreters() {
         let paths: Vec<&str> = libraries.iter().map(|(_, path)| path.to_str().unwrap()).collect();
         by_some_run(|| {
             sampled(folder.path(), "out.folded", &[], &[&[program][..], &paths].concat());
-            let stacks = Stacks::read(&folder.path().join("out.folded")).under("[waiting]");
+            let stacks = CollapsedStacks::read(&folder.path().join("out.folded")).under("[waiting]");
             for (minor, _) in libraries {
                 for name in ["first", "second"] {
                     let function = format!("{name}_{minor}");

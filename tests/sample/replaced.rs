@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Stacks, alone, by_some_run, measured, stops};
+use super::{CollapsedStacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 use crate::targets::replaced;
 
@@ -10,14 +10,14 @@ use crate::targets::replaced;
 const TOLERANCE: f64 = 14.0;
 
 /// Samples the program. Returns the stacks, and the functions' processor times by its own clock.
-fn sample(folder: &Path, arguments: &[&str]) -> (Stacks, Vec<(String, u64)>) {
+fn sample(folder: &Path, arguments: &[&str]) -> (CollapsedStacks, Vec<(String, u64)>) {
     let program = replaced().to_str().unwrap();
     let options = ["sample", "-o", "out.folded", "--mode", "cpu"];
     let alone = alone();
     let finished = run(folder, &[&options, stops(), &["--", program], arguments].concat());
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
-    let stacks = Stacks::read(&folder.join("out.folded")).sampled();
+    let stacks = CollapsedStacks::read(&folder.join("out.folded")).sampled();
     let spent = finished.stdout.lines().map(|line| {
         let (name, nano) = line.split_once(' ').unwrap();
         (name.to_owned(), nano.parse().unwrap())
@@ -26,7 +26,7 @@ fn sample(folder: &Path, arguments: &[&str]) -> (Stacks, Vec<(String, u64)>) {
 }
 
 /// Checks that each function has its share of the total time.
-fn are_right(stacks: &Stacks, spent: &[(String, u64)]) -> Result<(), String> {
+fn are_right(stacks: &CollapsedStacks, spent: &[(String, u64)]) -> Result<(), String> {
     let all: u64 = spent.iter().map(|(_, nano)| nano).sum();
     for (name, nano) in spent {
         let (shown, right) = (stacks.percent(stacks.total(name)), *nano as f64 * 100.0 / all as f64);

@@ -3,7 +3,7 @@
 use std::fs::read_to_string;
 use std::process::Command;
 
-use super::{Sampling, Stacks};
+use super::{CollapsedStacks, Sampling};
 use crate::process::eventually;
 
 const WAITS: &str = "echo ready; exec cat";
@@ -55,7 +55,7 @@ fn another_one_takes_its_place() {
             let converted = crate::process::run(folder.path(), &["convert", name, "-o", "out.folded"]);
             assert!(converted.status.success(), "{}", converted.stderr);
         }
-        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let stacks = CollapsedStacks::read(&folder.path().join("out.folded"));
         assert!(stacks.total("[no sampler process]") > 0, "{:?}", stacks.0);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Stacks, alone, by_some_run, measured, stops};
+use super::{CollapsedStacks, alone, by_some_run, measured, stops};
 use crate::process::{run, untested};
 
 /// A program whose innermost function runs the whole time, called through a method, C functions that call back, a
@@ -82,14 +82,14 @@ fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
     wanted.iter().all(|wanted| stack.any(|name| method(name) == *wanted))
 }
 
-fn sampled(folder: &Path, ruby: &Path, program: &Path) -> (Stacks, String) {
+fn sampled(folder: &Path, ruby: &Path, program: &Path) -> (CollapsedStacks, String) {
     let command = [ruby.to_str().unwrap(), "--disable-gems", program.to_str().unwrap(), "8"];
     let arguments = [&["sample", "-r", "499", "-o", "out.folded"], stops(), &["--"], &command].concat();
     let alone = alone();
     let finished = run(folder, &arguments);
     drop(alone);
     assert!(finished.status.success(), "{}", finished.stderr);
-    (Stacks::read(&folder.join("out.folded")), finished.stdout)
+    (CollapsedStacks::read(&folder.join("out.folded")), finished.stdout)
 }
 
 /// Guarantees: for a program that runs and its threads that wait in a sleep and a read, Ruby functions are in order and

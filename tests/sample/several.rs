@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Sampling, Stacks, stops};
+use super::{CollapsedStacks, Sampling, stops};
 use crate::process::run;
 use crate::targets::{TargetProgram, worker};
 
@@ -15,7 +15,7 @@ fn workers() -> String {
 
 /// The names of the processes in collapsed stacks with this function.
 fn processes_with(folder: &Path, function: &str) -> Vec<String> {
-    let stacks = Stacks::read(&folder.join("out.folded"));
+    let stacks = CollapsedStacks::read(&folder.join("out.folded"));
     let with = stacks.0.into_iter().filter(|(stack, _)| stack.iter().any(|name| name == function));
     let mut names: Vec<String> = with.map(|(stack, _)| stack[1].clone()).collect();
     names.sort();
@@ -120,7 +120,7 @@ fn a_name() {
         program
     };
     let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--name", "pb-work-of-a-n?me"]);
-    assert!(sampling.said.contains("waiting for a process named pb-work-of-a-n?me"), "{}", sampling.said);
+    assert!(sampling.messages.contains("waiting for a process named pb-work-of-a-n?me"), "{}", sampling.messages);
     let mut first = start();
     sampling.wait_for(&format!("sampling pb-work-of-a-name (pid {}) at", first.pid()));
     let mut second = start();

@@ -4,7 +4,7 @@ use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Sampling, Stacks, until_met};
+use super::{CollapsedStacks, Sampling, until_met};
 use crate::process::{Finished, eventually, program, untested};
 
 /// A shell that counts its signals. It ends when its standard input does, or after this many signals. The child that it
@@ -39,7 +39,7 @@ fn signals_are_passed_on() {
         assert_eq!(finished.status.code(), Some(5), "{name}: {}", finished.stderr);
         assert_eq!(finished.stdout, format!("got {name}\n"));
         assert!(finished.stderr.contains(&format!("SIG{name} was passed on to the command")), "{}", finished.stderr);
-        assert!(Stacks::read(&folder.path().join("out.folded")).nano() > 0);
+        assert!(CollapsedStacks::read(&folder.path().join("out.folded")).nano() > 0);
     }
 }
 
@@ -126,7 +126,7 @@ fn twice_ends_both() {
     });
     assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
     assert!(finished.stderr.contains("is killed; nothing more is written"), "{}", finished.stderr);
-    assert!(Stacks::read(&folder.path().join("out.folded")).nano() > 0);
+    assert!(CollapsedStacks::read(&folder.path().join("out.folded")).nano() > 0);
 }
 
 /// Guarantees: a process that profbridge did not start gets none of the signals, and survives the second one.

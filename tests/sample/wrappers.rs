@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::{Sampling, Stacks};
+use super::{CollapsedStacks, Sampling};
 use crate::process::untested;
 use crate::targets::worker;
 
@@ -44,7 +44,7 @@ fn the_one_that_works_has_the_work() {
     for wrapper in wrappers {
         let Some((folder, finished)) = sample(wrapper, "out.folded") else { continue };
         let text = std::fs::read_to_string(folder.path().join("out.folded")).unwrap();
-        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let stacks = CollapsedStacks::read(&folder.path().join("out.folded"));
         let is_of_worker = |frame: &str| frame.starts_with("worker (pid ");
         let toil: Vec<_> = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == "toil")).collect();
         assert!(!toil.is_empty(), "{wrapper:?}: {text}");

@@ -90,7 +90,8 @@ mod tests {
     async fn logs() {
         let log = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let writer = std::sync::Arc::clone(&log);
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Log(writer.clone())).finish();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || LogBuffer(writer.clone())).finish();
         let _guard = tracing::subscriber::set_default(subscriber);
         let exporter = DebugExporter { verbosity: Verbosity::Basic };
         let now = testing::ManualClock::default().now();
@@ -104,9 +105,9 @@ mod tests {
         assert!(text.contains("INFO") && text.contains(&expected), "{text}");
     }
 
-    struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+    struct LogBuffer(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Log {
+    impl std::io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())

@@ -40,7 +40,7 @@ fn envelope(text: &mut String, envelope: &Envelope, verbosity: Verbosity) -> fmt
         for (position, item) in envelope.items.iter().take(MOST_ITEMS).enumerate() {
             let kind = ItemHeader::read(&item.header).map(|header| header.kind.into_owned()).unwrap_or_default();
             let before = if position == 0 { " (" } else { ", " };
-            write!(text, "{before}{} of {}", Name(&kind), Count(item.payload.len() as u64, "byte"))?;
+            write!(text, "{before}{} of {}", PrintableName(&kind), Count(item.payload.len() as u64, "byte"))?;
         }
         more(text, envelope.items.len(), MOST_ITEMS, ", ", "item")?;
         if !envelope.items.is_empty() {
@@ -95,7 +95,7 @@ fn profiles(text: &mut String, batch: &Profiles, verbosity: Verbosity) -> fmt::R
 fn one_profile(text: &mut String, batch: &Profiles, profile: &Profile, service: &str) -> fmt::Result {
     let dictionary = &**batch.dictionary();
     let service = if service.is_empty() { "unknown service" } else { service };
-    write!(text, "; {}: ", Name(service))?;
+    write!(text, "; {}: ", PrintableName(service))?;
     value_type(text, dictionary, profile.sample_type)?;
     write!(text, ", {}", Count(batch.observations_of(profile), "observation"))?;
     if profile.period > 0 {
@@ -109,7 +109,7 @@ fn one_profile(text: &mut String, batch: &Profiles, profile: &Profile, service: 
 }
 
 fn value_type(text: &mut String, dictionary: &Dictionary, kind: ValueType) -> fmt::Result {
-    write!(text, "{}/{}", Name(dictionary.string(kind.kind)), Name(dictionary.string(kind.unit)))
+    write!(text, "{}/{}", PrintableName(dictionary.string(kind.kind)), PrintableName(dictionary.string(kind.unit)))
 }
 
 /// Lists the functions with the most observations, by the innermost frame of each stack.
@@ -129,7 +129,7 @@ fn functions(text: &mut String, batch: &Profiles) -> fmt::Result {
     for (position, (name, observations)) in functions.into_iter().take(MOST_FUNCTIONS).enumerate() {
         let before = if position == 0 { "; most observed: " } else { ", " };
         let share = observations as f64 / batch.observations().max(1) as f64 * 100.0;
-        write!(text, "{before}{} {observations} ({share:.0} %)", Name(name))?;
+        write!(text, "{before}{} {observations} ({share:.0} %)", PrintableName(name))?;
     }
     more(text, count, MOST_FUNCTIONS, ", ", "function")
 }
@@ -165,9 +165,9 @@ impl Display for Count<'_> {
 }
 
 /// Displays a name from outside, made safe for the log: on one line and not too long.
-struct Name<'a>(&'a str);
+struct PrintableName<'a>(&'a str);
 
-impl Display for Name<'_> {
+impl Display for PrintableName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars().take(MAX_NAME) {
             f.write_char(if c.is_control() { ' ' } else { c })?;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::config::{Settings, StorageLimits};
 use crate::envelopes::EnvelopeFolder;
 use crate::frames::MessageFile;
-use crate::prepare::{FormatEncoder, Meta};
+use crate::prepare::{FileMeta, FormatEncoder};
 use crate::worker::Worker;
 
 /// Writes files.
@@ -84,7 +84,7 @@ fn cannot_be_written(path: &Path, error: &io::Error) -> String {
 }
 
 /// Writes a request, unless an earlier attempt that timed out has written it.
-fn write(output: &mut Output, request: &Request<Meta>) -> io::Result<()> {
+fn write(output: &mut Output, request: &Request<FileMeta>) -> io::Result<()> {
     if request.meta.written.load(Ordering::Acquire) {
         return Ok(());
     }
@@ -98,14 +98,14 @@ fn write(output: &mut Output, request: &Request<Meta>) -> io::Result<()> {
 }
 
 impl Exporter for FileExporter {
-    type Meta = Meta;
+    type Meta = FileMeta;
 
-    fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Meta> {
+    fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<FileMeta> {
         let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         encoder.prepare(telemetry, now)
     }
 
-    fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+    fn send<'a>(&'a self, request: &'a Request<FileMeta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(async move {
             let attempt = async {
                 let opened = self.opened.get().ok_or_else(|| io::Error::other("the exporter was not started"))?;

@@ -16,7 +16,7 @@ use profbridge_testkit::{ManualClock, START_UNIX_NANO};
 
 use crate::config::Config;
 use crate::exporter::FileExporter;
-use crate::prepare::Meta;
+use crate::prepare::FileMeta;
 
 /// An exporter for `path`, with additional keys of the section.
 fn exporter(path: &Path, more: &str) -> FileExporter {
@@ -24,7 +24,7 @@ fn exporter(path: &Path, more: &str) -> FileExporter {
     FileExporter::new(Config::read(&section).unwrap().check(&section).unwrap())
 }
 
-fn requests(exporter: &FileExporter, telemetry: impl Into<Telemetry>) -> Vec<Request<Meta>> {
+fn requests(exporter: &FileExporter, telemetry: impl Into<Telemetry>) -> Vec<Request<FileMeta>> {
     exporter.prepare(&telemetry.into(), ManualClock::default().now()).requests
 }
 

@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use profbridge_codec::otlp::{Batch, Signal};
+use profbridge_codec::otlp::{Signal, SignalCount};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Quantities;
 use profbridge_wire::otlp::{Limits, json};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
 
-use crate::prepare::Meta;
+use crate::prepare::OtlpMeta;
 use crate::settings::Settings;
 
 /// The used fields of `ExportProfilesServiceResponse`; `ExportTraceServiceResponse` has the same.
@@ -32,13 +32,13 @@ struct PartialSuccess {
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct FailedAttempt {
     pub(crate) error: SendError,
     /// Whether the peer says that the request is too large, so that a smaller one may succeed.
     pub(crate) too_large: bool,
 }
 
-impl From<SendError> for Refused {
+impl From<SendError> for FailedAttempt {
     fn from(error: SendError) -> Self {
         Self { error, too_large: false }
     }
@@ -55,7 +55,7 @@ pub(crate) fn says_too_large(text: &str) -> bool {
 const UNREADABLE: &str = "otlp_answers_unreadable";
 
 /// [`accepted`] for an answer in JSON.
-pub(crate) fn accepted_json(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
+pub(crate) fn accepted_json(settings: &Settings, request: &Request<OtlpMeta>, body: &[u8]) -> Accepted {
     let message = match request.meta.batch.signal {
         Signal::Profiles => json::Message::ProfilesResponse,
         Signal::Traces => json::Message::TracesResponse,
@@ -67,7 +67,7 @@ pub(crate) fn accepted_json(settings: &Settings, request: &Request<Meta>, body: 
 }
 
 /// Interprets the body of a successful answer. Its content is never a reason to retry.
-pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
+pub(crate) fn accepted(settings: &Settings, request: &Request<OtlpMeta>, body: &[u8]) -> Accepted {
     let Ok(response) = Response::decode(body) else {
         return unreadable(settings, "it is no response of the export service");
     };
@@ -98,9 +98,9 @@ pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
 
 /// The quantities in `rejected` profiles or spans of a request. The answer says how many were rejected but not which,
 /// so each profile counts the request's average number of observations, rounded up.
-fn rejected(request: &Request<Meta>, rejected: i64) -> Quantities {
+fn rejected(request: &Request<OtlpMeta>, rejected: i64) -> Quantities {
     let rejected = u64::try_from(rejected).unwrap_or(0);
-    let Batch { signal: _, counted } = request.meta.batch;
+    let SignalCount { signal: _, counted } = request.meta.batch;
     let share = |of: u64| {
         let share = u128::from(of) * u128::from(rejected.min(counted));
         u64::try_from(share.div_ceil(u128::from(counted.max(1)))).unwrap_or(u64::MAX)

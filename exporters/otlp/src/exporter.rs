@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use profbridge_codec::otlp::Encoder;
+use profbridge_codec::otlp::OtlpEncoder;
 use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
 };
@@ -13,16 +13,16 @@ use profbridge_model::{Reason, Telemetry};
 use profbridge_net::client::grpc_channel;
 use tonic::transport::Channel;
 
-use crate::answer::Refused;
+use crate::answer::FailedAttempt;
 use crate::oversize::PeerLimit;
-use crate::prepare::{self, Meta};
-use crate::settings::{Settings, Target};
+use crate::prepare::{self, OtlpMeta};
+use crate::settings::{OtlpDestination, Settings};
 use crate::{grpc, http};
 
 /// Exports OTLP.
 pub(crate) struct OtlpExporter {
     settings: Settings,
-    encoder: Mutex<Encoder>,
+    encoder: Mutex<OtlpEncoder>,
     limit: PeerLimit,
     client: OnceLock<Client>,
 }
@@ -42,7 +42,7 @@ impl OtlpExporter {
 
     /// Makes one attempt. If the peer says that the request is too large, it is split and its parts are sent one after
     /// the other. Sent parts stay sent, even if the attempt fails later.
-    async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+    async fn attempt(&self, request: &Request<OtlpMeta>) -> Result<Accepted, SendError> {
         let parts = &request.meta.parts;
         loop {
             let part = parts.next();
@@ -69,7 +69,7 @@ impl OtlpExporter {
         }
     }
 
-    async fn send_once(&self, request: &Request<Meta>) -> Result<Accepted, Refused> {
+    async fn send_once(&self, request: &Request<OtlpMeta>) -> Result<Accepted, FailedAttempt> {
         let settings = &self.settings;
         match self.client.get().ok_or_else(http_out::not_started)? {
             Client::Grpc(channel, via) => {
@@ -86,14 +86,14 @@ impl OtlpExporter {
 }
 
 impl Exporter for OtlpExporter {
-    type Meta = Meta;
+    type Meta = OtlpMeta;
 
-    fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<Meta> {
+    fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<OtlpMeta> {
         let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         prepare::prepare(&mut encoder, &self.settings, self.limit.get(), telemetry)
     }
 
-    fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+    fn send<'a>(&'a self, request: &'a Request<OtlpMeta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(self.attempt(request))
     }
 
@@ -105,8 +105,10 @@ impl Exporter for OtlpExporter {
         Box::pin(async {
             let via = context.via.clone();
             let client = match &self.settings.target {
-                Target::Grpc(config) => grpc_channel(config).map(|channel| Client::Grpc(channel, via)),
-                Target::Http { client, .. } => HttpOut::new(client, via).map(|out| Client::Http(Box::new(out))),
+                OtlpDestination::Grpc(config) => grpc_channel(config).map(|channel| Client::Grpc(channel, via)),
+                OtlpDestination::Http { client, .. } => {
+                    HttpOut::new(client, via).map(|out| Client::Http(Box::new(out)))
+                }
             };
             let client = client.map_err(|error| StartError(format!("{}: {error}", self.settings.peer.host)))?;
             // The engine starts an exporter once; a second client would be identical.

@@ -27,8 +27,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::answer::{self, Refused};
-use crate::prepare::Meta;
+use crate::answer::{self, FailedAttempt};
+use crate::prepare::OtlpMeta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
 /// The method that receives a signal.
@@ -55,8 +55,8 @@ pub(crate) async fn export(
     channel: &Channel,
     settings: &Settings,
     via: &Via,
-    request: &Request<Meta>,
-) -> Result<Accepted, Refused> {
+    request: &Request<OtlpMeta>,
+) -> Result<Accepted, FailedAttempt> {
     let mut channel = channel.clone();
     let response = async {
         poll_fn(|cx| channel.poll_ready(cx)).await?;
@@ -83,7 +83,7 @@ pub(crate) async fn export(
 }
 
 /// Builds the request. The channel adds scheme, host and user agent.
-fn build_call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
+fn build_call(settings: &Settings, via: &Via, request: &Request<OtlpMeta>) -> http::Request<tonic::body::Body> {
     let compression = request.meta.compression.content_encoding();
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
@@ -210,10 +210,10 @@ fn status(headers: &HeaderMap) -> (Status, Option<Retry>) {
 /// The specification's table (opentelemetry-proto `docs/specification.md`, "Failures").
 fn verdict(
     settings: &Settings,
-    request: &Request<Meta>,
+    request: &Request<OtlpMeta>,
     (status, retry_info): (Status, Option<Retry>),
     message: Result<Bytes, String>,
-) -> Result<Accepted, Refused> {
+) -> Result<Accepted, FailedAttempt> {
     let (retry, reason) = match status.code() {
         Code::Ok => {
             return Ok(match message {
@@ -248,7 +248,7 @@ fn verdict(
             _ => {}
         }
     }
-    Err(Refused { error, too_large })
+    Err(FailedAttempt { error, too_large })
 }
 
 /// The gRPC code for an HTTP status without a gRPC status, as a proxy sends it

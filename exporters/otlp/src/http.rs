@@ -12,8 +12,8 @@ use profbridge_model::Reason;
 use profbridge_net::compression::ACCEPT_ENCODING;
 use prost::Message as _;
 
-use crate::answer::{self, Refused};
-use crate::prepare::Meta;
+use crate::answer::{self, FailedAttempt};
+use crate::prepare::OtlpMeta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
 /// Media types of requests and their answers.
@@ -21,7 +21,11 @@ const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
 /// Makes one attempt.
-pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request<Meta>) -> Result<Accepted, Refused> {
+pub(crate) async fn export(
+    out: &HttpOut,
+    settings: &Settings,
+    request: &Request<OtlpMeta>,
+) -> Result<Accepted, FailedAttempt> {
     let signal = request.meta.batch.signal;
     // `prepare` creates no requests for signals without a URL.
     let url = settings.target.url(signal).ok_or_else(|| SendError {
@@ -49,10 +53,10 @@ pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request
     }
     // The specification asks for 413; the Collector's receiver sends 400.
     let too_large = answer.body.is_ok() && (status == 413 || (status == 400 && answer::says_too_large(&text)));
-    Err(Refused { error, too_large })
+    Err(FailedAttempt { error, too_large })
 }
 
-fn success(settings: &Settings, request: &Request<Meta>, answer: &HttpAnswer) -> Accepted {
+fn success(settings: &Settings, request: &Request<OtlpMeta>, answer: &HttpAnswer) -> Accepted {
     // An empty body is an empty answer, whatever its content type and encoding.
     if answer.body.as_ref().is_ok_and(Bytes::is_empty) {
         return answer::accepted(settings, request, &[]);

@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use profbridge_codec::otlp::{Batch, Cut, cut};
+use profbridge_codec::otlp::{Cut, SignalCount, cut};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 
-use crate::prepare::Meta;
+use crate::prepare::OtlpMeta;
 
 /// The largest request that the peer is known to accept, in bytes before compression. It never grows.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl PeerLimit {
 
     /// Splits a request that the peer found too large, to the current limit or to about half its size. `None` if it
     /// cannot be split, or is so small that its size cannot be the reason.
-    pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
-        let Meta { batch: Batch { signal, .. }, encoding, compression, .. } = request.meta;
+    pub(crate) async fn cut(&self, host: &str, request: &Request<OtlpMeta>) -> Option<Vec<Request<OtlpMeta>>> {
+        let OtlpMeta { batch: SignalCount { signal, .. }, encoding, compression, .. } = request.meta;
         let (known, body) = (self.get(), request.body.clone());
         let Cut { messages, size, limit } =
             tokio::task::spawn_blocking(move || cut(body, signal, encoding, compression, known)).await.ok()??;
@@ -40,7 +40,8 @@ impl PeerLimit {
                  a fitting `max_request_bytes` spares the attempts"
             );
         }
-        let parts = messages.into_iter().map(|message| message.with(|batch| Meta::of(batch, encoding, compression)));
+        let parts =
+            messages.into_iter().map(|message| message.with(|batch| OtlpMeta::of(batch, encoding, compression)));
         Some(parts.collect())
     }
 }
@@ -51,7 +52,7 @@ pub(crate) struct UnsentParts(Mutex<PartsState>);
 
 #[derive(Debug, Default)]
 struct PartsState {
-    parts: VecDeque<Arc<Request<Meta>>>,
+    parts: VecDeque<Arc<Request<OtlpMeta>>>,
     /// Combined result of the parts sent so far.
     combined: Accepted,
 }
@@ -62,12 +63,12 @@ impl UnsentParts {
     }
 
     /// The part to send next; `None` if the request was not split.
-    pub(crate) fn next(&self) -> Option<Arc<Request<Meta>>> {
+    pub(crate) fn next(&self) -> Option<Arc<Request<OtlpMeta>>> {
         self.left().parts.front().cloned()
     }
 
     /// Replaces the next part, or the whole request, by smaller parts.
-    pub(crate) fn replace(&self, smaller: Vec<Request<Meta>>) {
+    pub(crate) fn replace(&self, smaller: Vec<Request<OtlpMeta>>) {
         let mut left = self.left();
         left.parts.pop_front();
         for part in smaller.into_iter().rev() {
@@ -83,7 +84,7 @@ impl UnsentParts {
     /// If the part can be retried.
     pub(crate) fn record_outcome(
         &self,
-        part: &Request<Meta>,
+        part: &Request<OtlpMeta>,
         outcome: Result<Accepted, SendError>,
     ) -> Result<Option<Accepted>, SendError> {
         let accepted = match outcome {

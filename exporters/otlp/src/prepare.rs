@@ -1,6 +1,6 @@
 //! Turns telemetry into requests.
 
-use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions, Encoding, Signal};
+use profbridge_codec::otlp::{EncoderOptions, Encoding, OtlpEncoder, Signal, SignalCount};
 use profbridge_engine::component::Prepared;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::compression::Compression;
@@ -10,9 +10,9 @@ use crate::settings::Settings;
 
 /// Metadata of a request.
 #[derive(Debug)]
-pub(crate) struct Meta {
+pub(crate) struct OtlpMeta {
     /// The signal, and the quantities that a partial success refers to.
-    pub(crate) batch: Batch,
+    pub(crate) batch: SignalCount,
     /// Encoding of the body.
     pub(crate) encoding: Encoding,
     /// Compression of the body.
@@ -21,15 +21,15 @@ pub(crate) struct Meta {
     pub(crate) parts: UnsentParts,
 }
 
-impl Meta {
-    pub(crate) fn of(batch: Batch, encoding: Encoding, compression: Compression) -> Self {
+impl OtlpMeta {
+    pub(crate) fn of(batch: SignalCount, encoding: Encoding, compression: Compression) -> Self {
         Self { batch, encoding, compression, parts: UnsentParts::default() }
     }
 }
 
 /// An encoder for the requests that the settings ask for.
-pub(crate) fn encoder(settings: &Settings) -> Encoder {
-    Encoder::new(EncoderOptions {
+pub(crate) fn encoder(settings: &Settings) -> OtlpEncoder {
+    OtlpEncoder::new(EncoderOptions {
         fill_profile_id: settings.fill_profile_id,
         original_payload: settings.original_payload,
         keep_references: settings.keep_references,
@@ -41,11 +41,11 @@ pub(crate) fn encoder(settings: &Settings) -> Encoder {
 
 /// Creates requests of at most `limit` bytes before compression.
 pub(crate) fn prepare(
-    encoder: &mut Encoder,
+    encoder: &mut OtlpEncoder,
     settings: &Settings,
     limit: usize,
     telemetry: &Telemetry,
-) -> Prepared<Meta> {
+) -> Prepared<OtlpMeta> {
     let is_sent = |signal: Signal| settings.signals.contains(&signal);
     // Spares the encoding of what is not sent; an envelope may contain both.
     let signal = [Signal::Profiles, Signal::Traces].into_iter().find(|signal| signal.kind() == telemetry.kind());
@@ -56,7 +56,7 @@ pub(crate) fn prepare(
     }
     encoder.limit(limit);
     let mut prepared =
-        encoder.encode(telemetry).prepared(|batch| Meta::of(batch, settings.encoding, settings.compression));
+        encoder.encode(telemetry).prepared(|batch| OtlpMeta::of(batch, settings.encoding, settings.compression));
     // Drops requests of signals that are not sent, or have no URL.
     prepared.requests.retain(|request| {
         let signal = request.meta.batch.signal;

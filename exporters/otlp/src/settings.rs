@@ -31,7 +31,7 @@ pub(crate) const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// A checked section.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) target: Target,
+    pub(crate) target: OtlpDestination,
     /// The signals that are sent.
     pub(crate) signals: Vec<Signal>,
     /// The server, and the headers of each request.
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
 
 /// Destination of requests.
 #[derive(Debug)]
-pub(crate) enum Target {
+pub(crate) enum OtlpDestination {
     Grpc(GrpcClientConfig),
     /// Each signal has its own URL. Signals without one are not sent.
     Http {
@@ -59,28 +59,30 @@ pub(crate) enum Target {
     },
 }
 
-impl Target {
+impl OtlpDestination {
     /// Whether a signal can be sent.
     pub(crate) fn takes(&self, signal: Signal) -> bool {
-        matches!(self, Target::Grpc(_)) || self.url(signal).is_some()
+        matches!(self, OtlpDestination::Grpc(_)) || self.url(signal).is_some()
     }
 
     /// The URL of a signal. HTTP only.
     pub(crate) fn url(&self, signal: Signal) -> Option<&Uri> {
         match (self, signal) {
-            (Target::Http { profiles, .. }, Signal::Profiles) => profiles.as_ref(),
-            (Target::Http { traces, .. }, Signal::Traces) => traces.as_ref(),
-            (Target::Grpc(_), _) => None,
+            (OtlpDestination::Http { profiles, .. }, Signal::Profiles) => profiles.as_ref(),
+            (OtlpDestination::Http { traces, .. }, Signal::Traces) => traces.as_ref(),
+            (OtlpDestination::Grpc(_), _) => None,
         }
     }
 
     /// The servers, as `HOST:PORT` each.
     pub(crate) fn addresses(&self) -> Vec<String> {
         match self {
-            Target::Grpc(client) => {
+            OtlpDestination::Grpc(client) => {
                 grpc_destination(&client.endpoint, client.tls.insecure).iter().map(host_and_port).collect()
             }
-            Target::Http { profiles, traces, .. } => profiles.iter().chain(traces).map(host_and_port).collect(),
+            OtlpDestination::Http { profiles, traces, .. } => {
+                profiles.iter().chain(traces).map(host_and_port).collect()
+            }
         }
     }
 }
@@ -132,7 +134,7 @@ impl Settings {
 }
 
 /// The target, and the URL of its server.
-type Checked = Result<(Target, Uri), Problems>;
+type Checked = Result<(OtlpDestination, Uri), Problems>;
 
 fn grpc(config: &Config, section: &Section) -> Checked {
     for (key, written) in
@@ -154,7 +156,7 @@ fn grpc(config: &Config, section: &Section) -> Checked {
     let destination = grpc_destination(&config.endpoint, config.tls.insecure)
         .map_err(|error| section.problem("endpoint", error.to_string(), hint))?;
     let client = GrpcClientConfig { tls: config.tls.clone(), ..GrpcClientConfig::new(config.endpoint.clone()) };
-    Ok((Target::Grpc(client), destination))
+    Ok((OtlpDestination::Grpc(client), destination))
 }
 
 fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
@@ -185,7 +187,7 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
         max_response_bytes: MAX_RESPONSE_BYTES,
         ..HttpClientConfig::default()
     };
-    Ok((Target::Http { profiles, traces, client: Box::new(client) }, first))
+    Ok((OtlpDestination::Http { profiles, traces, client: Box::new(client) }, first))
 }
 
 /// The URL of one signal: the one configured for it, or its path appended to the endpoint. `None` if neither is

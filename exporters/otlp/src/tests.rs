@@ -11,7 +11,7 @@ mod prepare;
 mod secure;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{Encoder, EncoderOptions};
+use profbridge_codec::otlp::{EncoderOptions, OtlpEncoder};
 use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
 use profbridge_model::{Builder, Profiles, Telemetry};
@@ -20,7 +20,7 @@ use profbridge_wire::otlp::{self, EncodeOptions, Limits};
 
 use crate::config::Protocol;
 use crate::exporter::OtlpExporter;
-use crate::prepare::Meta;
+use crate::prepare::OtlpMeta;
 use crate::settings::Settings;
 
 /// An exporter for a valid section.
@@ -50,7 +50,7 @@ async fn send(exporter: &OtlpExporter, profiles: &Profiles) -> Result<Accepted, 
     outcomes.remove(0)
 }
 
-fn requests(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Request<Meta>> {
+fn requests(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Request<OtlpMeta>> {
     exporter.prepare(telemetry, ManualClock::default().now()).requests
 }
 
@@ -62,6 +62,6 @@ fn decoded(request: impl Into<Bytes>) -> Profiles {
 /// The same with an id for each profile.
 fn with_ids(profiles: &Profiles) -> Profiles {
     let options = EncoderOptions { fill_profile_id: true, ..EncoderOptions::plain(usize::MAX) };
-    let message = Encoder::new(options).encode(&profiles.clone().into()).messages.remove(0);
+    let message = OtlpEncoder::new(options).encode(&profiles.clone().into()).messages.remove(0);
     decoded(message.body)
 }

@@ -36,7 +36,7 @@ pub struct Config {
     /// Maps processes to projects.
     pub routing: Routing,
     /// How envelopes are compressed.
-    pub compression: Compression,
+    pub compression: EnvelopeCompression,
     /// Timeout of one attempt.
     pub timeout: Duration,
     /// The queue of requests that wait to be sent.
@@ -83,7 +83,7 @@ pub enum SpanMode {
 /// `compression`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Compression {
+pub enum EnvelopeCompression {
     /// zstd; gzip for servers that refuse zstd.
     #[default]
     Auto,
@@ -103,7 +103,7 @@ impl Default for Config {
             upgrade_v1: false,
             spans: SpanMode::Auto,
             routing: Routing::default(),
-            compression: Compression::Auto,
+            compression: EnvelopeCompression::Auto,
             timeout: Duration::from_secs(30),
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),
@@ -133,7 +133,7 @@ pub struct Settings {
     /// The DSN for each value of the attribute.
     pub routes: BTreeMap<String, usize>,
     /// How envelopes are compressed.
-    pub compression: Compression,
+    pub compression: EnvelopeCompression,
     /// TLS.
     pub tls: TlsClientConfig,
     /// Whether to speak HTTP/2 without negotiation.

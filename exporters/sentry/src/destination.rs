@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
-use profbridge_wire::sentry::rate_limit::Answer;
+use profbridge_wire::sentry::rate_limit::LimitResponse;
 use profbridge_wire::sentry::{Auth, Category, ClientReport, Dsn, RateLimits, auth};
 
 /// The header that identifies the client.
@@ -82,7 +82,7 @@ impl Destination {
 
     /// Stores the rate limits of an answer. Returns the name of each category, of profiles, transactions and spans, that
     /// was not blocked before, and how long it is blocked.
-    pub fn limit(&self, answer: Answer<'_>, now: u64) -> impl Iterator<Item = (&'static str, Duration)> {
+    pub fn limit(&self, answer: LimitResponse<'_>, now: u64) -> impl Iterator<Item = (&'static str, Duration)> {
         let kinds = [
             ("profiles", Category::of_chunks("native")),
             ("transactions", Category::OF_TRANSACTIONS),

@@ -70,11 +70,11 @@ impl Upstream {
 pub struct Destinations {
     configured: Vec<Arc<Destination>>,
     upstreams: Vec<Upstream>,
-    clients: Mutex<HashMap<Client, Arc<Destination>>>,
+    clients: Mutex<HashMap<ClientProject, Arc<Destination>>>,
 }
 
 /// A client's project: index of the upstream, project id and public key.
-type Client = (usize, u64, PublicKey);
+type ClientProject = (usize, u64, PublicKey);
 
 impl Destinations {
     /// Creates the set from configured DSNs and from the upstreams for clients' envelopes.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use profbridge_codec::sentry::Encoder;
+use profbridge_codec::sentry::EnvelopeEncoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, ExporterContext, Now, Observer, Prepared, Request, SendError, StartError,
@@ -32,7 +32,7 @@ pub struct SentryExporter {
     /// Set by `start`.
     pub(crate) started: OnceLock<Started>,
     proxies: Proxies,
-    encoder: Mutex<Encoder>,
+    encoder: Mutex<EnvelopeEncoder>,
     /// Limits the log line about ungrouped spans to one.
     ungrouped: Once,
     /// Limits how many bodies are recompressed at the same time.
@@ -53,7 +53,7 @@ impl SentryExporter {
 
     /// An exporter with a given clock and given proxies.
     pub fn with(settings: Settings, clock: Clock, proxies: Proxies) -> Self {
-        let encoder = Mutex::new(Encoder::new(settings.chunk.clone()));
+        let encoder = Mutex::new(EnvelopeEncoder::new(settings.chunk.clone()));
         Self {
             settings,
             clock,

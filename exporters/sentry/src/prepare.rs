@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
-use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, settled};
+use profbridge_codec::sentry::{ContentEncoding, EnvelopeEncoder, Settled, settled};
 use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
@@ -30,7 +30,7 @@ pub struct Meta {
     /// What the body is.
     pub(crate) form: BodyForm,
     /// How the body is compressed.
-    pub(crate) body: Body,
+    pub(crate) body: BodyCompression,
     /// The items in the body.
     pub(crate) items: Vec<RequestItem>,
     /// The client report that the request carries. Merged back if the request is lost.
@@ -70,14 +70,14 @@ pub(crate) enum BodyForm {
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum BodyCompression {
     /// By this exporter, so it can be recompressed if the server refuses the encoding.
     Ours(Compression),
     /// By the client whose envelope is forwarded.
     AsReceived(ContentEncoding),
 }
 
-impl Body {
+impl BodyCompression {
     /// The value of `Content-Encoding`; `None` for no header.
     pub(crate) fn content_encoding(self) -> Option<&'static str> {
         match self {
@@ -132,7 +132,12 @@ impl RequestItem {
 
 /// Turns profiles into requests with one chunk each, for the project of their process. The first request carries the
 /// pending client report.
-pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
+pub(crate) fn profiles(
+    encoder: &mut EnvelopeEncoder,
+    settings: &Settings,
+    profiles: &Profiles,
+    now: Now,
+) -> Prepared<Meta> {
     let Some(position) = routing::of_profiles(settings, [profiles]) else {
         return lost(Reason::Unroutable, Quantities::observations(profiles.observations()));
     };
@@ -153,7 +158,12 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
 /// Turns an envelope into a request with the client's headers, for the client's own project or the configured one. A
 /// pending client report is sent first, in an envelope of its own: the client's envelope stays unchanged, except for a
 /// V1 profile that is to be upgraded.
-pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
+pub(crate) fn envelope(
+    encoder: &mut EnvelopeEncoder,
+    settings: &Settings,
+    envelope: &Envelope,
+    now: Now,
+) -> Prepared<Meta> {
     let Settled { envelope, report } = settled(envelope);
     let settled = Encoded { messages: Vec::<Message<Infallible>>::new(), report }.prepared(|never| match never {});
     let Some(envelope) = envelope else { return settled };
@@ -163,7 +173,7 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
     prepared
 }
 
-fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
+fn forward(encoder: &mut EnvelopeEncoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
     let route = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
         Ok(Some(route)) => route,
         Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
@@ -215,7 +225,7 @@ impl RequestTemplate {
     }
 
     /// Forwards the envelope, unchanged if possible.
-    fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
+    fn forward(&self, encoder: &mut EnvelopeEncoder, envelope: &Envelope) -> Prepared<Meta> {
         let item = |item: &Item| RequestItem {
             limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
             counted: Category::count_of(item),
@@ -223,7 +233,7 @@ impl RequestTemplate {
         let spans = || envelope.spans().filter_map(RequestItem::spans_of);
         let items = || envelope.items.iter().map(item).chain(spans()).collect();
         encoder.forward(envelope, &self.destination.dsn, self.compression).prepared(|encoding| Meta {
-            body: encoding.map_or(Body::Ours(self.compression), Body::AsReceived),
+            body: encoding.map_or(BodyCompression::Ours(self.compression), BodyCompression::AsReceived),
             billed: billed(envelope),
             arrived: envelope.meta.arrival_unix_nano.map(|arrival| (envelope.header.clone(), arrival)),
             ..self.meta(items())
@@ -242,7 +252,7 @@ impl RequestTemplate {
         Meta {
             destination: Arc::clone(&self.destination),
             form: BodyForm::Envelope,
-            body: Body::Ours(self.compression),
+            body: BodyCompression::Ours(self.compression),
             items,
             report: None,
             billed: Duration::ZERO,
@@ -280,12 +290,12 @@ pub(crate) fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
 }
 
 /// The compression of a body for a destination.
-pub(crate) fn compression(setting: config::Compression, destination: &Destination) -> Compression {
+pub(crate) fn compression(setting: config::EnvelopeCompression, destination: &Destination) -> Compression {
     match setting {
-        config::Compression::Auto if destination.zstd() == Zstd::Refused => Compression::GZIP,
-        config::Compression::Auto | config::Compression::Zstd => Compression::ZSTD,
-        config::Compression::Gzip => Compression::GZIP,
-        config::Compression::None => Compression::None,
+        config::EnvelopeCompression::Auto if destination.zstd() == Zstd::Refused => Compression::GZIP,
+        config::EnvelopeCompression::Auto | config::EnvelopeCompression::Zstd => Compression::ZSTD,
+        config::EnvelopeCompression::Gzip => Compression::GZIP,
+        config::EnvelopeCompression::None => Compression::None,
     }
 }
 

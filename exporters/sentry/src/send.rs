@@ -10,20 +10,20 @@ use profbridge_codec::{Encoded, compress};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_engine::http_out::{self, HttpAnswer as Response};
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_model::envelope::Received;
+use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::{Envelope, Reason, TelemetryKind};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_wire::sentry::Category;
 use profbridge_wire::sentry::client_report::Discarded;
 use profbridge_wire::sentry::envelope::{self, Ending};
-use profbridge_wire::sentry::rate_limit::{Answer, LONGEST, limits_of};
+use profbridge_wire::sentry::rate_limit::{LONGEST, LimitResponse, limits_of};
 use profbridge_wire::sentry::response::{Verdict, detail};
 
 use crate::config::{self, SpanMode};
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::exporter::SentryExporter;
 use crate::message;
-use crate::prepare::{Body, BodyForm, Meta, RequestItem, seconds};
+use crate::prepare::{BodyCompression, BodyForm, Meta, RequestItem, seconds};
 use crate::spans;
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
@@ -115,8 +115,8 @@ impl SentryExporter {
         let destination = &meta.destination;
         let unchanged = RequestHeaders::of(meta);
         let gzip = RequestHeaders { encoding: Compression::GZIP.content_encoding(), ..unchanged };
-        let may_change = self.settings.compression == config::Compression::Auto
-            && matches!(meta.body, Body::Ours(Compression::Zstd { .. }));
+        let may_change = self.settings.compression == config::EnvelopeCompression::Auto
+            && matches!(meta.body, BodyCompression::Ours(Compression::Zstd { .. }));
         if !may_change {
             let (head, body) = match self.with_corrected_time(request).await? {
                 Some(body) => (gzip, body),
@@ -129,14 +129,14 @@ impl SentryExporter {
         if destination.zstd() != Zstd::Refused {
             let answered = self.post(destination, unchanged, request.body.clone()).await?;
             match refuses_zstd(answered.status, destination.zstd()) {
-                Refusal::No => {
+                ZstdRefusal::No => {
                     if Verdict::of(answered.status) == Verdict::Accepted {
                         destination.set_zstd(Zstd::Taken);
                     }
                     return Ok(answered);
                 }
-                Refusal::Certain => self.give_up_zstd(destination, answered.status),
-                Refusal::Possible => refused = Some(answered.status),
+                ZstdRefusal::Certain => self.give_up_zstd(destination, answered.status),
+                ZstdRefusal::Possible => refused = Some(answered.status),
             }
         }
         let body = self.gzipped(request.body.clone()).await?;
@@ -150,7 +150,7 @@ impl SentryExporter {
     /// The body of an envelope that has waited for long, with its time of sending moved by the delay. `None` if the
     /// body can be sent unchanged.
     async fn with_corrected_time(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
-        let (Body::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
+        let (BodyCompression::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
             (request.meta.body, &request.meta.arrived)
         else {
             return Ok(None);
@@ -159,7 +159,7 @@ impl SentryExporter {
         if waited < LATE {
             return Ok(None);
         }
-        let received = Received { body: request.body.clone(), content_encoding: encoding, changed: false };
+        let received = EnvelopeBody { body: request.body.clone(), content_encoding: encoding, changed: false };
         let header = header.clone();
         let work = move || sent_later(&received, &header, waited, Compression::GZIP.with_level(1));
         self.rewritten(work).await
@@ -239,7 +239,7 @@ impl SentryExporter {
         let lines = response.headers.get_all(RATE_LIMITS).iter().filter_map(|value| value.to_str().ok());
         let limits = lines.collect::<Vec<_>>().join(",");
         let limits = Some(limits.as_str()).filter(|limits| !limits.is_empty());
-        let answer = Answer { status, limits, retry_after };
+        let answer = LimitResponse { status, limits, retry_after };
         if let Some((key, clients)) = client {
             limits_of(answer).into_iter().for_each(|(time, text)| clients.publish(key, text, time));
         }
@@ -309,18 +309,18 @@ impl SentryExporter {
 }
 
 /// Whether a status means that the server refuses zstd.
-enum Refusal {
+enum ZstdRefusal {
     No,
     Possible,
     Certain,
 }
 
-fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
+fn refuses_zstd(status: u16, known: Zstd) -> ZstdRefusal {
     match Verdict::of(status) {
-        Verdict::EncodingRefused => Refusal::Certain,
+        Verdict::EncodingRefused => ZstdRefusal::Certain,
         // Servers that do not support the encoding may report a malformed envelope instead.
-        Verdict::Refused if status == 400 && known == Zstd::Untried => Refusal::Possible,
-        _ => Refusal::No,
+        Verdict::Refused if status == 400 && known == Zstd::Untried => ZstdRefusal::Possible,
+        _ => ZstdRefusal::No,
     }
 }
 

@@ -5,7 +5,9 @@ use std::io;
 
 use bytes::Bytes;
 use profbridge_codec::Encoded;
-use profbridge_codec::sentry::{Encoder, OtlpSpans, SpanEnvelope, SpanEnvelopeForm, Target, grouped};
+use profbridge_codec::sentry::{
+    EnvelopeEncoder, OtlpSpans, SpanEnvelope, SpanEnvelopeForm, TransactionTarget, grouped,
+};
 use profbridge_engine::component::{Now, Prepared};
 use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans};
 use profbridge_net::compression::{Coding, Compression, decompress};
@@ -16,12 +18,12 @@ use profbridge_wire::sentry::{Dsn, ResourceAttributes, chunk};
 use crate::Settings;
 use crate::config::SpanMode;
 use crate::destinations::TooMany;
-use crate::prepare::{Body, BodyForm, Meta, RequestItem, RequestTemplate, compression, lost, report};
+use crate::prepare::{BodyCompression, BodyForm, Meta, RequestItem, RequestTemplate, compression, lost, report};
 use crate::routing;
 
 /// Turns spans into requests, for the client that sent them or for the project of their process. A pending client
 /// report is sent first, in an envelope of its own.
-pub(crate) fn prepare(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
+pub(crate) fn prepare(encoder: &mut EnvelopeEncoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     if spans.form() != SpanForm::Otlp {
         return lost(Reason::Unroutable, spans.quantities());
     }
@@ -76,12 +78,17 @@ fn add(prepared: &mut Prepared<Meta>, more: Prepared<Meta>) {
 }
 
 /// Turns grouped spans into transactions and streamed ones into containers, for the project of their process.
-fn envelopes(encoder: &mut Encoder, settings: &Settings, spans: &Spans, used: &mut BTreeSet<usize>) -> Prepared<Meta> {
+fn envelopes(
+    encoder: &mut EnvelopeEncoder,
+    settings: &Settings,
+    spans: &Spans,
+    used: &mut BTreeSet<usize>,
+) -> Prepared<Meta> {
     let route = |attributes: &ResourceAttributes<'_>| {
         let number = routing::of_process(settings, attributes)?;
         let destination = settings.destinations.configured(number);
         let compression = compression(settings.compression, destination);
-        Some(Target { number, dsn: Some(&destination.dsn), compression })
+        Some(TransactionTarget { number, dsn: Some(&destination.dsn), compression })
     };
     encoder.spans(spans, route).prepared(|envelope| {
         used.insert(envelope.target);
@@ -100,7 +107,7 @@ fn items(envelope: &SpanEnvelope) -> Vec<RequestItem> {
 
 /// Delivers ungrouped spans to the project of their process.
 fn by_destination(
-    encoder: &mut Encoder,
+    encoder: &mut EnvelopeEncoder,
     settings: &Settings,
     spans: &Spans,
     used: &mut BTreeSet<usize>,
@@ -126,9 +133,14 @@ fn by_destination(
 }
 
 /// Turns spans for one project into requests.
-fn deliver(encoder: &mut Encoder, settings: &Settings, template: &RequestTemplate, spans: &Spans) -> Prepared<Meta> {
+fn deliver(
+    encoder: &mut EnvelopeEncoder,
+    settings: &Settings,
+    template: &RequestTemplate,
+    spans: &Spans,
+) -> Prepared<Meta> {
     let RequestTemplate { destination, compression, .. } = template;
-    let target = Target { number: 0, dsn: Some(&destination.dsn), compression: *compression };
+    let target = TransactionTarget { number: 0, dsn: Some(&destination.dsn), compression: *compression };
     let mode = match settings.spans {
         SpanMode::Auto if destination.lacks_otlp() => SpanMode::Transactions,
         SpanMode::Auto => SpanMode::Otlp,
@@ -138,7 +150,7 @@ fn deliver(encoder: &mut Encoder, settings: &Settings, template: &RequestTemplat
         SpanMode::Auto | SpanMode::Otlp => {
             return encoder.otlp_spans(spans, *compression).prepared(|OtlpSpans { spans, received }| Meta {
                 form: BodyForm::Traces,
-                body: received.map_or(Body::Ours(*compression), Body::AsReceived),
+                body: received.map_or(BodyCompression::Ours(*compression), BodyCompression::AsReceived),
                 ..template.meta(vec![RequestItem::spans(spans)])
             });
         }
@@ -162,6 +174,6 @@ pub(crate) fn as_transactions(
     let coding = Coding::parse(content_encoding).map_err(io::Error::other)?;
     let plain = decompress(coding, body, MAX_BYTES).map_err(io::Error::other)?;
     let decoded = traces::decode(plain, &Limits::default()).map_err(io::Error::other)?;
-    let target = Target { number: 0, dsn: Some(dsn), compression: Compression::GZIP };
-    Ok(Encoder::new(settings).spans(&grouped(&decoded.spans), |_| Some(target)))
+    let target = TransactionTarget { number: 0, dsn: Some(dsn), compression: Compression::GZIP };
+    Ok(EnvelopeEncoder::new(settings).spans(&grouped(&decoded.spans), |_| Some(target)))
 }

@@ -97,7 +97,7 @@ pub(crate) fn exact_cpu(pid: u32) -> io::Result<Duration> {
 
 /// The memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryUse {
     /// The current resident memory.
     pub(crate) resident: u64,
     /// The peak resident memory.
@@ -105,7 +105,7 @@ pub(crate) struct Memory {
 }
 
 /// The memory of a process.
-pub(crate) fn memory(pid: u32) -> io::Result<Memory> {
+pub(crate) fn memory(pid: u32) -> io::Result<MemoryUse> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let of = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
@@ -113,7 +113,7 @@ pub(crate) fn memory(pid: u32) -> io::Result<Memory> {
         Some(kilobytes * 1024)
     };
     match (of("VmRSS:"), of("VmHWM:")) {
-        (Some(resident), Some(peak)) => Ok(Memory { resident, peak }),
+        (Some(resident), Some(peak)) => Ok(MemoryUse { resident, peak }),
         _ => Err(odd("/proc/PID/status")),
     }
 }

@@ -37,11 +37,11 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 #[command(name = "profbridge-bench")]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Write the fixture as an ExportProfilesServiceRequest in protobuf
     WriteFixture {
         /// The file to write
@@ -53,19 +53,19 @@ enum Command {
         out: PathBuf,
     },
     /// Measure the CPU time per observation in one process, against the control's
-    Parts(parts::Options),
+    Parts(parts::PartsOptions),
     /// Measure the CPU time per observation of the binary, against the control's
-    Process(process::Options),
+    Process(process::ProcessOptions),
     /// Measure the CPU time per span of forwarding OTLP traces, against a Collector's
-    Traces(traces::Options),
+    Traces(traces::TracesOptions),
     /// Measure the peak memory of flushes, memory pressure and hostile requests, relative to the configured limit
-    MemoryBounds(memory_bounds::Options),
+    MemoryBounds(memory_bounds::MemoryBoundsOptions),
     /// Measure the sampler: its cost compared with other profilers, and whether it names interpreted functions
     /// correctly
-    Sampler(sampler::Options),
+    Sampler(sampler::SamplerBenchOptions),
     /// Run the control as a server
     #[command(hide = true)]
-    ControlServer(end_to_end::control::Options),
+    ControlServer(end_to_end::control::ControlOptions),
 }
 
 fn main() -> ExitCode {
@@ -82,10 +82,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Error> {
+fn run(command: BenchCommand) -> Result<(), Error> {
     match command {
-        Command::WriteFixture { out } => write(&out, &fixture::request().encode_to_vec()),
-        Command::WriteLayouts { out } => {
+        BenchCommand::WriteFixture { out } => write(&out, &fixture::request().encode_to_vec()),
+        BenchCommand::WriteLayouts { out } => {
             std::fs::create_dir_all(&out)?;
             let mut request = plain(fixture::request());
             // Layouts with tables per profile repeat the tables in each profile, so only one resource is kept.
@@ -95,12 +95,12 @@ fn run(command: Command) -> Result<(), Error> {
             }
             Ok(())
         }
-        Command::Parts(options) => parts::run(&options),
-        Command::Process(options) => process::run(&options),
-        Command::Traces(options) => traces::run(&options),
-        Command::MemoryBounds(options) => memory_bounds::run(&options),
-        Command::Sampler(options) => sampler::run(&options),
-        Command::ControlServer(options) => end_to_end::control::run(options),
+        BenchCommand::Parts(options) => parts::run(&options),
+        BenchCommand::Process(options) => process::run(&options),
+        BenchCommand::Traces(options) => traces::run(&options),
+        BenchCommand::MemoryBounds(options) => memory_bounds::run(&options),
+        BenchCommand::Sampler(options) => sampler::run(&options),
+        BenchCommand::ControlServer(options) => end_to_end::control::run(options),
     }
 }
 

@@ -21,7 +21,7 @@ use prost::Message;
 
 use profbridge_testkit::RequestBuilder;
 
-use crate::end_to_end::target::Target;
+use crate::end_to_end::target::BenchTarget;
 use crate::end_to_end::{self, Sink};
 use crate::process::Setting;
 use crate::report::{Goal, Report};
@@ -29,7 +29,7 @@ use crate::{Error, machine, traces};
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct MemoryBoundsOptions {
     /// The binary of profbridge
     #[arg(long, default_value = "target/dist/profbridge")]
     binary: PathBuf,
@@ -89,7 +89,7 @@ const REST: Duration = Duration::from_secs(3);
 const ZEROS: (usize, usize) = (32, 30 << 20);
 
 /// The requests of one measurement, and how they are sent.
-struct Load {
+struct MemoryLoad {
     name: &'static str,
     /// The path in the URL.
     path: &'static str,
@@ -101,7 +101,7 @@ struct Load {
     dedup_window: &'static str,
 }
 
-impl Default for Load {
+impl Default for MemoryLoad {
     fn default() -> Self {
         Self { name: "", path: PROFILES, requests: Vec::new(), gzipped: true, at_once: 1, dedup_window: "0s" }
     }
@@ -109,7 +109,7 @@ impl Default for Load {
 
 /// The results of one run, in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Outcome {
+struct MemoryFigures {
     peak: u64,
     /// Resident memory after all requests were processed.
     at_rest: u64,
@@ -120,7 +120,7 @@ struct Outcome {
 }
 
 /// Measures and reports.
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(options: &MemoryBoundsOptions) -> Result<(), Error> {
     let mut report = Report::new("memory-bounds");
     let (loads, noun) = match options.spans {
         false => (of_profiles(options, &mut report)?, "observations"),
@@ -143,7 +143,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     report.finish(options.json.as_deref())
 }
 
-fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Error> {
+fn of_profiles(options: &MemoryBoundsOptions, report: &mut Report) -> Result<Vec<MemoryLoad>, Error> {
     let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
     let requests: Vec<Vec<u8>> = (0..options.processes)
         .step_by(usize::try_from(TOGETHER)?)
@@ -158,33 +158,33 @@ fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Erro
     let merged = merged.map(|merged| [merged, zeros.clone()].concat());
     Ok(vec![
         // At the smallest limit, memory pressure flushes most windows before the shutdown.
-        Load { name: "flush and relief", requests, gzipped: false, ..Load::default() },
-        Load { name: "hostile request", requests: vec![hostile], ..Load::default() },
-        Load { name: "8 hostile requests at once", requests: together?, at_once: 8, ..Load::default() },
-        Load { name: "32 requests of zeros at once", requests: zeros, at_once: ZEROS.0, ..Load::default() },
+        MemoryLoad { name: "flush and relief", requests, gzipped: false, ..MemoryLoad::default() },
+        MemoryLoad { name: "hostile request", requests: vec![hostile], ..MemoryLoad::default() },
+        MemoryLoad { name: "8 hostile requests at once", requests: together?, at_once: 8, ..MemoryLoad::default() },
+        MemoryLoad { name: "32 requests of zeros at once", requests: zeros, at_once: ZEROS.0, ..MemoryLoad::default() },
         // Memory pressure flushes merged profiles while more requests arrive.
-        Load {
+        MemoryLoad {
             name: "zeros beside a window of dedup",
             requests: merged?,
             at_once: ZEROS.0,
             dedup_window: "60s",
-            ..Load::default()
+            ..MemoryLoad::default()
         },
     ])
 }
 
 /// Sends requests to a new process, stops it, and returns its results.
-fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error> {
+fn measured(options: &MemoryBoundsOptions, limit: u64, load: &MemoryLoad) -> Result<MemoryFigures, Error> {
     let folder = end_to_end::begin()?;
     let sink = Sink::start(true)?;
     let limits = format!("{{memory: {limit}MiB}}");
     let yaml = if options.spans {
-        traces::yaml("", end_to_end::Compression::None, "", &limits, sink.address)
+        traces::yaml("", end_to_end::RequestCompression::None, "", &limits, sink.address)
     } else {
-        let Load { dedup_window, .. } = load;
+        let MemoryLoad { dedup_window, .. } = load;
         Setting { window: "60s", dedup_window, compression: "zstd", queue_mib: 64, limits: &limits }.yaml(sink.address)
     };
-    let mut target = Target::profbridge(&options.binary, folder.path(), &yaml)?;
+    let mut target = BenchTarget::profbridge(&options.binary, folder.path(), &yaml)?;
     let http = target.http.ok_or("profbridge does not say where it listens for HTTP")?;
     let (next, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let send = || -> Result<(), String> {
@@ -215,8 +215,8 @@ fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error
         thread::sleep(Duration::from_millis(1));
     }
     thread::sleep(Duration::from_millis(100));
-    let dropped = target.process.said().iter().map(|line| dropped(line)).sum();
-    Ok(Outcome { peak: memory.peak, at_rest, dropped, taken: taken.into_inner() })
+    let dropped = target.process.printed_lines().iter().map(|line| dropped(line)).sum();
+    Ok(MemoryFigures { peak: memory.peak, at_rest, dropped, taken: taken.into_inner() })
 }
 
 /// The observations that a line of the final report lists as dropped: `dropped 3 queue_full, 5 shutdown`.

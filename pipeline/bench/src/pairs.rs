@@ -9,7 +9,7 @@ const DRIFT: f64 = 0.10;
 
 /// The result of all pairs.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct PairComparison {
     /// B's cost divided by A's, for each pair.
     pub(crate) ratios: Vec<f64>,
     /// The median of `ratios`.
@@ -42,7 +42,7 @@ pub(crate) fn measure(
     mut calibrate: impl FnMut() -> Result<f64, Error>,
     mut a: impl FnMut() -> Result<f64, Error>,
     mut b: impl FnMut() -> Result<f64, Error>,
-) -> Result<Outcome, Error> {
+) -> Result<PairComparison, Error> {
     let mut pairs: Vec<Pair> = Vec::new();
     for number in 0..wanted * 2 {
         if number >= wanted && kept(&pairs).0.len() >= wanted {
@@ -70,7 +70,7 @@ pub(crate) fn measure(
         .into());
     }
     let ratios: Vec<f64> = kept.iter().map(|pair| pair.b / pair.a).collect();
-    Ok(Outcome {
+    Ok(PairComparison {
         ratio: statistics::median(&ratios),
         interval: statistics::interval(&ratios),
         a: statistics::median(&kept.iter().map(|pair| pair.a).collect::<Vec<_>>()),

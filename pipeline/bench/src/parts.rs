@@ -23,7 +23,7 @@ use ours::Ours;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct PartsOptions {
     /// Only these shapes
     #[arg(long, value_delimiter = ',', default_values = ["avg", "ruby-deep", "large", "tiny"])]
     shapes: Vec<Shape>,
@@ -70,7 +70,7 @@ fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64
 }
 
 /// Measures and reports.
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(options: &PartsOptions) -> Result<(), Error> {
     machine::pin(TARGET_CORE)?;
     let mut report = Report::new("parts");
     for &shape in &options.shapes {
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     report.finish(options.json.as_deref())
 }
 
-fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), Error> {
+fn measure(options: &PartsOptions, shape: Shape, report: &mut Report) -> Result<(), Error> {
     let request = workload::request(shape);
     let observations = Figures::of(&request).observations as f64;
     let request = Bytes::from(request.encode_to_vec());
@@ -132,7 +132,7 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
 /// Returns the time of each stage in nanoseconds per observation. The compressor runs while the JSON is written, so its
 /// time is computed as the difference to writing without compression.
 fn stages(
-    options: &Options,
+    options: &PartsOptions,
     ours: &mut Ours,
     request: &Bytes,
     observations: f64,

@@ -9,13 +9,13 @@ use prost::Message;
 use serde_json::json;
 
 use crate::Error;
-use crate::end_to_end::target::Target;
+use crate::end_to_end::target::BenchTarget;
 use crate::end_to_end::{self, Blocks, Load, Side, Sink};
 use crate::report::{Goal, Report};
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct ProcessOptions {
     /// The binary of profbridge
     #[arg(long, default_value = "target/dist/profbridge")]
     binary: PathBuf,
@@ -70,8 +70,8 @@ impl Setting<'_> {
 }
 
 /// Measures and reports.
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let Options { shape, window, compression, blocks, .. } = options;
+pub(crate) fn run(options: &ProcessOptions) -> Result<(), Error> {
+    let ProcessOptions { shape, window, compression, blocks, .. } = options;
     let folder = end_to_end::begin()?;
     let reports = if *shape == Shape::Large { 1 } else { 12 };
     let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
@@ -81,12 +81,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let holds = window != "0s";
     let load = Load::profiles(requests, if holds { host.window() } else { 1_000_000 })?;
     let sink = Sink::start(false)?;
-    let control = Side { target: Target::control(&sink)?, sink };
+    let control = Side { target: BenchTarget::control(&sink)?, sink };
     let sink = Sink::start(false)?;
     // The queue is small, so that the observations in it do not distort a block: the pipeline waits for the sink, as
     // the control's does.
     let yaml = Setting { window, dedup_window: "0s", compression, queue_mib: 4, limits: "{}" }.yaml(sink.address);
-    let ours = Side { target: Target::profbridge(&options.binary, folder.path(), &yaml)?, sink };
+    let ours = Side { target: BenchTarget::profbridge(&options.binary, folder.path(), &yaml)?, sink };
 
     let mut report = Report::new("process");
     let name = format!("{shape}, window {window}, {compression}");

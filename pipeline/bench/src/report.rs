@@ -4,7 +4,7 @@ use std::{fs, io::Write, path::Path};
 
 use serde::Serialize;
 
-use super::{Error, pairs::Outcome, statistics};
+use super::{Error, pairs::PairComparison, statistics};
 
 /// The goal of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -116,7 +116,7 @@ impl Report {
     }
 
     /// Adds a ratio of pairs. Its whole confidence interval must reach the goal.
-    pub(crate) fn ratio(&mut self, name: impl Into<String>, outcome: &Outcome, goal: Option<Goal>) {
+    pub(crate) fn ratio(&mut self, name: impl Into<String>, outcome: &PairComparison, goal: Option<Goal>) {
         let name = name.into();
         self.detail(&name, outcome);
         let (interval, reached) = (outcome.interval, goal.map(|goal| goal.holds(outcome.interval)));
@@ -186,7 +186,7 @@ mod tests {
     /// Guarantees: a ratio whose interval crosses its goal has not reached it, and the table shows this.
     #[test]
     fn goals() {
-        let outcome = |interval| Outcome {
+        let outcome = |interval| PairComparison {
             ratios: vec![5.0],
             ratio: 5.0,
             interval,

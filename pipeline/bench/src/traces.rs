@@ -9,13 +9,13 @@ use prost::Message;
 use serde_json::json;
 
 use crate::Error;
-use crate::end_to_end::target::Target;
-use crate::end_to_end::{self, Blocks, Compression, Load, Protocol, Side, Sink};
+use crate::end_to_end::target::BenchTarget;
+use crate::end_to_end::{self, Blocks, Load, Protocol, RequestCompression, Side, Sink};
 use crate::report::{Goal, Report};
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct TracesOptions {
     /// The binary of profbridge
     #[arg(long, default_value = "target/dist/profbridge")]
     binary: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     protocol: Protocol,
     /// The compression of incoming and outgoing requests
     #[arg(long, default_value = "none")]
-    compression: Compression,
+    compression: RequestCompression,
     /// How it is measured
     #[command(flatten)]
     blocks: Blocks,
@@ -54,7 +54,13 @@ const GOAL: Goal = Goal::AtMost(0.25);
 
 /// The configuration of profbridge: one pipeline of traces without processors. Receiver and exporter have their
 /// defaults except for these keys; a full queue makes senders wait.
-pub(crate) fn yaml(receiver: &str, compression: Compression, queue: &str, limits: &str, sink: SocketAddr) -> String {
+pub(crate) fn yaml(
+    receiver: &str,
+    compression: RequestCompression,
+    queue: &str,
+    limits: &str,
+    sink: SocketAddr,
+) -> String {
     let any = "endpoint: '127.0.0.1:0'";
     format!(
         "receivers: {{otlp: {{protocols: {{grpc: {{{any}}}, http: {{{any}}}}}{receiver}}}}}\n\
@@ -67,15 +73,15 @@ pub(crate) fn yaml(receiver: &str, compression: Compression, queue: &str, limits
     )
 }
 
-fn profbridge(options: &Options, folder: &Path, receiver: &str) -> Result<Side, Error> {
+fn profbridge(options: &TracesOptions, folder: &Path, receiver: &str) -> Result<Side, Error> {
     let sink = Sink::start(false)?;
     let yaml = yaml(receiver, options.compression, QUEUE, "{}", sink.address);
-    Ok(Side { target: Target::profbridge(&options.binary, folder, &yaml)?, sink })
+    Ok(Side { target: BenchTarget::profbridge(&options.binary, folder, &yaml)?, sink })
 }
 
 /// Measures and reports.
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let Options { protocol, compression, blocks, .. } = options;
+pub(crate) fn run(options: &TracesOptions) -> Result<(), Error> {
+    let TracesOptions { protocol, compression, blocks, .. } = options;
     let folder = end_to_end::begin()?;
     let requests: Vec<Vec<u8>> =
         (0..REQUESTS).map(|number| traces::request(TRACES, SEED + number).encode_to_vec()).collect();
@@ -98,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         return report.finish(options.json.as_deref());
     };
     let sink = Sink::start(false)?;
-    let collector = Side { target: Target::collector(collector, folder.path(), *compression, &sink)?, sink };
+    let collector = Side { target: BenchTarget::collector(collector, folder.path(), *compression, &sink)?, sink };
     // Inserting an attribute into each resource forces requests to be encoded again.
     let writes = profbridge(options, folder.path(), ", resource: {insert: {deployment.region: eu-central}}")?;
     let theirs = collector.once(&load)?;

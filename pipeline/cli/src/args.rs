@@ -5,7 +5,7 @@ pub(crate) mod sampling;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use profbridge_wire::folded::Counted;
+use profbridge_wire::folded::CountUnit;
 
 use crate::destination::Format;
 use crate::views::flamegraph::GraphStyle;
@@ -274,7 +274,7 @@ pub(crate) enum FoldedUnit {
     Bytes,
 }
 
-impl From<FoldedUnit> for Counted {
+impl From<FoldedUnit> for CountUnit {
     fn from(unit: FoldedUnit) -> Self {
         match unit {
             FoldedUnit::Count => Self::Samples,

@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 
 use profbridge_engine::config::Problems;
 use profbridge_engine::plan::Plan;
-use profbridge_engine::run::{self, Report};
+use profbridge_engine::run::{self, RunReport};
 use profbridge_model::quantities::Number;
 use profbridge_net::Shutdown;
 use tokio::runtime::Runtime;
@@ -46,7 +46,7 @@ fn run_plan(plan: Plan) -> Result<ExitCode, Failure> {
 }
 
 /// The exit status of a run. The page of the command line lists the statuses.
-fn verdict(report: &Report) -> ExitCode {
+fn verdict(report: &RunReport) -> ExitCode {
     let lost = report.unaccounted();
     if !lost.is_none() {
         let unit = if lost.is_observations_only() { " observations" } else { "" };
@@ -63,7 +63,7 @@ fn verdict(report: &Report) -> ExitCode {
 }
 
 /// Runs a plan until a signal asks to stop. `None` if the signal came before everything was started.
-async fn until_asked(plan: Plan) -> Result<Option<Report>, Failure> {
+async fn until_asked(plan: Plan) -> Result<Option<RunReport>, Failure> {
     let (trigger, mut shutdown) = Shutdown::pair();
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new("the system does not let this process wait for signals", &error))?;

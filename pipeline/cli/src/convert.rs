@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use profbridge_codec::Report;
-use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_codec::EncodingReport;
+use profbridge_codec::decode::{DecodeOptions, Findings, decode};
 use profbridge_engine::clock::Clock;
 use profbridge_model::Quantities;
 use profbridge_wire::folded::CalledBy;
@@ -20,7 +20,7 @@ use crate::Failure;
 use crate::args::{ConvertArgs, ReadingArgs};
 use crate::destination::{Destination, Format};
 use crate::files;
-use crate::output::{Output, View};
+use crate::output::{Output, ViewOutput};
 use crate::terminal::{self, Progress, STANDARD, shown};
 use crate::views::flamegraph::GraphStyle;
 
@@ -34,7 +34,7 @@ struct Tally {
     /// What the output's format cannot represent.
     left_out: Quantities,
     /// Losses and notes.
-    report: Report,
+    report: EncodingReport,
     /// Findings in the inputs other than telemetry.
     findings: Findings,
     /// Number of samples that were written.
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn page(inputs: &[PathBuf], reading: &ReadingArgs, graph: GraphStyle) -> Result<Vec<u8>, Failure> {
     let path = PathBuf::from("the page");
     let destination = Destination { path: path.clone(), format: Format::Html, graph };
-    let output = Output::View(Box::new(View::open(destination, CalledBy::Service)));
+    let output = Output::View(Box::new(ViewOutput::open(destination, CalledBy::Service)));
     let mut page = Vec::new();
     read_into(output, inputs, reading, &path, |output, tally| {
         let Output::View(mut view) = output else { return Ok(None) };
@@ -154,7 +154,7 @@ fn read_into(
     let mut unreadable = Vec::new();
     let mut selection = Selection::new(reading.kind.clone(), reading.at, Clock::system().now().unix_nano);
     let limit = usize::try_from(reading.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
-    let options = Options { limit, counted: reading.counted.into() };
+    let options = DecodeOptions { limit, counted: reading.counted.into() };
     for (position, input) in inputs.iter().enumerate() {
         let place = format!("{} of {}: {}", position + 1, inputs.len(), shown(input));
         progress.show(&place);

@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_codec::decode::{DecodeOptions, Findings, decode};
 use profbridge_engine::clock::Clock;
 use profbridge_engine::config::{self, Source};
 use profbridge_engine::plan::Plan;
 use profbridge_engine::run;
 use profbridge_model::Profiles;
-use profbridge_wire::folded::Counted;
+use profbridge_wire::folded::CountUnit;
 use profbridge_wire::otlp::{EncodeOptions, encode};
 use tracing::level_filters::LevelFilter;
 
@@ -201,7 +201,7 @@ fn speaks_of(path: &Path, text: &str) -> bool {
 fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(shown(path), &error))?;
     let (mut findings, mut profiles) = (Findings::default(), Vec::new());
-    let options = Options { limit: usize::MAX, counted: Counted::default() };
+    let options = DecodeOptions { limit: usize::MAX, counted: CountUnit::default() };
     let read = decode(&shown(path), bytes.into(), options, &mut findings, |telemetry| {
         profiles.extend(telemetry.into_profiles());
     });

@@ -12,11 +12,11 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use profbridge_codec::Report;
-use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_codec::EncodingReport;
+use profbridge_codec::decode::{DecodeOptions, Findings, decode};
 use profbridge_engine::clock::Clock;
 use profbridge_model::{Losses, Reason};
-use profbridge_wire::folded::Counted;
+use profbridge_wire::folded::CountUnit;
 
 use crate::args::{By, DiffArgs};
 use crate::convert::input;
@@ -25,7 +25,7 @@ use crate::destination::{Format, format_of};
 use crate::files::write_file;
 use crate::terminal::{self, counted, shown};
 use crate::views::flamegraph;
-use crate::views::fold::{NO_OWN_CODE, Part};
+use crate::views::fold::{FrameRole, NO_OWN_CODE};
 use crate::views::page::{self, Difference};
 use crate::views::reading::{State, Unit};
 use crate::views::stacks::{Node, Stacks};
@@ -33,7 +33,7 @@ use crate::views::sums::{Sums, Timed};
 use crate::views::tree::innermost_own;
 use crate::views::waits::WaitReason;
 use crate::{Failure, files};
-use noise::{Measured, Noise, Observed};
+use noise::{FileWeights, Noise, Observed};
 
 /// Smaller differences are not worth a row, as a share of the larger whole.
 const LEAST_SHARE: f64 = 0.005;
@@ -54,7 +54,7 @@ const MOST_ROWS: usize = 12;
 /// One of the two files.
 struct Side {
     stacks: Vec<(Node, u64)>,
-    measured: Measured,
+    measured: FileWeights,
     lines: HashMap<u32, u32>,
     total: u64,
     span_nano: Option<u64>,
@@ -77,7 +77,7 @@ impl Side {
 
 /// A function, or the whole.
 #[derive(Debug, Clone, Copy)]
-struct Change {
+struct FunctionChange {
     function: Option<u32>,
     before: f64,
     after: f64,
@@ -85,7 +85,7 @@ struct Change {
     is_certain: bool,
 }
 
-impl Change {
+impl FunctionChange {
     fn delta(&self) -> f64 {
         self.after - self.before
     }
@@ -174,9 +174,9 @@ fn title(arguments: &DiffArgs) -> String {
 /// Reads a file into sums.
 fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failure> {
     let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
-    let options = Options { limit, counted: Counted::default() };
+    let options = DecodeOptions { limit, counted: CountUnit::default() };
     let mut selection = Selection::new(arguments.kind.clone(), None, Clock::system().now().unix_nano);
-    let (mut findings, mut report) = (Findings::default(), Report::default());
+    let (mut findings, mut report) = (Findings::default(), EncodingReport::default());
     let bytes = input::read(path, limit)?;
     sums.keep_times();
     let decoded = decode(&shown(path), bytes, options, &mut findings, |telemetry| {
@@ -230,13 +230,13 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
         let folded = if native { node } else { stacks.fold(node, state == State::Waiting) };
         let path = stacks.path(folded);
         // Interpreters and the kernel without a caller in the program are one.
-        let is_alone = |function: &u32| !native && Part::of(stacks.get(*function)) == Part::Caller;
+        let is_alone = |function: &u32| !native && FrameRole::of(stacks.get(*function)) == FrameRole::Caller;
         let last = path.last().filter(|last| !is_alone(last)).or(path.first()).copied();
         let function = innermost_own(stacks, &path).filter(|_| !native).or(last);
         functions.extend(function.map(|function| (node, function)));
     }
     let measured = match sums.timed(state) {
-        Some(timed) => Measured::timed(
+        Some(timed) => FileWeights::timed(
             timed
                 .filter_map(|one| {
                     let &Timed { thread, time, weight, .. } = one;
@@ -244,7 +244,7 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
                 })
                 .collect(),
         ),
-        None => Measured::counted(
+        None => FileWeights::counted(
             sums.counted(state).filter_map(|(node, weight, count)| Some((*functions.get(&node)?, weight, count))),
         ),
     };
@@ -290,7 +290,7 @@ fn basis([before, after]: [&Side; 2], unit: &Unit, by: Option<By>) -> (By, &'sta
 
 /// By what factor the functions with half of the weight grew at most, as a faster clock or other neighbours of the
 /// machine make all of them. Not known if a single function has half of it.
-fn alike(before: &Measured, after: &Measured) -> Option<f64> {
+fn alike(before: &FileWeights, after: &FileWeights) -> Option<f64> {
     let both =
         before.functions.iter().filter_map(|(function, of)| Some((after.functions.get(function)?.total, of.total)));
     let mut both: Vec<(f64, f64)> = both.filter(|(_, from)| *from > 0.0).map(|(to, from)| (to / from, from)).collect();
@@ -314,8 +314,8 @@ struct Comparison<'a> {
     noise: Noise<'a>,
     /// By what factor most functions grew alike, which does not count as a change of any of them.
     alike: f64,
-    whole: Change,
-    changes: Vec<Change>,
+    whole: FunctionChange,
+    changes: Vec<FunctionChange>,
 }
 
 impl<'a> Comparison<'a> {
@@ -327,12 +327,12 @@ impl<'a> Comparison<'a> {
         let compared = functions.iter().filter(|&&function| larger(function) >= LEAST_SHARE).count();
         let noise = Noise { before, after, compared, is_same_work: by == By::Total };
         let [first, second] = sides.map(|side| 1.0 / side.basis(by));
-        let value = |of: &Measured, function| of.functions.get(&function).map_or(0.0, |of| of.total);
+        let value = |of: &FileWeights, function| of.functions.get(&function).map_or(0.0, |of| of.total);
         let (from, to) = (before.all.total * first, after.all.total * second);
         let alike = alike(before, after).filter(|_| unit == Unit::Nanoseconds).map(|growth| growth * second / first);
         let alike = alike.filter(|growth| (growth - 1.0).abs() >= LEAST_CHANGE).unwrap_or(1.0);
         let is_certain = by != By::Share && (to - from).abs() > from.max(to) * LEAST_CHANGE.max(noise.of_whole());
-        let whole = Change { function: None, before: from, after: to, is_certain };
+        let whole = FunctionChange { function: None, before: from, after: to, is_certain };
         let change = |&function: &u32| {
             let (from, to) = (value(before, function) * first, value(after, function) * second / alike);
             let share = after.share(function) - before.share(function);
@@ -344,14 +344,14 @@ impl<'a> Comparison<'a> {
                     false => true,
                 };
             let least = (whole.before.max(whole.after) * LEAST_SHARE).max(from.max(to) * LEAST_CHANGE);
-            Change {
+            FunctionChange {
                 function: Some(function),
                 before: from,
                 after: to,
                 is_certain: is_certain && (to - from).abs() >= least,
             }
         };
-        let mut changes: Vec<Change> = functions.iter().map(change).collect();
+        let mut changes: Vec<FunctionChange> = functions.iter().map(change).collect();
         changes.sort_by(|one, other| {
             other.delta().abs().total_cmp(&one.delta().abs()).then(one.function.cmp(&other.function))
         });
@@ -382,7 +382,7 @@ impl<'a> Comparison<'a> {
         page::write_difference(difference, &title(arguments), out)
     }
 
-    fn listed(&self) -> impl Iterator<Item = &Change> {
+    fn listed(&self) -> impl Iterator<Item = &FunctionChange> {
         self.changes.iter().filter(|change| change.is_certain)
     }
 
@@ -392,7 +392,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The largest growth above a limit in percent.
-    fn above(&self, percent: f64) -> Option<&Change> {
+    fn above(&self, percent: f64) -> Option<&FunctionChange> {
         let least = self.whole.before.max(self.whole.after) * LEAST_DECIDING;
         let whole = Some(&self.whole).filter(|whole| whole.is_certain);
         let functions = self.listed().filter(|change| change.after >= least);
@@ -456,7 +456,7 @@ impl<'a> Comparison<'a> {
         };
         let [slower, faster] = self.directions();
         for (title, slower) in [(slower, true), (faster, false)] {
-            let rows: Vec<&Change> = self.listed().filter(|change| (change.delta() > 0.0) == slower).collect();
+            let rows: Vec<&FunctionChange> = self.listed().filter(|change| (change.delta() > 0.0) == slower).collect();
             if rows.is_empty() {
                 line(format!("{title}: nothing"));
                 continue;

@@ -17,10 +17,10 @@ use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
 use crate::args::sampling::DumpArgs;
-use crate::sample::{Interrupt, Look, Purpose, View, label, start};
+use crate::sample::{Interrupt, Purpose, RunSnapshot, RunView, label, start};
 use crate::terminal::counted;
-use crate::views::fold::{CALLERS_NOT_KNOWN, Part};
-use crate::views::stacks::{Function, StackCache, Stacks, clean};
+use crate::views::fold::{CALLERS_NOT_KNOWN, FrameRole};
+use crate::views::stacks::{StackCache, StackFunction, Stacks, clean};
 use crate::views::waits::WaitReason;
 use crate::{Failure, terminal};
 
@@ -53,12 +53,12 @@ struct Dumped {
     /// Its name, its id and its command line.
     title: String,
     /// Its threads by id.
-    threads: BTreeMap<u32, Thread>,
+    threads: BTreeMap<u32, DumpedThread>,
 }
 
 /// A thread.
 #[derive(Debug, Default)]
-struct Thread {
+struct DumpedThread {
     name: Box<str>,
     /// Its id in the PID namespace of its process, by which profiles name it; `None` before its first sample.
     namespace_id: Option<u32>,
@@ -70,12 +70,12 @@ struct Thread {
     processor_time: Option<Duration>,
     /// The file or socket that it waited for at the end.
     awaited: Option<Box<str>>,
-    latest: Option<Seen>,
+    latest: Option<ThreadSample>,
 }
 
 /// A sample of a thread.
 #[derive(Debug)]
-struct Seen {
+struct ThreadSample {
     /// Whether the sample shows where the thread was, and its time in nanoseconds since the Unix epoch.
     order: (bool, u64),
     is_waiting: bool,
@@ -85,7 +85,7 @@ struct Seen {
     frames: Vec<(u32, u32)>,
 }
 
-impl View for Dump {
+impl RunView for Dump {
     fn is_live(&self) -> bool {
         false
     }
@@ -97,7 +97,7 @@ impl View for Dump {
             words => words.join(" "),
         };
         write!(title, ": {}", clean(&command)).ok();
-        let threads = thread_ids(process.pid).map(|id| (id, Thread::default())).collect();
+        let threads = thread_ids(process.pid).map(|id| (id, DumpedThread::default())).collect();
         self.processes.insert(process.pid, Dumped { id: process.id, title, threads });
     }
 
@@ -127,7 +127,7 @@ impl View for Dump {
                 let id = identity.id.parse().ok();
                 let known = process.threads.values_mut().find(|thread| id.is_some() && thread.namespace_id == id);
                 let Some(thread) = known else { continue };
-                let seen = Seen::of(&mut self.stacks, &mut cache, dictionary, &sample);
+                let seen = ThreadSample::of(&mut self.stacks, &mut cache, dictionary, &sample);
                 if thread.latest.as_ref().is_none_or(|latest| latest.order <= seen.order) {
                     thread.latest = Some(seen);
                     // An interpreter's name is better than the kernel's.
@@ -137,8 +137,8 @@ impl View for Dump {
         }
     }
 
-    fn look(&mut self, _look: &Look<'_>) -> bool {
-        let is_done = |pid: u32, (&id, thread): (&u32, &Thread)| thread.is_seen || !task(pid, id, "").exists();
+    fn look(&mut self, _look: &RunSnapshot<'_>) -> bool {
+        let is_done = |pid: u32, (&id, thread): (&u32, &DumpedThread)| thread.is_seen || !task(pid, id, "").exists();
         let are_done = |(&pid, process): (&u32, &Dumped)| process.threads.iter().all(|one| is_done(pid, one));
         self.asked.iter().all(|pid| self.processes.contains_key(pid)) && self.processes.iter().all(are_done)
     }
@@ -162,7 +162,7 @@ impl View for Dump {
         }
     }
 
-    fn end(&mut self, _look: &Look<'_>) {
+    fn end(&mut self, _look: &RunSnapshot<'_>) {
         terminal::result(self.text());
     }
 }
@@ -173,7 +173,7 @@ impl Dump {
         let mut text = String::new();
         for (&pid, process) in &self.processes {
             let ended = !process.threads.values().any(|thread| thread.exists);
-            let is_shown = |thread: &Thread| thread.exists || ended && thread.latest.is_some();
+            let is_shown = |thread: &DumpedThread| thread.exists || ended && thread.latest.is_some();
             let mut threads: Vec<_> = process.threads.iter().filter(|(_, thread)| is_shown(thread)).collect();
             threads.sort_by_key(|&(&id, _)| (id != pid, id));
             let blank = if text.is_empty() { "" } else { "\n" };
@@ -187,7 +187,7 @@ impl Dump {
         text
     }
 
-    fn write_thread(&self, text: &mut String, id: u32, thread: &Thread) {
+    fn write_thread(&self, text: &mut String, id: u32, thread: &DumpedThread) {
         let name = if thread.name.is_empty() { String::new() } else { format!(" \"{}\"", thread.name) };
         let state = match &thread.latest {
             None => "not seen",
@@ -204,7 +204,7 @@ impl Dump {
         writeln!(text, "thread {id}{name}: {state}{awaited}{}", used.unwrap_or_default()).ok();
         let Some(seen) = &thread.latest else { return };
         let is_said =
-            |function: &Function| function.is_placeholder() && function.name.trim_matches(['[', ']']) == state;
+            |function: &StackFunction| function.is_placeholder() && function.name.trim_matches(['[', ']']) == state;
         for (number, line) in self.shown(seen) {
             let function = self.stacks.get(number);
             if !is_said(function) {
@@ -221,14 +221,14 @@ impl Dump {
     /// The frames to show: of a thread that runs interpreted functions without the machine code that executes them, and
     /// while it waits without that of libraries, as its state says what they do; of any other thread without the
     /// kernel. If that leaves nothing, all.
-    fn shown(&self, seen: &Seen) -> Vec<(u32, u32)> {
+    fn shown(&self, seen: &ThreadSample) -> Vec<(u32, u32)> {
         let is_interpreted = seen.frames.iter().any(|&(function, _)| self.stacks.get(function).is_interpreted);
         let is_shown = |&&(function, _): &&(u32, u32)| {
             let function = self.stacks.get(function);
-            let is_machinery = match Part::of(function) {
-                Part::Caller => true,
-                Part::Library => seen.is_waiting && !function.is_interpreted,
-                Part::Own | Part::Placeholder | Part::Collector => false,
+            let is_machinery = match FrameRole::of(function) {
+                FrameRole::Caller => true,
+                FrameRole::Library => seen.is_waiting && !function.is_interpreted,
+                FrameRole::Own | FrameRole::Placeholder | FrameRole::Collector => false,
             };
             self.native || if is_interpreted { !is_machinery } else { function.origin != CodeOrigin::Kernel }
         };
@@ -237,7 +237,7 @@ impl Dump {
     }
 }
 
-impl Seen {
+impl ThreadSample {
     fn of(stacks: &mut Stacks, cache: &mut StackCache<'_>, dictionary: &Dictionary, sample: &Sample<'_>) -> Self {
         let mut frames: Vec<(u32, u32)> = Vec::new();
         for location in dictionary.stack(sample.stack).flatten() {
@@ -259,7 +259,7 @@ impl Seen {
 }
 
 /// Where a frame is: `(shop.py:51)` by its source, else the file with its machine code. Empty if neither is known.
-fn place(function: &Function, line: u32) -> String {
+fn place(function: &StackFunction, line: u32) -> String {
     match function.place() {
         "" => String::new(),
         place if line > 0 && function.file.ends_with(place) => format!(" ({place}:{line})"),

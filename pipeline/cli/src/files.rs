@@ -38,12 +38,12 @@ fn is_input(file: &fs::Metadata) -> bool {
 
 /// The writer for a result. Counts the bytes.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct ResultFile {
     file: BufWriter<File>,
     bytes: u64,
 }
 
-impl Write for Target {
+impl Write for ResultFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.bytes += written as u64;
@@ -61,14 +61,14 @@ impl Write for Target {
 /// # Errors
 ///
 /// The error of `write` or of the system.
-pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
+pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut ResultFile) -> io::Result<()>) -> Result<u64, Failure> {
     let mut results = Results::default();
     results.add(path.to_owned(), write)?;
     Ok(results.finish()?.iter().map(|(_, size)| size).sum())
 }
 
 /// Writes in place to something that is not a regular file.
-fn write_at_once(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
+fn write_at_once(path: &Path, write: impl FnOnce(&mut ResultFile) -> io::Result<()>) -> io::Result<u64> {
     if path.as_os_str() == STANDARD {
         return write_standard(io::stdout().as_fd().try_clone_to_owned()?.into(), write);
     }
@@ -77,11 +77,11 @@ fn write_at_once(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>)
 
 /// Writes to standard output. As in [`terminal::result`], it is no error if the reader has gone away, but it is
 /// recorded. Returns how many bytes were written before.
-fn write_standard(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
-    let mut target = Target { file: BufWriter::new(file), bytes: 0 };
+fn write_standard(file: File, write: impl FnOnce(&mut ResultFile) -> io::Result<()>) -> io::Result<u64> {
+    let mut target = ResultFile { file: BufWriter::new(file), bytes: 0 };
     let written = write(&mut target).and_then(|()| target.flush());
     // Discards the buffer, which cannot be written any more.
-    let Target { file, bytes } = target;
+    let ResultFile { file, bytes } = target;
     let held = file.into_parts().1.map_or(0, |held| held.len() as u64);
     match written {
         Ok(()) => Ok(bytes),
@@ -110,8 +110,8 @@ fn open_stream(path: &Path) -> io::Result<File> {
     file
 }
 
-fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
-    let mut target = Target { file: BufWriter::new(file), bytes: 0 };
+fn write_to(file: File, write: impl FnOnce(&mut ResultFile) -> io::Result<()>) -> io::Result<u64> {
+    let mut target = ResultFile { file: BufWriter::new(file), bytes: 0 };
     write(&mut target)?;
     target.flush()?;
     Ok(target.bytes)
@@ -279,7 +279,7 @@ impl Results {
     pub(crate) fn add(
         &mut self,
         path: PathBuf,
-        write: impl FnOnce(&mut Target) -> io::Result<()>,
+        write: impl FnOnce(&mut ResultFile) -> io::Result<()>,
     ) -> Result<(), Failure> {
         let written = output_kind(&path).and_then(|kind| match kind {
             OutputKind::File => {

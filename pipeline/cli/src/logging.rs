@@ -67,18 +67,18 @@ fn to_standard_error(line: &str) {
 /// The log. A separate thread writes the lines: standard error may be a pipe that nobody reads, and callers must not
 /// block on it. Clones share the log.
 #[derive(Clone)]
-struct Log(Arc<Shared>);
+struct Log(Arc<SharedLog>);
 
-struct Shared {
+struct SharedLog {
     colors: bool,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// Signalled when there are lines to write or summaries to make, and when lines were written.
     changed: Condvar,
     write: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 #[derive(Default)]
-struct State {
+struct LogState {
     repeats: Repeats,
     /// Lines that wait to be written.
     lines: String,
@@ -92,15 +92,15 @@ struct State {
 impl Log {
     fn new(colors: bool, write: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::default());
-        Self(Arc::new(Shared { colors, state, changed, write: Box::new(write) }))
+        Self(Arc::new(SharedLog { colors, state, changed, write: Box::new(write) }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn flush(&self) {
-        let unwritten = |state: &mut State| state.writing > 0 || !state.lines.is_empty();
+        let unwritten = |state: &mut LogState| state.writing > 0 || !state.lines.is_empty();
         drop(self.0.changed.wait_timeout_while(self.lock(), LAST_LINES, unwritten));
     }
 
@@ -112,7 +112,7 @@ impl Log {
         self.flush();
     }
 
-    fn sum_up(&self, state: &mut State, summaries: Vec<repeats::Summary>) {
+    fn sum_up(&self, state: &mut LogState, summaries: Vec<repeats::Summary>) {
         for summary in summaries {
             self.put(
                 state,
@@ -122,7 +122,7 @@ impl Log {
     }
 
     /// Appends a line, if there is room.
-    fn put(&self, state: &mut State, line: &str) {
+    fn put(&self, state: &mut LogState, line: &str) {
         if state.lines.len() + state.writing + line.len() > MOST_WAITING {
             state.dropped += 1;
             return;
@@ -132,7 +132,7 @@ impl Log {
     }
 
     /// Starts the writer with the first line, since the process may need to have a single thread until then.
-    fn wake_writer(&self, state: &mut State) {
+    fn wake_writer(&self, state: &mut LogState) {
         if !state.has_writer {
             let log = self.clone();
             let writer = std::thread::Builder::new().name("log".to_owned()).spawn(move || log.write_lines());

@@ -8,7 +8,7 @@ mod view;
 
 use std::path::PathBuf;
 
-use profbridge_codec::Report;
+use profbridge_codec::EncodingReport;
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::ProcessorFactory;
@@ -18,23 +18,23 @@ use profbridge_model::{Profile, Profiles, Quantities, Telemetry, Viewed};
 use crate::Failure;
 
 pub(crate) use envelopes::{EnvelopeContents, EnvelopeDestination, Envelopes};
-pub(crate) use otlp::{MERGE, Otlp};
+pub(crate) use otlp::{MERGE, OtlpOutput};
 pub(crate) use pprof::Pprof;
-pub(crate) use stacks::Stacks;
-pub(crate) use view::View;
+pub(crate) use stacks::StacksOutput;
+pub(crate) use view::ViewOutput;
 
 /// An output in one of the formats.
 pub(crate) enum Output {
     /// One envelope per chunk.
     Sentry(Box<Envelopes>),
     /// One OTLP message.
-    Otlp(Box<Otlp>),
+    Otlp(Box<OtlpOutput>),
     /// pprof profiles.
     Pprof(Box<Pprof>),
     /// Collapsed stacks.
-    Stacks(Box<Stacks>),
+    Stacks(Box<StacksOutput>),
     /// A flame graph, or a file for another tool's viewer.
-    View(Box<View>),
+    View(Box<ViewOutput>),
 }
 
 impl Output {
@@ -42,7 +42,7 @@ impl Output {
     pub(crate) fn take(
         &mut self,
         telemetry: Telemetry,
-        report: &mut Report,
+        report: &mut EncodingReport,
         left_out: &mut Quantities,
     ) -> Result<(), Failure> {
         if let Self::Pprof(_) | Self::Stacks(_) | Self::View(_) = self {
@@ -72,7 +72,11 @@ impl Output {
 
     /// Writes the rest, and returns the files with their sizes in bytes. Without any data, nothing is written and
     /// existing files stay. `title` overrides the title that is derived from the profiles.
-    pub(crate) fn close(&mut self, title: Option<&str>, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
+    pub(crate) fn close(
+        &mut self,
+        title: Option<&str>,
+        report: &mut EncodingReport,
+    ) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let file = match self {
             Self::Sentry(output) => return output.close(report),
             Self::Pprof(output) => return output.close(report),

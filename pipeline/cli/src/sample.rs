@@ -35,7 +35,7 @@ use crate::destination::Destination;
 use crate::views::flamegraph::GraphStyle;
 use crate::{Failure, logging, terminal};
 pub(crate) use collect::label;
-pub(crate) use progress::Look;
+pub(crate) use progress::RunSnapshot;
 use run::{Run, Sampling};
 use sampler::Sampler;
 pub(crate) use signals::Interrupt;
@@ -58,11 +58,11 @@ pub(crate) enum Purpose {
         text: TextStyle,
     },
     /// Showing its samples in another way.
-    View(Box<dyn View>),
+    View(Box<dyn RunView>),
 }
 
 /// A view of the samples of a run.
-pub(crate) trait View {
+pub(crate) trait RunView {
     /// Whether it is shown while the run goes on. Otherwise only its end is: processes that are found later are not
     /// announced, and the end waits for names as long as a file does.
     fn is_live(&self) -> bool;
@@ -92,7 +92,7 @@ pub(crate) trait View {
     fn take(&mut self, profiles: &Profiles, until: Duration);
 
     /// Updates the state of the run. Called many times a second; returns whether to end it.
-    fn look(&mut self, look: &Look<'_>) -> bool;
+    fn look(&mut self, look: &RunSnapshot<'_>) -> bool;
 
     /// Called when sampling has ended; the last samples are still to arrive.
     fn close(&mut self);
@@ -103,7 +103,7 @@ pub(crate) trait View {
     }
 
     /// Shows the end of the run, after its last samples.
-    fn end(&mut self, look: &Look<'_>);
+    fn end(&mut self, look: &RunSnapshot<'_>);
 }
 
 /// `profbridge sample`.

@@ -13,7 +13,7 @@ use profbridge_codec::compress;
 use profbridge_codec::sentry::sent_later;
 use profbridge_exporter_sentry::destination::Destination;
 use profbridge_exporter_sentry::keep::{DSN_FILE, ENDING};
-use profbridge_model::envelope::Received;
+use profbridge_model::envelope::EnvelopeBody;
 use profbridge_net::client::{HttpClient, HttpClientConfig};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_net::error_chain;
@@ -134,7 +134,7 @@ fn prepare(
     let since = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::now());
     let waited = SystemTime::now().duration_since(since).unwrap_or(Duration::ZERO);
     let gzip = Compression::GZIP.with_level(1);
-    let received = Received { body: body.clone(), content_encoding: None, changed: false };
+    let received = EnvelopeBody { body: body.clone(), content_encoding: None, changed: false };
     let moved = sent_later(&received, header, waited, gzip).map_err(|error| error.to_string())?;
     let body = moved.map_or_else(|| compress(gzip, &body).map_err(|error| error.to_string()), Ok)?;
     Ok((to, body))

@@ -1,7 +1,7 @@
 //! `profbridge top`: shows where processes spend their time, updated each second.
 //!
-//! [`State`] is the data and the display settings, [`screen`] renders lines from it, [`keys`] decodes keys, [`console`]
-//! is the terminal. A run decides what is sampled and for how long, as for `sample`.
+//! [`ViewState`] is the data and the display settings, [`screen`] renders lines from it, [`keys`] decodes keys,
+//! [`console`] is the terminal. A run decides what is sampled and for how long, as for `sample`.
 
 mod console;
 mod keys;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use console::Console;
 use output::CommandOutput;
 use profbridge_model::Profiles;
-use state::State;
+use state::ViewState;
 
 use crate::args::sampling::TopArgs;
-use crate::sample::{Interrupt, Look, Purpose, View, start};
+use crate::sample::{Interrupt, Purpose, RunSnapshot, RunView, start};
 use crate::{Failure, terminal};
 
 /// How often the screen is redrawn.
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
     start(&arguments.subject, || {
         let interrupt = Interrupt::listen()?;
         let mut view =
-            Top { state: State::new(arguments.native), next: Instant::now() + REDRAW, lost: false, screen: None };
+            Top { state: ViewState::new(arguments.native), next: Instant::now() + REDRAW, lost: false, screen: None };
         if stdout().is_terminal() {
             let console = Console::open()?;
             let restore = console.restorer();
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
 
 /// A live view of a run: on a terminal, or as lines without one.
 pub(crate) struct Top {
-    state: State,
+    state: ViewState,
     /// When it is drawn next.
     next: Instant,
     /// Set when the reader of the lines is gone.
@@ -66,7 +66,7 @@ impl Top {
     }
 }
 
-impl View for Top {
+impl RunView for Top {
     fn is_live(&self) -> bool {
         true
     }
@@ -95,7 +95,7 @@ impl View for Top {
         self.state.take(profiles, until);
     }
 
-    fn look(&mut self, look: &Look<'_>) -> bool {
+    fn look(&mut self, look: &RunSnapshot<'_>) -> bool {
         self.state.look(look);
         let mut is_due = Instant::now() >= self.next;
         if is_due {
@@ -125,7 +125,7 @@ impl View for Top {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.console.is_open()) else { return };
         screen.console.close();
         // Messages that were only on the closed screen.
-        self.state.said().for_each(terminal::say);
+        self.state.messages().for_each(terminal::say);
         if let Some(output) = &mut screen.output {
             output.show();
         }
@@ -135,7 +135,7 @@ impl View for Top {
         self.screen.is_none() && !self.lost
     }
 
-    fn end(&mut self, look: &Look<'_>) {
+    fn end(&mut self, look: &RunSnapshot<'_>) {
         self.state.look(look);
         self.write();
     }

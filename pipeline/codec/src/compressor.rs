@@ -8,7 +8,7 @@ use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use serde::Deserialize;
 
 /// A body that is being written.
-pub(crate) type Open = Encoder<Vec<u8>>;
+pub(crate) type OpenBody = Encoder<Vec<u8>>;
 
 /// Creates bodies and reuses zstd's context, which is expensive to create: a gateway writes thousands of small bodies
 /// per minute.
@@ -19,13 +19,13 @@ pub(crate) struct Compressor {
 
 impl Compressor {
     /// Opens a body with an estimated uncompressed size and compression factor.
-    pub(crate) fn open(&mut self, compression: Compression, estimated: usize, times: usize) -> io::Result<Open> {
+    pub(crate) fn open(&mut self, compression: Compression, estimated: usize, times: usize) -> io::Result<OpenBody> {
         let capacity = if compression == Compression::None { estimated } else { estimated / times };
         Encoder::new(compression, Vec::with_capacity(capacity), &mut self.context)
     }
 
     /// Finishes a body.
-    pub(crate) fn close(&mut self, open: Open) -> io::Result<Bytes> {
+    pub(crate) fn close(&mut self, open: OpenBody) -> io::Result<Bytes> {
         Ok(written(open.finish(&mut self.context)?))
     }
 

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use profbridge_model::{Losses, Profiles, Reason, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
-use profbridge_wire::folded::{self, Counted};
+use profbridge_wire::folded::{self, CountUnit};
 use profbridge_wire::foreign::{self, is_text};
 use profbridge_wire::otlp::delimited::frames;
 use profbridge_wire::otlp::sniff::is_pprof;
@@ -81,11 +81,11 @@ pub struct Findings {
 
 /// Options for decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct DecodeOptions {
     /// Maximum size in bytes, uncompressed.
     pub limit: usize,
     /// What the numbers of collapsed stacks count.
-    pub counted: Counted,
+    pub counted: CountUnit,
 }
 
 /// Calls `take` with each message in `bytes`; `name` is for error messages. A rejected part is counted and reported,
@@ -97,11 +97,11 @@ pub struct Options {
 pub fn decode(
     name: &str,
     bytes: Bytes,
-    options: Options,
+    options: DecodeOptions,
     findings: &mut Findings,
     mut take: impl FnMut(Telemetry),
 ) -> Result<(), Refused> {
-    let Options { limit, counted } = options;
+    let DecodeOptions { limit, counted } = options;
     let coding = match sniff(&bytes) {
         ContentKind::Gzip => Coding::Gzip,
         ContentKind::Zstd => Coding::Zstd,
@@ -217,7 +217,7 @@ impl FileDecoder<'_> {
     }
 
     /// Converts collapsed stacks to a profile. Each rejected line counts as one lost observation.
-    fn folded(&mut self, bytes: &[u8], counted: Counted) -> Result<Profiles, Refused> {
+    fn folded(&mut self, bytes: &[u8], counted: CountUnit) -> Result<Profiles, Refused> {
         if let Some(line) = folded::differential(bytes) {
             let why =
                 format!("line {line}: has two numbers, so it is differential stacks, which are no profile\n{KEEP_ONE}");

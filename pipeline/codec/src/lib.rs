@@ -7,7 +7,7 @@
 //!   forwards received envelopes.
 //!
 //! An encoder is reused between batches to keep its memory. It returns [`Message`]s, which own their bytes, and a
-//! [`Report`], which the caller counts, shows or logs.
+//! [`EncodingReport`], which the caller counts, shows or logs.
 //!
 //! Pure like the crate `wire`: no I/O, no clock, no runtime.
 
@@ -19,4 +19,4 @@ pub mod pprof;
 pub mod sentry;
 
 pub use compressor::{CompressionConfig, compress};
-pub use message::{Encoded, Message, Report};
+pub use message::{Encoded, EncodingReport, Message};

@@ -14,12 +14,12 @@ pub struct Encoded<M> {
     /// The messages, in order.
     pub messages: Vec<Message<M>>,
     /// Losses and remarks.
-    pub report: Report,
+    pub report: EncodingReport,
 }
 
 /// Losses and remarks of encoding.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct EncodingReport {
     /// The data that is in no message, by reason.
     pub losses: Losses,
     /// Samples that were added, such as closing samples.
@@ -37,10 +37,10 @@ pub struct Report {
     pub error: Option<std::io::Error>,
 }
 
-impl Report {
+impl EncodingReport {
     /// Adds another report; of two errors the first stays.
-    pub fn merge(&mut self, other: Report) {
-        let Report { losses, synthesized, notes, timeless, not_shown, clipped, error } = other;
+    pub fn merge(&mut self, other: EncodingReport) {
+        let EncodingReport { losses, synthesized, notes, timeless, not_shown, clipped, error } = other;
         self.losses.merge(&losses);
         self.synthesized += synthesized;
         for (name, count) in notes {
@@ -59,7 +59,7 @@ impl Report {
 
 impl<M> Default for Encoded<M> {
     fn default() -> Self {
-        Self { messages: Vec::new(), report: Report::default() }
+        Self { messages: Vec::new(), report: EncodingReport::default() }
     }
 }
 
@@ -67,7 +67,7 @@ impl<M> Encoded<M> {
     /// Converts to the form that an exporter passes to the engine; `meta` converts each message's metadata. Remarks
     /// that have no place there are logged.
     pub fn prepared<N>(self, mut meta: impl FnMut(M) -> N) -> Prepared<N> {
-        let Report { losses, synthesized, notes, timeless, not_shown: _, clipped: _, error } = self.report;
+        let EncodingReport { losses, synthesized, notes, timeless, not_shown: _, clipped: _, error } = self.report;
         for types in timeless {
             tracing::warn!("dropped as no_time_unit: {types}");
         }

@@ -24,7 +24,7 @@ pub use cut::{Cut, cut};
 pub use form::{Encoding, Framing};
 
 use crate::compressor::{Compressor, written};
-use crate::message::{Encoded, Message, Report, samples};
+use crate::message::{Encoded, EncodingReport, Message, samples};
 
 /// Counts batches sent as the received bytes.
 pub const FORWARDED: &str = "otlp_batches_forwarded_unchanged";
@@ -108,7 +108,7 @@ impl Signal {
 
 /// The metadata of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Batch {
+pub struct SignalCount {
     /// The signal.
     pub signal: Signal,
     /// Number of `Profile` messages or spans, as a partial success counts them.
@@ -117,12 +117,12 @@ pub struct Batch {
 
 /// Encodes one batch at a time, and reuses the compressor's memory.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct OtlpEncoder {
     options: EncoderOptions,
     compressor: Compressor,
 }
 
-impl Encoder {
+impl OtlpEncoder {
     /// Creates an encoder with these options.
     pub fn new(options: EncoderOptions) -> Self {
         Self { options, compressor: Compressor::default() }
@@ -135,7 +135,7 @@ impl Encoder {
     }
 
     /// Encodes telemetry as messages; for an envelope, the parts that were read from it.
-    pub fn encode(&mut self, telemetry: &Telemetry) -> Encoded<Batch> {
+    pub fn encode(&mut self, telemetry: &Telemetry) -> Encoded<SignalCount> {
         let mut out = Encoded::default();
         match telemetry {
             Telemetry::Profiles(profiles) => self.batch(profiles, &mut out),
@@ -150,7 +150,7 @@ impl Encoder {
         out
     }
 
-    fn batch(&mut self, profiles: &Profiles, out: &mut Encoded<Batch>) {
+    fn batch(&mut self, profiles: &Profiles, out: &mut Encoded<SignalCount>) {
         // Senders should not send empty requests (opentelemetry-proto `docs/specification.md`).
         if profiles.profiles().next().is_none() {
             return;
@@ -222,7 +222,7 @@ impl Encoder {
         profiles.with_resources(resources)
     }
 
-    fn message(&mut self, bytes: Bytes, profiles: &Profiles, out: &mut Encoded<Batch>) {
+    fn message(&mut self, bytes: Bytes, profiles: &Profiles, out: &mut Encoded<SignalCount>) {
         let body = self.body(bytes, self.options.compression, None);
         Self::finish(body, Quantities::observations(profiles.observations()), out, |body| message(body, profiles));
     }
@@ -230,13 +230,13 @@ impl Encoder {
     fn finish(
         body: io::Result<Bytes>,
         quantities: Quantities,
-        out: &mut Encoded<Batch>,
-        message: impl FnOnce(Bytes) -> Message<Batch>,
+        out: &mut Encoded<SignalCount>,
+        message: impl FnOnce(Bytes) -> Message<SignalCount>,
     ) {
         match body {
             Ok(body) => out.messages.push(message(body)),
             Err(error) => {
-                let lost = Report { error: Some(error), ..Report::default() };
+                let lost = EncodingReport { error: Some(error), ..EncodingReport::default() };
                 out.report.merge(lost);
                 out.report.losses.add(Reason::Internal, quantities);
             }
@@ -270,11 +270,11 @@ fn has_references(profiles: &Profiles) -> bool {
     profiles.dictionary().tables().references
 }
 
-fn message(body: Bytes, profiles: &Profiles) -> Message<Batch> {
+fn message(body: Bytes, profiles: &Profiles) -> Message<SignalCount> {
     Message {
         body,
         quantities: Quantities::observations(profiles.observations()),
         samples: samples(profiles),
-        meta: Batch { signal: Signal::Profiles, counted: profiles.profiles().count() as u64 },
+        meta: SignalCount { signal: Signal::Profiles, counted: profiles.profiles().count() as u64 },
     }
 }

@@ -14,32 +14,32 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::envelope::Received;
-use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, TimelessTypes, View, Viewed};
+use profbridge_model::envelope::EnvelopeBody;
+use profbridge_model::{Envelope, Item, ItemView, Profiles, Quantities, Reason, TimelessTypes, Viewed};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::span_writer;
 use profbridge_wire::sentry::trace_header::TraceHeader;
-use profbridge_wire::sentry::transaction::Writer;
+use profbridge_wire::sentry::transaction::TransactionWriter;
 use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
 pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled};
 pub use grouping::grouped;
-pub use transactions::{OtlpSpans, SpanEnvelope, SpanEnvelopeForm, Target};
+pub use transactions::{OtlpSpans, SpanEnvelope, SpanEnvelopeForm, TransactionTarget};
 
 use crate::compressor::Compressor;
-use crate::message::{Encoded, Message, Report, samples};
+use crate::message::{Encoded, EncodingReport, Message, samples};
 use forward::Hashed;
 use sink::Envelopes;
 
 /// Encodes envelopes one batch at a time, and reuses its memory.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct EnvelopeEncoder {
     converter: Converter,
-    writer: Writer,
+    writer: TransactionWriter,
     /// The environment for processes without one.
     environment: String,
     compressor: Compressor,
@@ -47,13 +47,13 @@ pub struct Encoder {
     timeless: TimelessTypes,
 }
 
-impl Encoder {
+impl EnvelopeEncoder {
     /// Creates an encoder with these settings for chunks. Transactions only use the environment.
     pub fn new(settings: Settings) -> Self {
         let environment = settings.environment.clone();
         Self {
             converter: Converter::new(settings),
-            writer: Writer::default(),
+            writer: TransactionWriter::default(),
             environment,
             compressor: Compressor::default(),
             timeless: TimelessTypes::default(),
@@ -71,7 +71,7 @@ impl Encoder {
         let mut envelopes = Envelopes::new(&mut self.compressor, compression, extra);
         let converted = self.converter.convert(profiles, &mut envelopes);
         let finished = envelopes.finished;
-        let report = Report {
+        let report = EncodingReport {
             synthesized: Quantities::observations(converted.synthesized),
             notes: converted.counts().collect(),
             timeless: self.timeless.look_at(profiles),
@@ -95,7 +95,7 @@ impl Encoder {
     }
 
     /// Encodes an envelope for forwarding to a DSN: the received body with its compression, if it still matches the
-    /// envelope; otherwise like [`Encoder::envelope`], without the client's content coding.
+    /// envelope; otherwise like [`EnvelopeEncoder::envelope`], without the client's content coding.
     pub fn forward(
         &mut self,
         envelope: &Envelope,
@@ -116,7 +116,7 @@ impl Encoder {
 
     fn rename(
         &mut self,
-        received: &Received,
+        received: &EnvelopeBody,
         old: usize,
         header: &[u8],
         compression: Compression,
@@ -155,7 +155,7 @@ impl Encoder {
         envelope: &Envelope,
         compression: Compression,
     ) -> Option<(Encoded<ChunkSummary>, Option<Envelope>)> {
-        let is_v1 = |view: &&View| {
+        let is_v1 = |view: &&ItemView| {
             let header = envelope.items.get(view.item).map(|item| ItemHeader::read(&item.header));
             header.is_some_and(|header| header.is_ok_and(|header| header.kind == "profile"))
         };
@@ -192,7 +192,7 @@ impl Encoder {
 }
 
 /// The single message of an envelope, or its loss, added to an existing report.
-fn of_envelope<M>(envelope: &Envelope, body: io::Result<(Bytes, M)>, report: Report) -> Encoded<M> {
+fn of_envelope<M>(envelope: &Envelope, body: io::Result<(Bytes, M)>, report: EncodingReport) -> Encoded<M> {
     let mut encoded = Encoded { messages: Vec::new(), report };
     let quantities = envelope.quantities();
     match body {

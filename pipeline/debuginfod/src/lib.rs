@@ -83,10 +83,10 @@ impl Config {
 pub fn start(config: &Config) -> io::Result<Option<Arc<dyn DebugFileServer>>> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(settings) = Settings::new(config, variable) else { return Ok(None) };
-    Ok(Some(Arc::new(Client::start(settings)?)))
+    Ok(Some(Arc::new(Downloader::start(settings)?)))
 }
 
-/// The checked configuration of a [`Client`].
+/// The checked configuration of a [`Downloader`].
 #[derive(Debug)]
 struct Settings {
     servers: Vec<DebuginfodServer>,
@@ -142,7 +142,7 @@ fn cache_folder(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 
 /// Downloads debug files on a thread that ends when the client is dropped.
 #[derive(Debug)]
-struct Client {
+struct Downloader {
     cache: Arc<Cache>,
     known: Arc<DownloadState>,
     jobs: mpsc::Sender<Box<[u8]>>,
@@ -190,7 +190,7 @@ impl DownloadState {
     }
 }
 
-impl Client {
+impl Downloader {
     fn start(settings: Settings) -> io::Result<Self> {
         let Settings { servers, cache, limits } = settings;
         let cache = Arc::new(cache);
@@ -203,7 +203,7 @@ impl Client {
     }
 }
 
-impl DebugFileServer for Client {
+impl DebugFileServer for Downloader {
     fn request(&self, build_id: &[u8]) -> Requested {
         let now = Instant::now();
         {

@@ -59,18 +59,18 @@ fn status(status: u16) -> Vec<u8> {
 }
 
 /// A client with its cache in `folder`, configured by environment variables.
-fn client(urls: &str, folder: &Path, max_cache: u64, variables: &[(&str, &str)]) -> Client {
+fn client(urls: &str, folder: &Path, max_cache: u64, variables: &[(&str, &str)]) -> Downloader {
     let config = Config { urls: Vec::new(), max_cache: ByteSize::new(max_cache) };
     let settings = Settings::new(&config, |name| match name {
         "DEBUGINFOD_URLS" => Some(urls.to_owned()),
         "DEBUGINFOD_CACHE_PATH" => Some(folder.to_str().unwrap().to_owned()),
         name => variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()),
     });
-    Client::start(settings.unwrap()).unwrap()
+    Downloader::start(settings.unwrap()).unwrap()
 }
 
 /// The result of a download: the file's content, or `None`.
-fn outcome(client: &Client, build_id: &[u8]) -> Option<Vec<u8>> {
+fn outcome(client: &Downloader, build_id: &[u8]) -> Option<Vec<u8>> {
     let begin = Instant::now();
     loop {
         match client.request(build_id) {

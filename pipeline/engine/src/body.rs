@@ -35,7 +35,7 @@ pub const LINGER: Duration = Duration::from_secs(5);
 
 /// A body and the memory permit that covers it.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedBody {
     /// The bytes.
     pub bytes: Bytes,
     /// The memory that the bytes occupy.
@@ -143,10 +143,10 @@ impl<'a> Buffer<'a> {
 
     /// The buffered bytes, without unused capacity: a pipeline may keep them for long, and a small body without an
     /// announced length would waste most of its buffer.
-    pub fn finish(mut self) -> Received {
+    pub fn finish(mut self) -> ReceivedBody {
         self.bytes.shrink_to_fit();
         self.permit.set(self.bytes.capacity() as u64);
-        Received { bytes: self.bytes.into(), permit: self.permit }
+        ReceivedBody { bytes: self.bytes.into(), permit: self.permit }
     }
 }
 
@@ -155,7 +155,7 @@ impl<'a> Buffer<'a> {
 /// # Errors
 ///
 /// The body is larger than `limits` allow, too slow, or cut short, or there is not enough memory for it.
-pub async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<Received, ReadError>
+pub async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<ReceivedBody, ReadError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -414,7 +414,7 @@ mod tests {
             let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
             let patient = patient.clone();
             uploads.spawn(async move {
-                let body = Pieces { receiver, left: announced.then_some(SIZE as u64) };
+                let body = PiecewiseBody { receiver, left: announced.then_some(SIZE as u64) };
                 let received = read(body, BodyLimits::new(SIZE), &patient).await.unwrap();
                 assert_eq!(received.bytes.len(), SIZE);
             });
@@ -452,12 +452,12 @@ mod tests {
     }
 
     /// A body that arrives in several pieces.
-    struct Pieces {
+    struct PiecewiseBody {
         receiver: tokio::sync::mpsc::Receiver<Result<Frame<Bytes>, Infallible>>,
         left: Option<u64>,
     }
 
-    impl Body for Pieces {
+    impl Body for PiecewiseBody {
         type Data = Bytes;
         type Error = Infallible;
 

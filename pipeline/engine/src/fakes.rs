@@ -38,7 +38,7 @@ pub(crate) fn envelope(items: usize) -> Envelope {
 
 /// What a [`FakeExporter`] does in one attempt.
 #[derive(Debug, Clone)]
-pub(crate) enum Reply {
+pub(crate) enum FakeReply {
     Accept,
     Reject(u64),
     Fail(Retry, Reason),
@@ -52,8 +52,8 @@ pub(crate) enum Reply {
 #[derive(Debug)]
 pub(crate) struct ExporterCalls {
     /// The replies to the next attempts. After these, `otherwise` is the reply.
-    pub(crate) script: Mutex<VecDeque<Reply>>,
-    pub(crate) otherwise: Mutex<Reply>,
+    pub(crate) script: Mutex<VecDeque<FakeReply>>,
+    pub(crate) otherwise: Mutex<FakeReply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
     pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
     /// The number of requests that the exporter writes to disk at the end.
@@ -79,10 +79,10 @@ pub(crate) struct FakeExporter {
 }
 
 impl FakeExporter {
-    pub(crate) fn new(script: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) fn new(script: impl IntoIterator<Item = FakeReply>) -> Self {
         let seen = ExporterCalls {
             script: Mutex::new(script.into_iter().collect()),
-            otherwise: Mutex::new(Reply::Accept),
+            otherwise: Mutex::new(FakeReply::Accept),
             attempts: Mutex::default(),
             lost: Mutex::default(),
             keeps: Mutex::default(),
@@ -98,7 +98,7 @@ impl FakeExporter {
         Self { seen: Arc::new(seen), body: 488 }
     }
 
-    pub(crate) fn always(reply: Reply) -> Self {
+    pub(crate) fn always(reply: FakeReply) -> Self {
         let fake = Self::new([]);
         *fake.seen.otherwise.lock().unwrap() = reply;
         fake
@@ -149,17 +149,17 @@ impl Exporter for FakeExporter {
             let reply = reply.unwrap_or_else(|| self.seen.otherwise.lock().unwrap().clone());
             self.seen.count.send_modify(|count| *count += 1);
             match reply {
-                Reply::Accept => Ok(Accepted { billed: Duration::from_secs(2), ..Accepted::default() }),
-                Reply::Reject(rejected) => {
+                FakeReply::Accept => Ok(Accepted { billed: Duration::from_secs(2), ..Accepted::default() }),
+                FakeReply::Reject(rejected) => {
                     Ok(Accepted { rejected: Quantities::observations(rejected), ..Accepted::default() })
                 }
-                Reply::Fail(retry, reason) => Err(SendError { retry, reason, message: "told to fail".to_owned() }),
-                Reply::Slow(pause) => {
+                FakeReply::Fail(retry, reason) => Err(SendError { retry, reason, message: "told to fail".to_owned() }),
+                FakeReply::Slow(pause) => {
                     tokio::time::sleep(pause).await;
                     Ok(Accepted::default())
                 }
-                Reply::Hang => std::future::pending().await,
-                Reply::Panic => panic!("told to panic while sending {}", request.quantities),
+                FakeReply::Hang => std::future::pending().await,
+                FakeReply::Panic => panic!("told to panic while sending {}", request.quantities),
             }
         })
     }

@@ -59,12 +59,12 @@ impl Default for Thresholds {
 }
 
 /// The key of a component: its section (`receivers`, `exporters`, `pipelines`) and its id.
-type Key = (&'static str, String);
+type ComponentKey = (&'static str, String);
 
 /// The states of all components. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
-    states: Arc<Mutex<BTreeMap<Key, ComponentState>>>,
+    states: Arc<Mutex<BTreeMap<ComponentKey, ComponentState>>>,
 }
 
 impl Health {

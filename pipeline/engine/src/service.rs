@@ -8,7 +8,7 @@ use profbridge_identity::Rules;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use self::identity::Identity;
+use self::identity::IdentityConfig;
 use crate::config::{self, ByteSize, Problem, Problems, Section};
 use crate::health::Thresholds;
 
@@ -69,11 +69,11 @@ impl From<LogLevel> for tracing::Level {
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 struct WrittenService {
-    identity: Identity,
-    limits: Limits,
+    identity: IdentityConfig,
+    limits: LimitsConfig,
     allowed_hosts: Vec<String>,
     shutdown_timeout: config::Duration,
-    telemetry: Telemetry,
+    telemetry: TelemetryConfig,
     #[serde(rename = "pipelines")]
     _pipelines: Option<IgnoredAny>,
     #[serde(rename = "extensions")]
@@ -82,13 +82,13 @@ struct WrittenService {
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Limits {
+struct LimitsConfig {
     memory: ByteSize,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Telemetry {
+struct TelemetryConfig {
     metrics: Metrics,
     health: Health,
     logs: Logs,
@@ -129,19 +129,19 @@ struct Logs {
 impl Default for WrittenService {
     fn default() -> Self {
         Self {
-            identity: Identity::default(),
-            limits: Limits::default(),
+            identity: IdentityConfig::default(),
+            limits: LimitsConfig::default(),
             allowed_hosts: Vec::new(),
             // Kubernetes kills a container after 30 s (`terminationGracePeriodSeconds`).
             shutdown_timeout: config::Duration::from_secs(25),
-            telemetry: Telemetry::default(),
+            telemetry: TelemetryConfig::default(),
             _pipelines: None,
             _extensions: None,
         }
     }
 }
 
-impl Default for Limits {
+impl Default for LimitsConfig {
     fn default() -> Self {
         Self { memory: ByteSize::from_mib(256) }
     }

@@ -22,27 +22,27 @@ const SECRET: &str = "s3cr3t";
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Otlp {
+struct OtlpSection {
     protocols: Protocols,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Protocols {
-    grpc: Optional<Server>,
-    http: Optional<Server>,
+    grpc: Optional<ServerSection>,
+    http: Optional<ServerSection>,
 }
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Server {
+struct ServerSection {
     endpoint: String,
     max_request_size: ByteSize,
     timeout: Duration,
     tls: Option<Tls>,
 }
 
-impl Default for Server {
+impl Default for ServerSection {
     fn default() -> Self {
         Self {
             endpoint: "localhost:4317".into(),
@@ -61,12 +61,12 @@ struct Tls {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Sentry {
+struct SentrySection {
     dsn: Secret,
     headers: BTreeMap<String, Secret>,
     routes: Vec<Route>,
     timeout: Duration,
-    compression: Compression,
+    compression: CompressionChoice,
     region: String,
     ratio: f64,
     retries: u8,
@@ -91,7 +91,7 @@ struct Queue {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Compression {
+enum CompressionChoice {
     #[default]
     Auto,
     Zstd,
@@ -107,7 +107,7 @@ struct Debug {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Chunk {}
+struct ChunkSection {}
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -136,7 +136,7 @@ fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Pr
 
 /// Checks rules that only the component knows. The message quotes the value, as a careless component would.
 fn check_sentry(section: &Section, problems: &mut Vec<Problem>) {
-    let Some(sentry) = read::<Sentry>(section, problems) else { return };
+    let Some(sentry) = read::<SentrySection>(section, problems) else { return };
     let dsn = sentry.dsn.expose();
     if !dsn.is_empty() && !dsn.starts_with("https://") {
         let message = format!("`{dsn}` is no DSN, neither is its beginning `{:.12}`", sentry.dsn.expose());
@@ -154,7 +154,7 @@ fn check(config: &Config) -> Vec<Problem> {
     let mut problems = config::check_references(config, &KNOWN);
     for (id, section) in config.receivers.iter().filter(|(id, _)| id.kind == "otlp") {
         assert!(section.key_path().contains(&id.kind));
-        if let Some(otlp) = read::<Otlp>(section, &mut problems) {
+        if let Some(otlp) = read::<OtlpSection>(section, &mut problems) {
             for server in [otlp.protocols.grpc, otlp.protocols.http].iter().filter_map(Optional::as_ref) {
                 let tls = server.tls.as_ref().map(|tls| tls.cert_file.as_str());
                 assert!(!server.endpoint.is_empty() && server.max_request_size.get() > 0 && tls != Some("-"));
@@ -163,7 +163,7 @@ fn check(config: &Config) -> Vec<Problem> {
         }
     }
     for (_, section) in config.processors.iter().filter(|(id, _)| id.kind == "chunk") {
-        read::<Chunk>(section, &mut problems);
+        read::<ChunkSection>(section, &mut problems);
     }
     for (id, section) in config.exporters.iter() {
         match id.kind.as_str() {
@@ -210,7 +210,7 @@ impl Case {
     }
 
     /// Returns the report as a person reads it.
-    fn told(&self) -> String {
+    fn problem_report(&self) -> String {
         let mut out = String::new();
         let problems = match self.load() {
             Err(problems) => problems,
@@ -246,7 +246,7 @@ fn bad_files_are_reported() {
     let files = bad_files();
     assert!(files.len() >= 40, "only {} files", files.len());
     for path in files {
-        let told = Case::read(&path).told();
+        let told = Case::read(&path).problem_report();
         assert!(!told.contains(SECRET), "{} shows a secret:\n{told}", path.display());
         let expected_path = path.with_extension("txt");
         if update {

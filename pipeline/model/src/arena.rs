@@ -25,7 +25,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use self::equal::ByValue;
-pub use self::limits::{Full, Limits, Work};
+pub use self::limits::{ArenaLimits, Full, Work};
 pub use self::source::TableSource;
 pub(crate) use self::store::{TableStore, make_room};
 pub(crate) use self::transfer::Carry;
@@ -42,7 +42,7 @@ const GROWTH: usize = 4;
 #[derive(Debug)]
 pub struct Arena {
     store: TableStore,
-    limits: Limits,
+    limits: ArenaLimits,
     state: DefaultHashBuilder,
     work: Work,
     strings: HashTable<u32>,
@@ -60,7 +60,7 @@ pub struct Arena {
 
 impl Default for Arena {
     fn default() -> Self {
-        Self::new(Limits::ADDRESSABLE)
+        Self::new(ArenaLimits::ADDRESSABLE)
     }
 }
 
@@ -102,10 +102,10 @@ macro_rules! intern {
 
 impl Arena {
     /// An empty arena that grows up to its limits.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ArenaLimits) -> Self {
         Self {
             store: TableStore::default(),
-            limits: Limits { bytes: limits.bytes.min(Limits::ADDRESSABLE.bytes), ..limits },
+            limits: ArenaLimits { bytes: limits.bytes.min(ArenaLimits::ADDRESSABLE.bytes), ..limits },
             state: DefaultHashBuilder::default(),
             work: Work::default(),
             strings: HashTable::new(),
@@ -161,7 +161,7 @@ impl Arena {
     }
 
     fn admit(&self) -> Result<(), Full> {
-        let Limits { bytes, strings, stacks } = self.limits;
+        let ArenaLimits { bytes, strings, stacks } = self.limits;
         if self.store.tables.strings.len() as u64 > u64::from(strings) {
             return Err(Full { what: "strings", limit: u64::from(strings) });
         }

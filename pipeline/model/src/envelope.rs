@@ -7,9 +7,9 @@
 //!
 //! # Memory
 //!
-//! A client may send 200 MiB. To hold this only once, an envelope with a compressed body keeps that body ([`Received`])
-//! and only the headers of its items ([`Payload::Packed`]); to read a payload, the body is decompressed again. An
-//! uncompressed body is one buffer, and the items are slices of it.
+//! A client may send 200 MiB. To hold this only once, an envelope with a compressed body keeps that body
+//! ([`EnvelopeBody`]) and only the headers of its items ([`Payload::Packed`]); to read a payload, the body is
+//! decompressed again. An uncompressed body is one buffer, and the items are slices of it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -68,7 +68,7 @@ impl<T: Into<Bytes>> From<T> for Payload {
 
 /// The request body that carried an envelope, as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct EnvelopeBody {
     /// The bytes of the body.
     pub body: Bytes,
     /// The HTTP content coding of the body; `None` if the body is the plain envelope.
@@ -126,7 +126,7 @@ pub struct ClientProcess {
 
 /// The parsed form of one item.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct ItemView {
     /// The item's position in the envelope.
     pub item: usize,
     /// The parsed contents.
@@ -142,7 +142,7 @@ pub enum Viewed {
     Spans(Spans),
 }
 
-impl View {
+impl ItemView {
     /// A profile that was parsed from the item at a position.
     pub fn profiles(item: usize, profiles: Profiles) -> Self {
         Self { item, what: Viewed::Profiles(profiles) }
@@ -180,9 +180,9 @@ pub struct Envelope {
     /// The information about the client in the request.
     pub meta: RequestMeta,
     /// The parsed items: at most one view per item.
-    pub views: Vec<View>,
+    pub views: Vec<ItemView>,
     /// The body as received. [`Envelope::replace_payload`] describes the effect of changes.
-    pub received: Option<Received>,
+    pub received: Option<EnvelopeBody>,
 }
 
 impl Envelope {
@@ -258,7 +258,7 @@ impl Envelope {
 
     /// The contents of the envelope: those of the views, and the items without a view.
     pub fn quantities(&self) -> Quantities {
-        let read: Quantities = self.views.iter().map(View::quantities).sum();
+        let read: Quantities = self.views.iter().map(ItemView::quantities).sum();
         read + Quantities::items(self.unread_items())
     }
 
@@ -278,7 +278,7 @@ impl Envelope {
     }
 
     /// The number of bytes of a view that are part of its item's payload, which is held anyway.
-    fn shared_bytes(&self, view: &View) -> u64 {
+    fn shared_bytes(&self, view: &ItemView) -> u64 {
         let payload = self.items.get(view.item).and_then(|item| item.payload.plain());
         let (Some(payload), Viewed::Spans(spans)) = (payload, &view.what) else { return 0 };
         let (payload, bytes) = (payload.as_ptr_range(), spans.bytes().as_ptr_range());
@@ -296,8 +296,8 @@ mod tests {
         Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new().into() }
     }
 
-    fn views(profiles: Vec<Profiles>) -> Vec<View> {
-        profiles.into_iter().enumerate().map(|(item, profiles)| View::profiles(item, profiles)).collect()
+    fn views(profiles: Vec<Profiles>) -> Vec<ItemView> {
+        profiles.into_iter().enumerate().map(|(item, profiles)| ItemView::profiles(item, profiles)).collect()
     }
 
     fn view(times: &[u64]) -> Profiles {
@@ -329,7 +329,7 @@ mod tests {
     /// Guarantees: an item is removed with its view, and the other views still refer to their items.
     #[test]
     fn items_are_removed() {
-        let received = Received { body: Bytes::new(), content_encoding: None, changed: false };
+        let received = EnvelopeBody { body: Bytes::new(), content_encoding: None, changed: false };
         let mut envelope = Envelope {
             items: vec![item(); 3],
             views: views(vec![view(&[1]), view(&[1, 2]), view(&[1, 2, 3])]),
@@ -374,12 +374,13 @@ mod tests {
         let mut envelope = Envelope {
             header: body.slice(..2),
             items: vec![Item { header: body.slice(3..15), payload: body.slice(16..).into() }],
-            received: Some(Received { body: body.clone(), content_encoding: None, changed: false }),
+            received: Some(EnvelopeBody { body: body.clone(), content_encoding: None, changed: false }),
             ..Envelope::default()
         };
         assert_eq!(envelope.size_bytes(), 2 + 12 + 4);
         envelope.items[0].payload = Payload::Packed(ByteRange { start: 16, len: 1 << 20 });
-        envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip"), changed: false });
+        envelope.received =
+            Some(EnvelopeBody { body: body.slice(..10), content_encoding: Some("gzip"), changed: false });
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
     }
 
@@ -392,7 +393,7 @@ mod tests {
             |bytes: Bytes| Spans::new(SpanForm::SentryTransaction, bytes, vec![], vec![], vec![], true).unwrap();
         let of = |payload: Payload, spans: Spans| {
             let item = Item { header: Bytes::new(), payload };
-            Envelope { items: vec![item], views: vec![View::spans(0, spans)], ..Envelope::default() }
+            Envelope { items: vec![item], views: vec![ItemView::spans(0, spans)], ..Envelope::default() }
         };
         let plain = of(payload.clone().into(), spans(payload.clone()));
         assert_eq!((plain.size_bytes(), plain.views_bytes()), (12, 0));
@@ -402,7 +403,7 @@ mod tests {
         let packed = Payload::Packed(ByteRange { start: 7, len: 12 });
         assert_eq!(of(packed, copied).size_bytes(), 12);
         // A view of a missing item shares no bytes.
-        let elsewhere = Envelope { views: vec![View::spans(7, spans(payload))], ..Envelope::default() };
+        let elsewhere = Envelope { views: vec![ItemView::spans(7, spans(payload))], ..Envelope::default() };
         assert_eq!(elsewhere.size_bytes(), 12);
     }
 }

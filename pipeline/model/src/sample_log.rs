@@ -51,7 +51,7 @@ pub struct LoggedScope {
 /// Whether the samples of a profile have timestamps, values or both. All samples of a profile should have the same
 /// shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum SampleLayout {
     /// Only timestamps: each counts 1.
     Times,
     /// Timestamps, with a value for each.
@@ -67,7 +67,7 @@ pub enum Shape {
     },
 }
 
-impl Shape {
+impl SampleLayout {
     /// The shape of a sample of a profile.
     pub fn of(profile: &Profile, timestamps: &[u8], values: &[u8]) -> Self {
         match (timestamps.is_empty(), values.is_empty()) {
@@ -92,7 +92,7 @@ pub struct Series {
     /// The profile in ids of the arena, without time, id and samples.
     pub profile: Profile,
     /// The shape of the samples.
-    pub shape: Shape,
+    pub shape: SampleLayout,
 }
 
 /// The state of a series that changes with each profile that joins it.

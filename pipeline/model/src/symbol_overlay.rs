@@ -20,7 +20,7 @@ mod tests;
 
 /// One line of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Name<'a> {
+pub struct SymbolName<'a> {
     /// The function, human-readable.
     pub function: &'a str,
     /// The name in the system's form, for instance mangled. Not stored if it equals `function`.
@@ -33,7 +33,7 @@ pub struct Name<'a> {
     pub column: i64,
 }
 
-impl Name<'_> {
+impl SymbolName<'_> {
     fn bytes(&self) -> usize {
         self.function.len() + self.system_name.len() + self.filename.len()
     }
@@ -96,9 +96,9 @@ impl SymbolOverlay {
 
     /// Adds lines to a location, the innermost callee first. Returns false and changes nothing if `lines` is empty, if
     /// the location already has lines or is not in this batch, or if the batch would exceed 4 GiB.
-    pub fn name(&mut self, location: LocationId, lines: &[Name<'_>]) -> bool {
+    pub fn name(&mut self, location: LocationId, lines: &[SymbolName<'_>]) -> bool {
         let Some(there) = self.tables.locations.get(location.index()) else { return false };
-        let bytes = self.tables.buffer.len() + self.text.len() + lines.iter().map(Name::bytes).sum::<usize>();
+        let bytes = self.tables.buffer.len() + self.text.len() + lines.iter().map(SymbolName::bytes).sum::<usize>();
         let rows = self.tables.lines.len() + lines.len();
         if there.lines_len > 0 || lines.is_empty() || u32::try_from(bytes).is_err() || u32::try_from(rows).is_err() {
             return false;

@@ -109,11 +109,11 @@ pub(crate) fn text(text: impl Into<String>) -> Response<Full<Bytes>> {
 
 /// Captures the log of this thread until this is dropped.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
-    pub(crate) fn start() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
+impl CapturedLog {
+    pub(crate) fn start() -> (CapturedLog, tracing::subscriber::DefaultGuard) {
+        let log = CapturedLog::default();
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         (log, tracing::subscriber::set_default(lines))
@@ -124,7 +124,7 @@ impl Log {
     }
 }
 
-impl std::io::Write for Log {
+impl std::io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         std::io::Write::write(&mut *self.0.lock().unwrap(), bytes)
     }

@@ -57,14 +57,14 @@ pub enum Unknown {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Symbols {
     /// The function that contains the address and those inlined into it, innermost first. Never empty.
-    pub frames: Box<[Frame]>,
+    pub frames: Box<[SymbolFrame]>,
     /// The source of the names.
     pub named_by: NamedBy,
 }
 
-impl From<Vec<Frame>> for Symbols {
+impl From<Vec<SymbolFrame>> for Symbols {
     /// Creates symbols whose names come from symbol tables or debug information.
-    fn from(frames: Vec<Frame>) -> Self {
+    fn from(frames: Vec<SymbolFrame>) -> Self {
         Self { frames: frames.into(), named_by: NamedBy::Symbols }
     }
 }
@@ -83,7 +83,7 @@ pub enum NamedBy {
 
 /// One function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Frame {
+pub struct SymbolFrame {
     /// The name of the function, demangled.
     pub function: Arc<str>,
     /// The name of the function as it is in the file.

@@ -84,7 +84,7 @@ pub(crate) struct FunctionName {
 
 /// A source position whose file number is not yet resolved to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct SourcePosition {
+struct UnresolvedPosition {
     file: Option<u64>,
     line: u32,
     column: u32,

@@ -36,7 +36,7 @@ mod text;
 mod unwind_table;
 mod vdso;
 
-pub use answer::{Frame, NamedBy, SymbolAnswer, Symbols, Unknown};
+pub use answer::{NamedBy, SymbolAnswer, SymbolFrame, Symbols, Unknown};
 pub use counters::Counters;
 pub use input::{open_in_root, open_on_this_machine};
 pub use object::FileIdentity;

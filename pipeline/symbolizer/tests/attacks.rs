@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{LIMIT, One, built, frames, function, has, object_at, run, settings};
-use elf::{CODE, Part, abbreviation, file, uleb, unit};
+use elf::{CODE, ElfSection, abbreviation, file, uleb, unit};
 use profbridge_symbolizer::{Counters, Object, ObjectKey, ObjectSource, Settings, SymbolAnswer, Unknown};
 
 /// The result for one address of a file.
@@ -34,14 +34,14 @@ fn attack(bytes: &[u8], settings: Settings, address: u64) -> (SymbolAnswer, Coun
 const ADDRESS: u64 = 0x2000;
 
 /// A file with code, the symbol `f`, and these sections.
-fn with_symbol(parts: &[Part]) -> Vec<u8> {
-    file(&[&[Part::code()], &one_function(2)[..], parts].concat())
+fn with_symbol(parts: &[ElfSection]) -> Vec<u8> {
+    file(&[&[ElfSection::code()], &one_function(2)[..], parts].concat())
 }
 
 /// Sections of debug information: entries and their abbreviations. The lists of abbreviations follow each other.
-fn dwarf(info: Vec<u8>, abbreviations: &[Vec<u8>]) -> Vec<Part> {
+fn dwarf(info: Vec<u8>, abbreviations: &[Vec<u8>]) -> Vec<ElfSection> {
     let abbreviations = [&abbreviations.concat()[..], &[0]].concat();
-    vec![Part::debug(".debug_info", info), Part::debug(".debug_abbrev", abbreviations)]
+    vec![ElfSection::debug(".debug_info", info), ElfSection::debug(".debug_abbrev", abbreviations)]
 }
 
 /// The values of `DW_AT_low_pc` and `DW_AT_high_pc`: 16 bytes from [`ADDRESS`].
@@ -50,12 +50,12 @@ fn range() -> Vec<u8> {
 }
 
 /// A symbol table with one function, `f`, in two sections starting at number `first`.
-fn one_function(first: u32) -> [Part; 2] {
-    [Part::symbols(&[(1, ADDRESS, 16)], first + 1), Part::strings(b"\0f\0".to_vec())]
+fn one_function(first: u32) -> [ElfSection; 2] {
+    [ElfSection::symbols(&[(1, ADDRESS, 16)], first + 1), ElfSection::strings(b"\0f\0".to_vec())]
 }
 
 /// Checks that the answer is the symbol `f`, whatever the DWARF contains.
-fn keeps_the_symbol(parts: Vec<Part>, settings: Settings) -> Counters {
+fn keeps_the_symbol(parts: Vec<ElfSection>, settings: Settings) -> Counters {
     let (answer, counters) = attack(&with_symbol(&parts), settings, ADDRESS + 4);
     assert_eq!(function(&answer), Some("f"), "{answer:?}");
     counters
@@ -150,7 +150,7 @@ fn thirty_two_bits() {
 #[test]
 fn names_in_names() {
     let symbols: Vec<_> = (0..200_000_u32).map(|at| (at, ADDRESS + u64::from(at), 1)).collect();
-    let parts = [Part::code(), Part::symbols(&symbols, 3), Part::strings(vec![b'a'; 1 << 20])];
+    let parts = [ElfSection::code(), ElfSection::symbols(&symbols, 3), ElfSection::strings(vec![b'a'; 1 << 20])];
     let (answer, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 16 << 20, ..settings() }, ADDRESS);
     // Symbols that were read before the limit are kept.
     assert_eq!(frames(&answer)[0].function.len(), 4096);
@@ -168,7 +168,7 @@ fn compression_bombs() {
         bytes.extend(claims.to_le_bytes());
         bytes.extend(1_u64.to_le_bytes());
         bytes.extend(data);
-        Part { flags: 0x800, ..Part::debug(".debug_info", bytes) }
+        ElfSection { flags: 0x800, ..ElfSection::debug(".debug_info", bytes) }
     };
     assert_eq!(keeps_the_symbol(vec![compressed(u64::MAX, &[])], settings()).too_large, 1);
     assert_eq!(keeps_the_symbol(vec![compressed(1 << 30, &[])], settings()).too_large, 1);
@@ -213,7 +213,7 @@ fn the_same_ranges_for_all() {
     let functions = [&reference(1)[..], &reference(2).repeat(20_000)].concat();
     for info in [units, unit(0, &functions)] {
         let mut parts = dwarf(info, &abbreviations);
-        parts.push(Part::debug(".debug_rnglists", list.clone()));
+        parts.push(ElfSection::debug(".debug_rnglists", list.clone()));
         let counters = keeps_the_symbol(parts, settings());
         assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
         assert!(counters.table_bytes < 1 << 20, "{counters:?}");
@@ -244,7 +244,7 @@ fn work_without_size() {
     let entries = [&[1][..], &vec![2; 1 << 20]].concat();
     let mut strings =
         dwarf(unit(0, &[1, 0, 0, 0, 0]).repeat(100_000), &[abbreviation(1, COMPILE_UNIT, true, &[(NAME, STRP)])]);
-    strings.push(Part::debug(".debug_str", vec![b'a'; 8 << 20]));
+    strings.push(ElfSection::debug(".debug_str", vec![b'a'; 8 << 20]));
     for parts in [dwarf(unit(0, &entries), &expensive), dwarf(unit(0, &[1]).repeat(100_000), &expensive), strings] {
         let counters = keeps_the_symbol(parts, settings());
         assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
@@ -270,7 +270,7 @@ fn files_without_end() {
         line.extend((header.len() as u32).to_le_bytes());
         line.extend(header);
         let mut parts = dwarf(unit(0, &entries), &abbreviations);
-        parts.push(Part::debug(".debug_line", line));
+        parts.push(ElfSection::debug(".debug_line", line));
         assert_eq!(keeps_the_symbol(parts, settings()).dwarf_missed, 1);
     }
 }
@@ -333,7 +333,11 @@ fn changes_while_it_is_read() {
 /// Guarantees: control characters, which could reach terminals, and invalid UTF-8 in names are replaced.
 #[test]
 fn names_that_are_no_text() {
-    let parts = [Part::code(), Part::symbols(&[(1, ADDRESS, 16)], 3), Part::strings(b"\0a\x1b[2Jb\xff\n\0".to_vec())];
+    let parts = [
+        ElfSection::code(),
+        ElfSection::symbols(&[(1, ADDRESS, 16)], 3),
+        ElfSection::strings(b"\0a\x1b[2Jb\xff\n\0".to_vec()),
+    ];
     let (answer, _) = attack(&file(&parts), settings(), ADDRESS);
     assert_eq!(&*frames(&answer)[0].function, "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
 }
@@ -353,7 +357,7 @@ fn links_that_are_paths() {
         link.extend(crc.sum().to_le_bytes());
         let path = folder.path().join("program");
         let mut program = File::create(&path).unwrap();
-        program.write_all(&file(&[Part::code(), Part::debug(".gnu_debuglink", link)])).unwrap();
+        program.write_all(&file(&[ElfSection::code(), ElfSection::debug(".gnu_debuglink", link)])).unwrap();
         let one = One::new(settings(), object_at(&path));
         assert_eq!(one.answer(ADDRESS).symbols().is_some(), found, "{name}");
     }
@@ -377,7 +381,7 @@ fn packed_symbols() {
     };
     let small = Settings { max_symbol_bytes: 4 << 20, ..settings() };
     let attack = |data: Vec<u8>| {
-        let parts = [Part::code(), Part::debug(".gnu_debugdata", data)];
+        let parts = [ElfSection::code(), ElfSection::debug(".gnu_debugdata", data)];
         attack(&file(&parts), small.clone(), ADDRESS).1
     };
     let large_dictionary = packed(&["--lzma2=preset=0,dict=1GiB"]);
@@ -395,10 +399,10 @@ fn packed_symbols() {
         attack(bad);
     }
     // Nested compressed symbols: only the outermost are decompressed.
-    let mut nested = file(&[Part::code()]);
+    let mut nested = file(&[ElfSection::code()]);
     for _ in 0..3 {
         fs::write(&zeros, &nested).unwrap();
-        nested = file(&[Part::code(), Part::debug(".gnu_debugdata", packed(&["-0"]))]);
+        nested = file(&[ElfSection::code(), ElfSection::debug(".gnu_debugdata", packed(&["-0"]))]);
     }
     let path = folder.path().join("nested");
     fs::write(&path, nested).unwrap();
@@ -411,7 +415,7 @@ fn older_compression() {
     let with = |header: &[u8]| {
         let mut data = header.to_vec();
         data.extend([0x78, 0x9c, 1, 2, 3]);
-        keeps_the_symbol(vec![Part::debug(".zdebug_info", data)], settings())
+        keeps_the_symbol(vec![ElfSection::debug(".zdebug_info", data)], settings())
     };
     for size in [1_u64 << 60, u64::MAX] {
         assert_eq!(with(&[&b"ZLIB"[..], &size.to_be_bytes()].concat()).too_large, 1);
@@ -429,7 +433,7 @@ fn stubs() {
     let count = 1 << 17;
     let code: Vec<u8> =
         (0..count).flat_map(|nth: u32| [&[0xff, 0x25][..], &(nth * 8).to_le_bytes(), &[0, 0]].concat()).collect();
-    let plt = Part { flags: 6, address: 0x10_0000, ..Part::debug(".plt", code) };
+    let plt = ElfSection { flags: 6, address: 0x10_0000, ..ElfSection::debug(".plt", code) };
     let relocations = |symbol: u64| -> Vec<u8> {
         let one = |nth: u64| [0x10_0006 + nth * 16, symbol << 32 | 7, u64::MAX].map(u64::to_le_bytes).concat();
         (0..u64::from(count) / 2).flat_map(one).collect()
@@ -437,9 +441,9 @@ fn stubs() {
     let mut names = vec![b'a'; 1 << 16];
     names.push(0);
     for (symbol, link) in [(0, 3), (1, 3), (u64::from(u32::MAX), 3), (1, 0), (1, u32::MAX)] {
-        let symbols = Part { kind: 11, ..Part::symbols(&[(0, 0, 0), (1, 0, 0)], 4) };
-        let table = Part { kind: 4, flags: 2, link, ..Part::debug(".rela.plt", relocations(symbol)) };
-        let parts = [plt.clone(), table, symbols, Part::strings(names.clone())];
+        let symbols = ElfSection { kind: 11, ..ElfSection::symbols(&[(0, 0, 0), (1, 0, 0)], 4) };
+        let table = ElfSection { kind: 4, flags: 2, link, ..ElfSection::debug(".rela.plt", relocations(symbol)) };
+        let parts = [plt.clone(), table, symbols, ElfSection::strings(names.clone())];
         let (_, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 8 << 20, ..settings() }, 0x10_0000);
         assert!(counters.table_bytes < 16 << 20, "{counters:?}");
     }
@@ -459,9 +463,10 @@ fn skeletons() {
         let address = (ADDRESS + nth * 16).to_le_bytes();
         unit(0, &[&[1], &address[..], &[16], name.as_bytes(), &[0], &7_u64.to_le_bytes()].concat())
     };
-    let junk = |name: &'static str, size| Part::debug(name, vec![0x11; size]);
+    let junk = |name: &'static str, size| ElfSection::debug(name, vec![0x11; size]);
     let large = [junk(".debug_info.dwo", 1 << 20), junk(".debug_abbrev.dwo", 1 << 20), junk(".debug_str.dwo", 1 << 20)];
-    let hidden: Vec<_> = (0..60_000).map(|_| Part { size: Some(1 << 40), ..Part::debug("x", Vec::new()) }).collect();
+    let hidden: Vec<_> =
+        (0..60_000).map(|_| ElfSection { size: Some(1 << 40), ..ElfSection::debug("x", Vec::new()) }).collect();
     fs::write(folder.path().join("large.dwo"), file(&large)).unwrap();
     fs::write(folder.path().join("headers.dwo"), file(&hidden)).unwrap();
     fs::write(folder.path().join("no.dwo"), b"\x7fELF").unwrap();
@@ -497,7 +502,7 @@ fn links_to_shared_files() {
         [&b""[..], b"/proc/self/exe", b"/proc/self/exe\0", b"\0\x01\x02", b"../../../../etc/passwd\0\x01\x02\x03"]
     {
         let mut parts = dwarf(unit(0, &entries), &abbreviations);
-        parts.push(Part::debug(".gnu_debugaltlink", link.to_vec()));
+        parts.push(ElfSection::debug(".gnu_debugaltlink", link.to_vec()));
         assert_eq!(keeps_the_symbol(parts, settings()).dwarf_found, 1);
     }
 }

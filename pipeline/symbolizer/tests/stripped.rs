@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{One, build, frames, has, nm, object_at, run, settings};
-use elf::{Part, file};
-use go_table::{Function, VERSIONS, table};
+use elf::{ElfSection, file};
+use go_table::{GoTableFunction, VERSIONS, table};
 use profbridge_symbolizer::{NamedBy, Object, SymbolAnswer};
 use proptest::prelude::*;
 
@@ -64,8 +64,8 @@ fn function_starts() {
 
 const START: u64 = 0x2000;
 
-const FUNCTIONS: [Function<'_>; 2] = [
-    Function {
+const FUNCTIONS: [GoTableFunction<'_>; 2] = [
+    GoTableFunction {
         name: "example.com/shop.(*cart).total",
         file: "/src/shop/cart.go",
         start: START,
@@ -73,7 +73,7 @@ const FUNCTIONS: [Function<'_>; 2] = [
         lines: &[(10, 40), (200, 44), (300, 41)],
         inlined: &[(200, -1), (250, 0), (300, -1)],
     },
-    Function {
+    GoTableFunction {
         name: "main.main",
         file: "/src/shop/main.go",
         start: START + 320,
@@ -84,11 +84,11 @@ const FUNCTIONS: [Function<'_>; 2] = [
 ];
 
 fn go_file(table: Vec<u8>) -> Vec<u8> {
-    file(&[Part::code(), Part::debug(".gopclntab", table)])
+    file(&[ElfSection::code(), ElfSection::debug(".gopclntab", table)])
 }
 
 /// The answer for an address: function, file and line.
-fn said(answer: &SymbolAnswer) -> (&str, &str, u32) {
+fn symbol_fields(answer: &SymbolAnswer) -> (&str, &str, u32) {
     let frame = &frames(answer)[0];
     (&frame.function, frame.file.as_deref().unwrap_or_default(), frame.line)
 }
@@ -107,7 +107,7 @@ fn forms_of_gos_table() {
     for magic in VERSIONS {
         let (_folder, one) = one(&go_file(table(magic, &FUNCTIONS)));
         let [cart, main] = FUNCTIONS;
-        let said = |offset: u64| {
+        let symbol_fields = |offset: u64| {
             let answer = one.answer(START + offset);
             assert_eq!(
                 named_by(&answer),
@@ -115,18 +115,19 @@ fn forms_of_gos_table() {
                 "{magic:#x} {offset} {:?}",
                 one.symbolizer.counters()
             );
-            let (function, file, line) = said(&answer);
+            let (function, file, line) = symbol_fields(&answer);
             (function.to_owned(), file.to_owned(), line)
         };
-        let expected = |function: &Function<'_>, line| (function.name.to_owned(), function.file.to_owned(), line);
+        let expected =
+            |function: &GoTableFunction<'_>, line| (function.name.to_owned(), function.file.to_owned(), line);
         for (offset, line) in [(0, 40), (9, 40), (10, 44), (199, 44), (250, 41), (299, 41)] {
-            assert_eq!(said(offset), expected(&cart, line), "{magic:#x} {offset}");
+            assert_eq!(symbol_fields(offset), expected(&cart, line), "{magic:#x} {offset}");
         }
         for inlined in [200, 249] {
-            assert_eq!(said(inlined), (cart.name.to_owned(), String::new(), 0), "{magic:#x} {inlined}");
+            assert_eq!(symbol_fields(inlined), (cart.name.to_owned(), String::new(), 0), "{magic:#x} {inlined}");
         }
-        assert_eq!(said(320), expected(&main, 7));
-        assert_eq!(said(399), expected(&main, 7));
+        assert_eq!(symbol_fields(320), expected(&main, 7));
+        assert_eq!(symbol_fields(399), expected(&main, 7));
         for outside in [0, START - 1, START + 400, u64::MAX] {
             assert_eq!(named_by(&one.answer(outside)), None, "{magic:#x} {outside:#x}");
         }
@@ -231,8 +232,8 @@ fn programs_of_go() {
             let add = symbols.iter().find(|symbol| symbol.name == "main.(*shop).add").unwrap();
             let addresses: Vec<_> = (add.address..add.address + add.size).collect();
             let answers = one.answers(&addresses);
-            assert!(answers.iter().all(|answer| said(answer).0 == "main.(*shop).add"), "{answers:?}");
-            assert!(answers.iter().any(|answer| said(answer).1.ends_with("/main.go")), "{answers:?}");
+            assert!(answers.iter().all(|answer| symbol_fields(answer).0 == "main.(*shop).add"), "{answers:?}");
+            assert!(answers.iter().any(|answer| symbol_fields(answer).1.ends_with("/main.go")), "{answers:?}");
         }
     }
 }
@@ -264,7 +265,7 @@ fn function(back: u32, start: u64, length: u64) -> Vec<u8> {
 }
 
 fn unwind_file(table: Vec<u8>) -> Vec<u8> {
-    file(&[Part::code(), Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", table) }])
+    file(&[ElfSection::code(), ElfSection { flags: 2, address: 0x200_0000, ..ElfSection::debug(".eh_frame", table) }])
 }
 
 /// Guarantees: malicious unwind tables are read in time proportional to their size: a CIE of a megabyte to which a
@@ -323,8 +324,8 @@ fn go_tables_that_lie() {
     unknown[..4].copy_from_slice(&0xffff_ffe0_u32.to_le_bytes());
     let mut unwind = common(0);
     unwind.extend(function(unwind.len() as u32 + 4, START, 16));
-    let unwind = Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", unwind) };
-    let (_folder, found) = one(&file(&[Part::code(), Part::debug(".gopclntab", unknown), unwind]));
+    let unwind = ElfSection { flags: 2, address: 0x200_0000, ..ElfSection::debug(".eh_frame", unwind) };
+    let (_folder, found) = one(&file(&[ElfSection::code(), ElfSection::debug(".gopclntab", unknown), unwind]));
     assert_eq!(named_by(&found.answer(START)), Some(NamedBy::UnwindTable));
     assert_eq!(found.symbolizer.counters().unsupported, 1);
 }
@@ -347,7 +348,7 @@ fn runs_without_an_end() {
     let (_folder, found) = one(&go_file(endless));
     let addresses: Vec<_> = (START..START + 300).collect();
     for answer in found.answers(&addresses) {
-        assert_eq!(said(&answer), (FUNCTIONS[0].name, "", 0));
+        assert_eq!(symbol_fields(&answer), (FUNCTIONS[0].name, "", 0));
     }
 }
 
@@ -366,8 +367,8 @@ proptest! {
             let at = at.index(go.len());
             go[at] = value;
         }
-        let unwind = Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", unwind) };
-        let (_folder, one) = one(&file(&[Part::code(), Part::debug(".gopclntab", go), unwind]));
+        let unwind = ElfSection { flags: 2, address: 0x200_0000, ..ElfSection::debug(".eh_frame", unwind) };
+        let (_folder, one) = one(&file(&[ElfSection::code(), ElfSection::debug(".gopclntab", go), unwind]));
         let addresses: Vec<u64> = (START - 10..START + 420).collect();
         one.answers(&addresses);
         prop_assert_eq!(one.symbolizer.counters().panics, 0);

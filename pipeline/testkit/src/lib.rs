@@ -35,4 +35,4 @@ pub use builder::{Frame, RequestBuilder, T0, ms};
 pub use components::*;
 pub use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 #[cfg(feature = "components")]
-pub use receiver::{PLENTY, Peer, ReadAnswer, ReceiverRig, gzip, http1, patiently, until, zlib};
+pub use receiver::{PLENTY, ReadAnswer, ReceiverRig, RecordingServer, gzip, http1, patiently, until, zlib};

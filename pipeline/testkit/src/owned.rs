@@ -13,16 +13,16 @@ use opentelemetry_proto::tonic::{
 };
 
 use crate::ExportProfilesServiceRequest;
-use crate::naive::Chunk;
+use crate::naive::NaiveChunk;
 
 /// A thread, if the producer names one, and a function.
-type Key = (Option<String>, String);
+type ThreadFunction = (Option<String>, String);
 
 /// The sampled time.
 #[derive(Clone, Debug, Default)]
-pub struct Sampled {
+pub struct SampledTimes {
     /// Nanoseconds by thread and innermost function.
-    pub times: BTreeMap<Key, u64>,
+    pub times: BTreeMap<ThreadFunction, u64>,
     /// The longest time of a single observation of each thread.
     pub weights: BTreeMap<Option<String>, u64>,
 }
@@ -31,7 +31,7 @@ pub struct Sampled {
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     /// Nanoseconds by thread and innermost function; threads that the request does not name are added up.
-    pub times: BTreeMap<Key, u64>,
+    pub times: BTreeMap<ThreadFunction, u64>,
     /// The number of chunks that contain a thread; for threads that the request does not name, the sum over all of
     /// them.
     pub parts: BTreeMap<Option<String>, u64>,
@@ -40,8 +40,8 @@ pub struct Shown {
 }
 
 /// Adds up the times in a request of all profiles with a unit of time or a period.
-pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
-    let mut sampled = Sampled::default();
+pub fn sampled(request: &ExportProfilesServiceRequest) -> SampledTimes {
+    let mut sampled = SampledTimes::default();
     let Some(dictionary) = &request.dictionary else { return sampled };
     let scopes = request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
     for profile in scopes.flat_map(|scope| &scope.profiles) {
@@ -65,7 +65,7 @@ pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
 }
 
 /// Adds up the times in chunks. `named` contains the threads with their own names; the converter made up all others.
-pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -> Shown {
+pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a NaiveChunk>, named: &SampledTimes) -> Shown {
     let mut shown = Shown::default();
     for chunk in chunks {
         let mut threads: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
@@ -95,8 +95,8 @@ pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -
 /// # Errors
 ///
 /// The first difference in words.
-pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), String> {
-    let total = |times: &BTreeMap<Key, u64>, thread: &Option<String>| -> u64 {
+pub fn compare(sampled: &SampledTimes, shown: &Shown, clipped: u64) -> Result<(), String> {
+    let total = |times: &BTreeMap<ThreadFunction, u64>, thread: &Option<String>| -> u64 {
         times.iter().filter(|((of, _), _)| of == thread).map(|(_, time)| time).sum()
     };
     for (thread, weight) in &sampled.weights {
@@ -109,7 +109,7 @@ pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), Str
             wrong.then(|| format!("thread {thread}, {name}: {found} ns are shown of {expected}, {allowed} allowed"))
         };
         let keys = sampled.times.keys().chain(shown.times.keys()).filter(|(of, _)| of == thread);
-        let time = |times: &BTreeMap<Key, u64>, key: &Key| times.get(key).copied().unwrap_or(0);
+        let time = |times: &BTreeMap<ThreadFunction, u64>, key: &ThreadFunction| times.get(key).copied().unwrap_or(0);
         let each = keys.map(|key| differs(&key.1, time(&sampled.times, key), time(&shown.times, key)));
         let all = differs("all functions", expected, total(&shown.times, thread));
         if let Some(difference) = each.chain([all]).flatten().next() {
@@ -121,7 +121,7 @@ pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), Str
 
 /// The in-app functions whose time Sentry does not list because they have only one sample in a chunk (observed with
 /// `vroomrs` 0.1.24). Functions are distinguished by module, or without one by file; the root frame does not count.
-pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
+pub fn unlisted(chunk: &NaiveChunk) -> BTreeSet<String> {
     // For each function, the number of samples and the microseconds.
     let mut seen: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
     let mut threads: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
@@ -134,7 +134,7 @@ pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
         for pair in samples.windows(2) {
             let frames = chunk.profile.stacks[pair[0].1].iter().map(|&frame| &chunk.profile.frames[frame]);
             let above_root = chunk.profile.stacks[pair[0].1].len().saturating_sub(1);
-            let own = |frame: &&crate::naive::chunk::Frame| frame.in_app == Some(true) && frame.platform.is_none();
+            let own = |frame: &&crate::naive::chunk::NaiveFrame| frame.in_app == Some(true) && frame.platform.is_none();
             let Some(frame) = frames.take(above_root).find(own) else { continue };
             let file = || frame.package.as_deref().map(|package| crate::naive::basename(package).to_owned());
             let module = frame.module.clone().or_else(file).unwrap_or_default();

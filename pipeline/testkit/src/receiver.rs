@@ -142,14 +142,14 @@ where
 
 /// A server in this process that answers as the test defines and stores the requests that it receives.
 #[derive(Debug)]
-pub struct Peer {
+pub struct RecordingServer {
     /// The address that the server listens on.
     pub address: SocketAddr,
     /// The received requests.
     pub seen: Arc<Mutex<Vec<(Parts, Bytes)>>>,
 }
 
-impl Peer {
+impl RecordingServer {
     /// Starts a server for HTTP/1. `answer` gets the number of the request.
     pub async fn start(answer: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use profbridge_model::arena::{Full, TableSource, Transfer};
 use profbridge_model::compact::split_values;
-use profbridge_model::sample_log::{Carrier, LoggedResource, LoggedScope, Shape};
+use profbridge_model::sample_log::{Carrier, LoggedResource, LoggedScope, SampleLayout};
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Profiles, Sample, SampleIds};
 
 use crate::key::WindowKey;
@@ -39,7 +39,7 @@ pub struct KeyedPiece<'a, K> {
     /// Whether the sample's attribute set must be reduced to the attributes that remain in samples.
     pub rewritten: bool,
     /// Whether the sample has timestamps, values or both.
-    pub shape: Shape,
+    pub shape: SampleLayout,
     /// The timestamps, eight little-endian bytes each.
     pub timestamps: &'a [u8],
     /// The values, packed varints: as many as timestamps, or none.
@@ -54,7 +54,7 @@ pub struct KeyedPiece<'a, K> {
 struct Cursor<K> {
     key: K,
     resource: u32,
-    shape: Shape,
+    shape: SampleLayout,
     slot: u32,
     /// The window's order number. It shows whether the slot was reused.
     order: u64,
@@ -168,7 +168,7 @@ impl<K: WindowKey> Intake<K> {
 
     /// The key of the window that received the last piece with this resource and shape, if no other profile was started
     /// since.
-    pub fn key_of_last(&self, resource: u32, shape: Shape) -> Option<&K> {
+    pub fn key_of_last(&self, resource: u32, shape: SampleLayout) -> Option<&K> {
         let cursor = self.cursor.as_ref()?;
         (cursor.resource == resource && cursor.shape == shape).then_some(&cursor.key)
     }

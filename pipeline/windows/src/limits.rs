@@ -22,5 +22,5 @@ pub struct WindowLimits {
     /// Size of an arena in bytes above which no further window shares it. At twice this size, a window is closed.
     pub max_arena_bytes: u64,
     /// Hard limits of an arena.
-    pub arena: arena::Limits,
+    pub arena: arena::ArenaLimits,
 }

@@ -5,7 +5,7 @@
 
 use profbridge_model::arena::Work;
 use profbridge_model::compact::split_values;
-use profbridge_model::sample_log::Shape;
+use profbridge_model::sample_log::SampleLayout;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles, Sample};
 
 use crate::intake::{Intake, KeyedPiece, MEMO, Request, Rewrite};
@@ -208,7 +208,7 @@ impl<'a, K: WindowKey> Visitor<'a> for RequestVisitor<'_, K> {
             return false;
         }
         self.samples -= 1;
-        let shape = Shape::of(place.profile, sample.timestamps_bytes(), sample.values_bytes());
+        let shape = SampleLayout::of(place.profile, sample.timestamps_bytes(), sample.values_bytes());
         let (_, mut timestamps) = sample.timestamps_bytes().split_at(at.timestamps * 8);
         let (_, mut values) = sample.values_bytes().split_at(at.values);
         loop {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use profbridge_model::builder::Any;
-use profbridge_model::sample_log::Shape;
+use profbridge_model::sample_log::SampleLayout;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Builder, Position, Profiles, Sample, arena};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,9 +11,9 @@ use super::*;
 
 /// The key: a group, and a window in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Pair(u8, u8);
+struct GroupWindow(u8, u8);
 
-impl WindowKey for Pair {
+impl WindowKey for GroupWindow {
     fn is_in_group_of(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -43,15 +43,15 @@ const LIMITS: WindowLimits = WindowLimits {
     max_bytes: u64::MAX,
     max_arena_age: 150,
     max_arena_bytes: u64::MAX,
-    arena: arena::Limits::ADDRESSABLE,
+    arena: arena::ArenaLimits::ADDRESSABLE,
 };
 
 /// Adds all samples to the window of a key.
 struct Into<'a> {
-    store: &'a mut Store<Pair>,
-    intake: &'a mut Intake<Pair>,
+    store: &'a mut Store<GroupWindow>,
+    intake: &'a mut Intake<GroupWindow>,
     request: Request<'a>,
-    key: Pair,
+    key: GroupWindow,
 }
 
 impl<'a> Visitor<'a> for Into<'_> {
@@ -64,7 +64,7 @@ impl<'a> Visitor<'a> for Into<'_> {
         let all = sample.timestamps_bytes();
         while at.timestamps * 8 < all.len() {
             let timestamps = &all[at.timestamps * 8..];
-            let (key, shape, resource) = (&self.key, Shape::Times, place.resource_at);
+            let (key, shape, resource) = (&self.key, SampleLayout::Times, place.resource_at);
             let (rewritten, continued) = (false, false);
             let piece = KeyedPiece { sample, key, resource, rewritten, shape, timestamps, values: &[], continued };
             let put = self.intake.put(self.store, &self.request, &KeepUnchanged, &place, &piece).unwrap();
@@ -75,7 +75,7 @@ impl<'a> Visitor<'a> for Into<'_> {
     }
 }
 
-fn put(store: &mut Store<Pair>, batch: &Profiles, key: &Pair, now: u64) {
+fn put(store: &mut Store<GroupWindow>, batch: &Profiles, key: &GroupWindow, now: u64) {
     let mut intake = Intake::default();
     intake.resume(store);
     let request = Request::new(batch, now);
@@ -86,10 +86,10 @@ fn put(store: &mut Store<Pair>, batch: &Profiles, key: &Pair, now: u64) {
 }
 
 /// The function, times and values of a sample.
-type Row = (u8, Vec<u64>, Vec<i64>);
+type WindowSample = (u8, Vec<u64>, Vec<i64>);
 
 /// A request of one sender.
-fn request(sender: u8, rows: &[Row]) -> Profiles {
+fn request(sender: u8, rows: &[WindowSample]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("host.id", Any::Str("h"))]);
     builder.on_cpu(20);
@@ -109,14 +109,14 @@ fn batch(function: u8, times: &[u64]) -> Profiles {
 }
 
 /// The times and values in each window, by function.
-type Seen = BTreeMap<(Pair, String), Vec<(u64, i64)>>;
+type WindowValues = BTreeMap<(GroupWindow, String), Vec<(u64, i64)>>;
 
-fn expect(seen: &mut Seen, key: &Pair, (function, times, values): &Row) {
+fn expect(seen: &mut WindowValues, key: &GroupWindow, (function, times, values): &WindowSample) {
     let values = values.iter().copied().chain(std::iter::repeat(1));
     seen.entry((key.clone(), format!("function {function}"))).or_default().extend(times.iter().copied().zip(values));
 }
 
-fn see(seen: &mut Seen, flushed: &Flushed<Pair>) {
+fn see(seen: &mut WindowValues, flushed: &Flushed<GroupWindow>) {
     let batch = flushed.batch.as_ref().unwrap();
     assert_eq!(batch.observations(), flushed.observations);
     assert!(flushed.observations <= LIMITS.max_observations);
@@ -144,17 +144,17 @@ proptest! {
         let mut store = Store::new(LIMITS);
         let empty = store.bytes();
         let (mut now, mut time) = (0, 0u64);
-        let (mut expected, mut seen) = (Seen::new(), Seen::new());
+        let (mut expected, mut seen) = (WindowValues::new(), WindowValues::new());
         for (what, group, window, function, count, wait) in steps {
             now += wait;
             match what {
                 0 => store.close_due(now),
                 1 => store.on_memory_pressure(),
-                2 => store.close_group(&Pair(group, 9), |open| open.key.1 == window),
+                2 => store.close_group(&GroupWindow(group, 9), |open| open.key.1 == window),
                 _ => {
                     let times: Vec<u64> = (0..count as u64).map(|n| time + n).collect();
                     time += count as u64;
-                    let key = Pair(group, window);
+                    let key = GroupWindow(group, window);
                     put(&mut store, &batch(function, &times), &key, now);
                     expect(&mut expected, &key, &(function, times, Vec::new()));
                 }
@@ -162,8 +162,8 @@ proptest! {
             store.flush(true).iter().for_each(|flushed| see(&mut seen, flushed));
             let out: usize = seen.values().map(Vec::len).sum();
             prop_assert_eq!(out as u64 + store.observations(), time);
-            let groups = (0..5).filter(|&group| store.group(&Pair(group, 0)).next().is_some()).count();
-            let windows: usize = (0..5).map(|group| store.group(&Pair(group, 0)).count()).sum();
+            let groups = (0..5).filter(|&group| store.group(&GroupWindow(group, 0)).next().is_some()).count();
+            let windows: usize = (0..5).map(|group| store.group(&GroupWindow(group, 0)).count()).sum();
             prop_assert!(groups <= LIMITS.max_groups && windows <= 2 * LIMITS.max_groups, "{groups} {windows}");
         }
         store.close_for_the_end();
@@ -187,12 +187,12 @@ proptest! {
         max_bytes in select(vec![0, 64 << 10, u64::MAX]),
         max_arena_bytes in select(vec![0, 8 << 10, u64::MAX]),
     ) {
-        let arena = arena::Limits { strings, ..arena::Limits::ADDRESSABLE };
+        let arena = arena::ArenaLimits { strings, ..arena::ArenaLimits::ADDRESSABLE };
         let mut buffer = Requests::new(WindowLimits { max_bytes, max_arena_bytes, arena, ..LIMITS });
         let empty = buffer.bytes();
         let (mut now, mut time, mut lost) = (0, 0u64, 0);
-        let (mut expected, mut seen) = (Seen::new(), Seen::new());
-        let mut check = |flushed: Option<Flushed<Pair>>| {
+        let (mut expected, mut seen) = (WindowValues::new(), WindowValues::new());
+        let mut check = |flushed: Option<Flushed<GroupWindow>>| {
             let Some(flushed) = flushed else { return 0 };
             assert_eq!(flushed.batch.as_ref().unwrap().peer.as_deref(), Some(&*flushed.key.0.to_string()));
             see(&mut seen, &flushed);
@@ -201,8 +201,8 @@ proptest! {
         let mut out = 0;
         for (sender, window, samples, wait, what) in requests {
             now += wait;
-            let key = Pair(sender, window);
-            let rows: Vec<Row> = samples.iter().map(|&(function, count, has_values)| {
+            let key = GroupWindow(sender, window);
+            let rows: Vec<WindowSample> = samples.iter().map(|&(function, count, has_values)| {
                 let times: Vec<u64> = (time..time + count as u64).collect();
                 time += count as u64;
                 let values = times.iter().filter(|_| has_values).map(|time| *time as i64 * 7 - 50).collect();
@@ -243,11 +243,11 @@ fn arenas_are_shared_for_a_while() {
     let one = batch(1, &[1]);
     for (max_arena_age, arenas) in [(150, 2), (0, 3)] {
         let mut store = Store::new(WindowLimits { max_arena_age, ..LIMITS });
-        put(&mut store, &one, &Pair(0, 0), 0);
+        put(&mut store, &one, &GroupWindow(0, 0), 0);
         let first = store.distinct_bytes();
-        put(&mut store, &one, &Pair(0, 1), 10);
+        put(&mut store, &one, &GroupWindow(0, 1), 10);
         assert_eq!(store.distinct_bytes(), if max_arena_age == 0 { 2 * first } else { first });
-        put(&mut store, &one, &Pair(0, 2), 160);
+        put(&mut store, &one, &GroupWindow(0, 2), 160);
         assert_eq!(store.distinct_bytes(), arenas * first);
         store.close_due(100);
         let flushed = store.flush(false).unwrap();
@@ -261,12 +261,12 @@ fn arenas_are_shared_for_a_while() {
 fn relief_closes_the_largest_first() {
     let mut store = Store::new(WindowLimits { max_observations: 100_000, ..LIMITS });
     let times: Vec<u64> = (0..50_000).map(|n| n * 999_983).collect();
-    put(&mut store, &batch(1, &times[..10]), &Pair(0, 0), 0);
-    put(&mut store, &batch(1, &times), &Pair(1, 0), 0);
-    put(&mut store, &batch(1, &times[..10]), &Pair(2, 0), 0);
+    put(&mut store, &batch(1, &times[..10]), &GroupWindow(0, 0), 0);
+    put(&mut store, &batch(1, &times), &GroupWindow(1, 0), 0);
+    put(&mut store, &batch(1, &times[..10]), &GroupWindow(2, 0), 0);
     store.on_memory_pressure();
     let flushed = store.flush(true).unwrap();
-    assert_eq!((flushed.key, flushed.observations), (Pair(1, 0), 50_000));
+    assert_eq!((flushed.key, flushed.observations), (GroupWindow(1, 0), 50_000));
     store.on_memory_pressure();
     assert!(store.flush(true).is_none() && !store.is_relieving());
     assert_eq!((store.observations(), store.take_closed_early()), (20, 1));

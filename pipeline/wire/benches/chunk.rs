@@ -11,7 +11,7 @@ use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
-use profbridge_testkit::naive::{self, Options};
+use profbridge_testkit::naive::{self, NaiveOptions};
 use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary, Converter, Settings};
@@ -130,7 +130,7 @@ fn control_convert(bencher: Bencher<'_, '_>, shape: Shape) {
     let request = workload::request(shape);
     let (_, count) = encoded(shape);
     bencher.counter(count).bench_local(|| {
-        let chunks = naive::convert(&request, &Options::default());
+        let chunks = naive::convert(&request, &NaiveOptions::default());
         chunks.iter().map(|chunk| naive::json(chunk).unwrap()).collect::<Vec<_>>()
     });
 }

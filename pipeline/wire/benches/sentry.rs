@@ -22,7 +22,7 @@ fn main() {
 
 /// The JSON of a request's chunks, and the number of observations in them.
 fn chunks(shape: Shape) -> (Vec<Vec<u8>>, ItemsCount) {
-    let chunks = naive::convert(&workload::request(shape), &naive::Options::default());
+    let chunks = naive::convert(&workload::request(shape), &naive::NaiveOptions::default());
     let count = ItemsCount::new(chunks.iter().map(|chunk| chunk.profile.samples.len()).sum::<usize>());
     (chunks.iter().map(|chunk| naive::json(chunk).unwrap()).collect(), count)
 }

@@ -16,14 +16,14 @@ use profbridge_model::{Span, Spans};
 use profbridge_testkit::naive::transaction::transactions;
 use profbridge_testkit::workload::{SEED, traces};
 use profbridge_wire::otlp::{self, Limits};
-use profbridge_wire::sentry::transaction::{Resource, Writer};
+use profbridge_wire::sentry::transaction::{TransactionResource, TransactionWriter};
 use prost::Message;
 
 const TRACES: usize = 100;
 
 fn main() {
     let request = request();
-    let mut writer = Writer::default();
+    let mut writer = TransactionWriter::default();
     let mut ratios: Vec<f64> = (0..201)
         .map(|_| {
             let start = Instant::now();
@@ -56,19 +56,19 @@ fn grouped(request: &Bytes) -> Spans {
 }
 
 /// How many transactions there are, and how long their JSON is.
-fn written(writer: &mut Writer, spans: &Spans) -> (usize, usize) {
-    let resource = Resource::of(spans, &spans.resources()[0], "production");
+fn written(writer: &mut TransactionWriter, spans: &Spans) -> (usize, usize) {
+    let resource = TransactionResource::of(spans, &spans.resources()[0], "production");
     let lengths = spans.segments().map(|segment| writer.write(spans, segment, &resource).unwrap().json.len());
     lengths.fold((0, 0), |(count, bytes), length| (count + 1, bytes + length))
 }
 
-fn ours(writer: &mut Writer, request: &Bytes) -> (usize, usize) {
+fn ours(writer: &mut TransactionWriter, request: &Bytes) -> (usize, usize) {
     written(writer, &grouped(request))
 }
 
 #[divan::bench]
 fn whole(bencher: Bencher<'_, '_>) {
-    let (request, mut writer) = (request(), Writer::default());
+    let (request, mut writer) = (request(), TransactionWriter::default());
     bencher.counter(ItemsCount::new(TRACES * traces::SPANS)).bench_local(|| ours(&mut writer, &request));
 }
 
@@ -81,7 +81,7 @@ fn decode(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn write(bencher: Bencher<'_, '_>) {
-    let (spans, mut writer) = (grouped(&request()), Writer::default());
+    let (spans, mut writer) = (grouped(&request()), TransactionWriter::default());
     bencher.counter(ItemsCount::new(TRACES * traces::SPANS)).bench_local(|| written(&mut writer, &spans));
 }
 

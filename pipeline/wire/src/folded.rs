@@ -28,7 +28,7 @@ use choice::{NotShown, Shown, ShownType, shown};
 pub use name::{MAX_NAME, frame_name, shortened};
 pub(crate) use process::main_executable;
 pub use process::{CalledBy, NamedProcess};
-pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, read};
+pub use read::{CountUnit, FoldedProfile, RefusedLine, differential, is_flat, is_folded, read};
 
 use crate::pprof::pruned;
 

@@ -169,9 +169,9 @@ fn is_perf_script(bytes: &[u8]) -> bool {
 
 /// The keys of the first JSON value, if it is an object; on malformed JSON, the keys before the error.
 pub fn keys(bytes: &[u8]) -> Vec<String> {
-    struct Keys<'a>(&'a mut Vec<String>);
+    struct KeyCollector<'a>(&'a mut Vec<String>);
 
-    impl<'de> DeserializeSeed<'de> for Keys<'_> {
+    impl<'de> DeserializeSeed<'de> for KeyCollector<'_> {
         type Value = ();
 
         fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -179,7 +179,7 @@ pub fn keys(bytes: &[u8]) -> Vec<String> {
         }
     }
 
-    impl<'de> Visitor<'de> for Keys<'_> {
+    impl<'de> Visitor<'de> for KeyCollector<'_> {
         type Value = ();
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,7 +201,7 @@ pub fn keys(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut keys = Vec::new();
     // The actual parser rejects trailing text and malformed JSON.
-    drop(Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(bytes)));
+    drop(KeyCollector(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(bytes)));
     keys
 }
 

@@ -32,6 +32,6 @@ pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
 pub use layout::Layout;
 pub use limits::Limits;
-pub use signal::{Signal, signal};
+pub use signal::{LikelySignal, signal};
 pub use sniff::{ContentKind, sniff};
 pub use split::{Split, split};

@@ -25,8 +25,8 @@ pub mod span;
 mod error;
 mod keys;
 
-pub use decode::{Decoded, decode};
-pub use encode::{Encoded, Group, encode, groups};
+pub use decode::{DecodedProfile, decode};
+pub use encode::{EncodedProfile, Group, encode, groups};
 pub use error::DecodeError;
 pub use keys::{DROP_FRAMES, KEEP_FRAMES};
 pub use prune::{Pruned, pruned};

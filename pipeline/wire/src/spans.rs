@@ -21,8 +21,8 @@ mod value;
 
 use profbridge_model::{ProfilerId, Span, SpanForm, Spans};
 
-use self::json::Object;
-use crate::otlp::traces::Fields;
+use self::json::JsonObject;
+use crate::otlp::traces::OtherSpanFields;
 use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE};
 use crate::otlp::traces::read::resource_attributes;
 use crate::sentry::otlp_spans::CLIENT_SAMPLE_RATE;
@@ -51,19 +51,19 @@ pub struct SpanView<'a> {
 
 #[derive(Debug)]
 enum SpanContent<'a> {
-    Otlp(Fields<'a>),
+    Otlp(OtherSpanFields<'a>),
     /// The root span of a transaction, that is, the transaction itself.
-    Transaction(Object<'a>),
-    Child(Object<'a>),
-    V2(Object<'a>),
+    Transaction(JsonObject<'a>),
+    Child(JsonObject<'a>),
+    V2(JsonObject<'a>),
 }
 
 impl<'a> SpanView<'a> {
     /// Views a span of this batch. The JSON of a Sentry span is parsed once, here.
     pub fn of(spans: &'a Spans, span: &'a Span) -> Self {
-        let object = || Object::read(spans.get(span.at));
+        let object = || JsonObject::read(spans.get(span.at));
         let content = match spans.form() {
-            SpanForm::Otlp => SpanContent::Otlp(Fields::of(spans, span)),
+            SpanForm::Otlp => SpanContent::Otlp(OtherSpanFields::of(spans, span)),
             SpanForm::SentrySpans => SpanContent::V2(object()),
             SpanForm::SentryTransaction => {
                 let object = object();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
 use profbridge_relay_rules::validate_json;
-use profbridge_testkit::naive::{self, Chunk, Options};
+use profbridge_testkit::naive::{self, NaiveChunk, NaiveOptions};
 use profbridge_testkit::owned;
 use profbridge_testkit::workload::{self, Shape};
 use profbridge_testkit::{ExportProfilesServiceRequest, RequestBuilder, T0};
@@ -46,15 +46,15 @@ fn cut(batch: &Profiles, resource: usize) -> Profiles {
     window
 }
 
-fn parse(payload: &[u8]) -> Chunk {
+fn parse(payload: &[u8]) -> NaiveChunk {
     assert_eq!(validate_json(payload), Ok(()));
     serde_json::from_slice(payload).unwrap()
 }
 
 /// Compares the chunks of converter and control, one by one, as a reader sees them.
 fn compare(request: &ExportProfilesServiceRequest) {
-    let control = naive::convert(request, &Options::default());
-    let own: Vec<Chunk> = payloads(request).iter().map(|payload| parse(payload)).collect();
+    let control = naive::convert(request, &NaiveOptions::default());
+    let own: Vec<NaiveChunk> = payloads(request).iter().map(|payload| parse(payload)).collect();
     assert_eq!(own.len(), control.len());
     for (own, control) in own.iter().zip(&control) {
         assert_eq!(own.platform, control.platform);
@@ -107,7 +107,7 @@ fn captures_make_the_same_chunks() {
 fn workloads_own_their_time() {
     for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
         let request = workload::request(shape);
-        let chunks: Vec<Chunk> = payloads(&request).iter().map(|payload| parse(payload)).collect();
+        let chunks: Vec<NaiveChunk> = payloads(&request).iter().map(|payload| parse(payload)).collect();
         let sampled = owned::sampled(&request);
         assert_eq!(owned::compare(&sampled, &owned::shown(&chunks, &sampled), 0), Ok(()), "{shape}");
         assert_eq!(chunks.iter().map(|chunk| owned::unlisted(chunk).len()).sum::<usize>(), 0, "{shape}");

@@ -61,7 +61,7 @@ fn frames(mut batch: Profiles) -> Vec<Value> {
 
 /// A function as a profiler describes it.
 #[derive(Clone, Copy)]
-struct Said<'a> {
+struct ReportedFunction<'a> {
     kind: &'a str,
     function: &'a str,
     file: &'a str,
@@ -70,7 +70,7 @@ struct Said<'a> {
 
 /// The frames of these functions, in their order. Each function has its own stack, because a stack has at most 1000
 /// frames.
-fn converted(all: &[Said<'_>]) -> Vec<Value> {
+fn converted(all: &[ReportedFunction<'_>]) -> Vec<Value> {
     let mut builder = Builder::new();
     builder.resource(&[("service.name", "shop".into())]);
     builder.scope("test", "1");
@@ -78,7 +78,7 @@ fn converted(all: &[Said<'_>]) -> Vec<Value> {
     let open: &mut Profile = builder.open_profile().unwrap();
     (open.time_unix_nano, open.duration_nano) = (START, 50_000_000_000);
     for (number, said) in (0..).zip(all) {
-        let Said { kind, function, file, line } = *said;
+        let ReportedFunction { kind, function, file, line } = *said;
         let (name, filename) = (builder.string(function), builder.string(file));
         let function = builder.function(Function { name, filename, ..Function::default() });
         // Addresses are numbered, so that equal functions are separate locations.
@@ -123,8 +123,8 @@ fn python_sdk() {
     let sent = captured("python-2.75-profile_chunk");
     let files: Vec<_> = sent.iter().map(|frame| (text(frame, "function"), text(frame, "abs_path"))).collect();
     let names: Vec<_> = files.iter().map(|(function, file)| format!("py::{function}:{file}")).collect();
-    let typed = files.iter().map(|&(function, file)| Said { kind: "cpython", function, file, line: 7 });
-    let mapped = names.iter().map(|function| Said { kind: "native", function, file: "", line: 0 });
+    let typed = files.iter().map(|&(function, file)| ReportedFunction { kind: "cpython", function, file, line: 7 });
+    let mapped = names.iter().map(|function| ReportedFunction { kind: "native", function, file: "", line: 0 });
     let (typed, mapped): (Vec<_>, Vec<_>) = (typed.collect(), mapped.collect());
     for seen in [converted(&typed), converted(&mapped)] {
         for (sent, seen) in sent.iter().zip(seen) {
@@ -157,8 +157,8 @@ fn node_sdk() {
             .iter()
             .map(|(function, file)| format!("JS:*{} {file}:3:4", function.replace("<anonymous>", "")))
             .collect();
-        let typed = files.iter().map(|(function, file)| Said { kind: "v8js", function, file, line: 3 });
-        let mapped = names.iter().map(|function| Said { kind: "native", function, file: "", line: 0 });
+        let typed = files.iter().map(|(function, file)| ReportedFunction { kind: "v8js", function, file, line: 3 });
+        let mapped = names.iter().map(|function| ReportedFunction { kind: "native", function, file: "", line: 0 });
         let (typed, mapped): (Vec<_>, Vec<_>) = (typed.collect(), mapped.collect());
         for seen in [converted(&typed), converted(&mapped)] {
             for (sent, seen) in sent.iter().zip(seen) {
@@ -171,9 +171,9 @@ fn node_sdk() {
 
 /// A function of the source: its platform, its module and name, and its file. The file is empty if the language allows
 /// only one function of a name in a program, because workloads combine names and files at random.
-type Written = (String, String, String);
+type SourceFunction = (String, String, String);
 
-fn written(frame: &Value) -> Written {
+fn written(frame: &Value) -> SourceFunction {
     let word = |key| text(frame, key).to_owned();
     let is_unique = matches!(text(frame, "platform"), "go" | "java" | "csharp" | "elixir");
     let file = if is_unique { String::new() } else { word("filename") };
@@ -181,14 +181,14 @@ fn written(frame: &Value) -> Written {
 }
 
 /// The functions of a request that Sentry lists, by Sentry's identity. One observation of each sample is enough.
-fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String), BTreeSet<Written>> {
+fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String), BTreeSet<SourceFunction>> {
     let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
     for sample in scopes.flat_map(|scope| &mut scope.profiles).flat_map(|profile| &mut profile.samples) {
         sample.timestamps_unix_nano.truncate(1);
         sample.values.truncate(1);
     }
     let batch = otlp::decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap().profiles;
-    let mut known: BTreeMap<_, BTreeSet<Written>> = BTreeMap::new();
+    let mut known: BTreeMap<_, BTreeSet<SourceFunction>> = BTreeMap::new();
     for resource in batch.resources() {
         for frame in frames(batch.with_resources(vec![resource.clone()]).unwrap()) {
             if frame["in_app"] == true {

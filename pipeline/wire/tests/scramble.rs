@@ -4,30 +4,30 @@
 use profbridge_model::varint;
 
 /// The known fields of a message, by number.
-pub(crate) struct Schema(&'static [(u32, Kind)]);
+pub(crate) struct FieldSchema(&'static [(u32, FieldForm)]);
 
-enum Kind {
+enum FieldForm {
     /// A packed list of integers.
     Packed,
     /// A packed list of eight-byte numbers.
     PackedFixed,
     /// A repeated message.
-    Each(&'static Schema),
+    Each(&'static FieldSchema),
     /// A single message, which may be encoded in several parts.
-    One(&'static Schema),
+    One(&'static FieldSchema),
 }
 
-use Kind::{Each, One, Packed, PackedFixed};
+use FieldForm::{Each, One, Packed, PackedFixed};
 
 /// A request of OTLP profiles.
-pub(crate) static OTLP: Schema = Schema(&[(1, Each(&RESOURCE_PROFILES)), (2, One(&DICTIONARY))]);
-static RESOURCE_PROFILES: Schema = Schema(&[(1, One(&RESOURCE)), (2, Each(&SCOPE_PROFILES))]);
-static RESOURCE: Schema = Schema(&[(1, Each(&KEY_VALUE)), (3, Each(&PLAIN))]);
-static SCOPE_PROFILES: Schema = Schema(&[(1, One(&SCOPE)), (2, Each(&PROFILE))]);
-static SCOPE: Schema = Schema(&[(3, Each(&KEY_VALUE))]);
-static PROFILE: Schema = Schema(&[(1, One(&PLAIN)), (2, Each(&SAMPLE)), (5, One(&PLAIN)), (11, Packed)]);
-static SAMPLE: Schema = Schema(&[(2, Packed), (4, Packed), (5, PackedFixed)]);
-static DICTIONARY: Schema = Schema(&[
+pub(crate) static OTLP: FieldSchema = FieldSchema(&[(1, Each(&RESOURCE_PROFILES)), (2, One(&DICTIONARY))]);
+static RESOURCE_PROFILES: FieldSchema = FieldSchema(&[(1, One(&RESOURCE)), (2, Each(&SCOPE_PROFILES))]);
+static RESOURCE: FieldSchema = FieldSchema(&[(1, Each(&KEY_VALUE)), (3, Each(&PLAIN))]);
+static SCOPE_PROFILES: FieldSchema = FieldSchema(&[(1, One(&SCOPE)), (2, Each(&PROFILE))]);
+static SCOPE: FieldSchema = FieldSchema(&[(3, Each(&KEY_VALUE))]);
+static PROFILE: FieldSchema = FieldSchema(&[(1, One(&PLAIN)), (2, Each(&SAMPLE)), (5, One(&PLAIN)), (11, Packed)]);
+static SAMPLE: FieldSchema = FieldSchema(&[(2, Packed), (4, Packed), (5, PackedFixed)]);
+static DICTIONARY: FieldSchema = FieldSchema(&[
     (1, Each(&MAPPING)),
     (2, Each(&LOCATION)),
     (3, Each(&PLAIN)),
@@ -35,18 +35,18 @@ static DICTIONARY: Schema = Schema(&[
     (6, Each(&KEY_VALUE)),
     (7, Each(&STACK)),
 ]);
-static MAPPING: Schema = Schema(&[(5, Packed)]);
-static LOCATION: Schema = Schema(&[(3, Each(&PLAIN)), (4, Packed)]);
-static STACK: Schema = Schema(&[(1, Packed)]);
+static MAPPING: FieldSchema = FieldSchema(&[(5, Packed)]);
+static LOCATION: FieldSchema = FieldSchema(&[(3, Each(&PLAIN)), (4, Packed)]);
+static STACK: FieldSchema = FieldSchema(&[(1, Packed)]);
 /// `KeyValue` and `KeyValueAndUnit`: both hold their value in field 2.
-static KEY_VALUE: Schema = Schema(&[(2, One(&ANY_VALUE))]);
-static ANY_VALUE: Schema = Schema(&[(5, One(&ARRAY)), (6, One(&LIST))]);
-static ARRAY: Schema = Schema(&[(1, Each(&ANY_VALUE))]);
-static LIST: Schema = Schema(&[(1, Each(&KEY_VALUE))]);
-static PLAIN: Schema = Schema(&[]);
+static KEY_VALUE: FieldSchema = FieldSchema(&[(2, One(&ANY_VALUE))]);
+static ANY_VALUE: FieldSchema = FieldSchema(&[(5, One(&ARRAY)), (6, One(&LIST))]);
+static ARRAY: FieldSchema = FieldSchema(&[(1, Each(&ANY_VALUE))]);
+static LIST: FieldSchema = FieldSchema(&[(1, Each(&KEY_VALUE))]);
+static PLAIN: FieldSchema = FieldSchema(&[]);
 
 /// A pprof profile.
-pub(crate) static PPROF: Schema = Schema(&[
+pub(crate) static PPROF: FieldSchema = FieldSchema(&[
     (1, Each(&PLAIN)),
     (2, Each(&PPROF_SAMPLE)),
     (3, Each(&PLAIN)),
@@ -55,8 +55,8 @@ pub(crate) static PPROF: Schema = Schema(&[
     (11, Each(&PLAIN)),
     (13, Packed),
 ]);
-static PPROF_SAMPLE: Schema = Schema(&[(1, Packed), (2, Packed), (3, Each(&PLAIN))]);
-static PPROF_LOCATION: Schema = Schema(&[(4, Each(&PLAIN))]);
+static PPROF_SAMPLE: FieldSchema = FieldSchema(&[(1, Packed), (2, Packed), (3, Each(&PLAIN))]);
+static PPROF_LOCATION: FieldSchema = FieldSchema(&[(4, Each(&PLAIN))]);
 
 /// A small generator of pseudo-random numbers (xorshift64*).
 pub(crate) struct Random(u64);
@@ -85,7 +85,7 @@ pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
 }
 
 /// Rewrites a canonically encoded message.
-pub(crate) fn scramble(message: &[u8], schema: &Schema, random: &mut Random) -> Vec<u8> {
+pub(crate) fn scramble(message: &[u8], schema: &FieldSchema, random: &mut Random) -> Vec<u8> {
     let mut fields: Vec<(u32, Vec<u8>)> = Vec::new();
     let mut rest = message;
     while !rest.is_empty() {
@@ -143,7 +143,7 @@ fn mix(fields: Vec<(u32, Vec<u8>)>, random: &mut Random) -> Vec<u8> {
     out
 }
 
-fn rewrite(number: u32, value: &[u8], kind: Option<&Kind>, random: &mut Random) -> Vec<Vec<u8>> {
+fn rewrite(number: u32, value: &[u8], kind: Option<&FieldForm>, random: &mut Random) -> Vec<Vec<u8>> {
     match kind {
         Some(Each(schema)) => {
             let value = scramble(value, schema, random);

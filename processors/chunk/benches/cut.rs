@@ -9,7 +9,7 @@ use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::Profiles;
-use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_processor_chunk::{ChunkProcessor, Config};
 use profbridge_testkit::workload::{Host, Shape};
 use profbridge_wire::otlp;
 use prost::Message;
@@ -28,8 +28,8 @@ fn requests(shape: Shape, count: usize) -> Vec<Profiles> {
     (0..count).map(request).collect()
 }
 
-fn chunk(rules: &Rules) -> Chunk {
-    Chunk::new(Config::default().check(&Section::defaults(), rules).unwrap())
+fn chunk(rules: &Rules) -> ChunkProcessor {
+    ChunkProcessor::new(Config::default().check(&Section::defaults(), rules).unwrap())
 }
 
 /// The time at which the n-th request arrives.

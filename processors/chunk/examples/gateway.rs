@@ -16,7 +16,7 @@ use profbridge_engine::component::{Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::Telemetry;
-use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_processor_chunk::{ChunkProcessor, Config};
 use profbridge_testkit::T0;
 use profbridge_testkit::workload::{Host, Shape};
 use profbridge_wire::otlp;
@@ -34,7 +34,7 @@ struct Moment {
 }
 
 impl Moment {
-    fn of(chunk: &Chunk) -> Self {
+    fn of(chunk: &ChunkProcessor) -> Self {
         let held = chunk.held();
         Self { observations: held.quantities.observations, bytes: held.bytes, distinct: chunk.distinct_bytes() }
     }
@@ -62,7 +62,7 @@ fn main() {
 
     let section = Section::from_yaml("max_bytes: 8GiB").unwrap();
     let settings = Config::read(&section).unwrap().check(&section, &Rules::default()).unwrap();
-    let mut chunk = Chunk::new(settings);
+    let mut chunk = ChunkProcessor::new(settings);
     let mut machines: Vec<Host> = (0..hosts).map(|seed| Host::new(shape, seed as u64).starting_at(T0)).collect();
     let (mut most, mut worst) = (Moment::default(), Moment::default());
     let (mut taken, mut sent, mut batches) = (0, 0, 0);

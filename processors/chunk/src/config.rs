@@ -56,7 +56,7 @@ pub struct Settings {
     pub(crate) max_dictionary_age: u64,
     pub(crate) max_dictionary_bytes: u64,
     /// The limits of an arena. No option sets them: an arena reaches its maximum age or size first.
-    pub(crate) arena: arena::Limits,
+    pub(crate) arena: arena::ArenaLimits,
 }
 
 impl Default for Settings {
@@ -117,7 +117,7 @@ impl Config {
             max_bytes: self.max_bytes.get(),
             max_dictionary_age: self.max_dictionary_age.nanos(),
             max_dictionary_bytes: self.max_dictionary_bytes.get(),
-            arena: arena::Limits::ADDRESSABLE,
+            arena: arena::ArenaLimits::ADDRESSABLE,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use profbridge_identity::{Cell, leading, timestamp};
 use profbridge_model::compact::split_values;
-use profbridge_model::sample_log::Shape;
+use profbridge_model::sample_log::SampleLayout;
 use profbridge_model::{AttributeSetId, Position, Profile, Profiles, Sample};
 
 use crate::parts::{self, Ranged, TimePart, Timed};
@@ -11,7 +11,7 @@ use crate::parts::{self, Ranged, TimePart, Timed};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
     pub(crate) cell: Cell,
-    pub(crate) shape: Shape,
+    pub(crate) shape: SampleLayout,
     /// The timestamps, eight little-endian bytes each. Empty if the sample has none.
     pub(crate) timestamps: &'a [u8],
     /// The values as packed varints, one per timestamp or none; without timestamps, all values of the sample.
@@ -92,7 +92,7 @@ impl Divider {
         sink: &mut impl PieceSink,
     ) -> bool {
         let (all, all_values) = (sample.timestamps_bytes(), sample.values_bytes());
-        let shape = Shape::of(profile, all, all_values);
+        let shape = SampleLayout::of(profile, all, all_values);
         let whole = |cell| Piece { cell, shape, timestamps: all, values: all_values, continued: false };
         let (times, _) = all.as_chunks::<8>();
         if times.is_empty() {
@@ -155,7 +155,7 @@ fn ranges(profile: &Profile, parts: &[TimePart], whole: &Piece<'_>, sink: &mut i
         }
         let Cell { start, end } = part.cell;
         let (time_unix_nano, duration_nano, profile_id) = (start, end - start, profile.profile_id);
-        let shape = Shape::Values { time_unix_nano, duration_nano, profile_id };
+        let shape = SampleLayout::Values { time_unix_nano, duration_nano, profile_id };
         let piece = Piece { cell: part.cell, shape, ..*whole };
         if parts.len() > 1 {
             sink.take(Piece { values: &part.packed(), ..piece });

@@ -44,18 +44,18 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         "link_spans",
         "symbolize",
     ]),
-    create: |section, identity| Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?))),
+    create: |section, identity| Ok(Box::new(ChunkProcessor::new(Config::read(section)?.check(section, identity)?))),
 };
 
 /// The processor.
-pub struct Chunk {
+pub struct ChunkProcessor {
     whole: WholeChunks,
     /// Set if requests are cut at once, without being held.
     instant: Option<Instant>,
     hold: Hold,
 }
 
-impl Chunk {
+impl ChunkProcessor {
     /// Creates a processor that holds nothing.
     pub fn new(settings: Settings) -> Self {
         let instant = (settings.rules.window == 0).then(Instant::default);
@@ -90,7 +90,7 @@ impl Chunk {
     }
 }
 
-impl Processor for Chunk {
+impl Processor for ChunkProcessor {
     fn fit_memory(&mut self, limit: u64) {
         self.hold.fit_memory(limit);
     }

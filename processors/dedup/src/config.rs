@@ -69,7 +69,7 @@ impl Settings {
             max_bytes: self.max_bytes,
             max_arena_age: 0,
             max_arena_bytes: u64::MAX,
-            arena: arena::Limits::ADDRESSABLE,
+            arena: arena::ArenaLimits::ADDRESSABLE,
         }
     }
 }

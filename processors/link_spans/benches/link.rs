@@ -37,7 +37,7 @@ const OF_TRACE: u64 = 4;
 
 /// How a thread runs its traces: one after the other, or overlapping as in an event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Program {
+enum ThreadProgram {
     Synchronous,
     Asynchronous,
     /// Like the first, on threads without profiles.
@@ -53,14 +53,14 @@ enum Form {
 
 /// The number of spans and observations, the same on each thread.
 #[derive(Debug, Clone, Copy)]
-struct Load {
+struct SpanLoad {
     spans: u64,
     observations: u64,
-    program: Program,
+    program: ThreadProgram,
     form: Form,
 }
 
-impl Load {
+impl SpanLoad {
     /// The length of a thread's trace in nanoseconds.
     fn trace(self) -> u64 {
         100 * SECOND / (self.spans / THREADS / OF_TRACE)
@@ -72,11 +72,11 @@ impl Load {
         let id = |level: u64| (trace * OF_TRACE + level + 1).to_be_bytes().to_vec();
         let start = T + at * self.trace() + level * self.trace() / 10;
         let long = match self.program {
-            Program::Synchronous | Program::Unobserved => self.trace() - level * self.trace() / 5,
-            Program::Asynchronous => self.trace() * 3 / 2 - level * self.trace() / 5,
+            ThreadProgram::Synchronous | ThreadProgram::Unobserved => self.trace() - level * self.trace() / 5,
+            ThreadProgram::Asynchronous => self.trace() * 3 / 2 - level * self.trace() / 5,
         };
         let key = "thread.native_id".to_owned();
-        let first = if self.program == Program::Unobserved { 1 + THREADS } else { 1 };
+        let first = if self.program == ThreadProgram::Unobserved { 1 + THREADS } else { 1 };
         let value = Some(AnyValue { value: Some(Any::IntValue((first + thread) as i64)) });
         Span {
             trace_id: [(trace + 1).to_be_bytes(), [1; 8]].concat(),
@@ -149,14 +149,14 @@ fn time(work: impl FnOnce()) -> Duration {
 }
 
 /// The count of each note.
-type Notes = HashMap<&'static str, u64>;
+type NoteCounts = HashMap<&'static str, u64>;
 
 /// The time to process all batches after `spans` were added, and the counts.
-fn run(spans: &[Spans], profiles: &[Profiles]) -> (Duration, Notes) {
+fn run(spans: &[Spans], profiles: &[Profiles]) -> (Duration, NoteCounts) {
     let mut processor = processor();
     let mut out = Outbox::default();
     spans.iter().for_each(|spans| process_all(&mut processor, spans.clone().into(), NOW, &mut out));
-    let mut notes = Notes::new();
+    let mut notes = NoteCounts::new();
     let before = processor.held().bytes;
     assert!(before > 0 || spans.is_empty());
     let batches = profiles.to_vec();
@@ -230,7 +230,7 @@ const OF_PROCESS: i64 = 64;
 
 /// The names of a process's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum ThreadNaming {
     /// All equal, as in a pool.
     Alike,
     /// All different.
@@ -238,7 +238,7 @@ enum Named {
 }
 
 /// A batch for each process, in which each thread was observed this many times, 5 s apart.
-fn observed(times: u64, named: Named, pointers: bool) -> Vec<Profiles> {
+fn observed(times: u64, named: ThreadNaming, pointers: bool) -> Vec<Profiles> {
     let batch = |pid: i64| {
         let mut builder = Builder::new();
         builder.resource(&[("host.name", "web".into()), ("process.pid", pid.into())]);
@@ -246,8 +246,8 @@ fn observed(times: u64, named: Named, pointers: bool) -> Vec<Profiles> {
         let times: Vec<u64> = (0..times).map(|at| T + at * 5 * SECOND).collect();
         for thread in 0..OF_PROCESS {
             let name = match named {
-                Named::Alike => "tokio-runtime-w".to_owned(),
-                Named::Apart => format!("pool-{pid:04}-{thread:04}"),
+                ThreadNaming::Alike => "tokio-runtime-w".to_owned(),
+                ThreadNaming::Apart => format!("pool-{pid:04}-{thread:04}"),
             };
             let mut attributes = vec![("thread.id", (pid * 100 + thread).into()), ("thread.name", (&*name).into())];
             if pointers {
@@ -286,7 +286,7 @@ fn print_index() {
         "the index of {PROCESSES} processes with {OF_PROCESS} threads each: bytes for a thread, and counted as held"
     );
     let threads = (PROCESSES * OF_PROCESS) as f64;
-    for (named, pointers) in [(Named::Alike, false), (Named::Alike, true), (Named::Apart, true)] {
+    for (named, pointers) in [(ThreadNaming::Alike, false), (ThreadNaming::Alike, true), (ThreadNaming::Apart, true)] {
         let mut one = None;
         for times in [1, 2, 8, 32] {
             let (took, held) = index(&observed(times, named, pointers));
@@ -303,17 +303,17 @@ fn print_index() {
 fn main() {
     print_index();
     for (program, form) in [
-        (Program::Synchronous, Form::One),
-        (Program::Synchronous, Form::Ten),
-        (Program::Asynchronous, Form::One),
-        (Program::Unobserved, Form::One),
+        (ThreadProgram::Synchronous, Form::One),
+        (ThreadProgram::Synchronous, Form::Ten),
+        (ThreadProgram::Asynchronous, Form::One),
+        (ThreadProgram::Unobserved, Form::One),
     ] {
         let mut before = None;
         println!(
             "{program:?}, {form:?} to a sample: observations, spans, to link, its growth, where no span is known, linked"
         );
         for part in [8, 4, 2, 1] {
-            let load = Load { spans: 100_096 / part, observations: 1_024_000 / part, program, form };
+            let load = SpanLoad { spans: 100_096 / part, observations: 1_024_000 / part, program, form };
             let (spans, profiles) = (load.spans(), load.profiles());
             let count: u64 = profiles.iter().map(Profiles::observations).sum();
             let best = |spans: &[Spans]| (0..5).map(|_| run(spans, &profiles)).min_by_key(|run| run.0).unwrap();

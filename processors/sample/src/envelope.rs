@@ -7,7 +7,7 @@
 //! documentation, "Envelope Items", "Attachment").
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::{Envelope, Profiles, Quantities, Reason, SampledOutCounts, SpanForm, View, Viewed, Whose};
+use profbridge_model::{Envelope, ItemView, Profiles, Quantities, Reason, SampledOutCounts, SpanForm, Viewed, Whose};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
@@ -45,7 +45,7 @@ pub(crate) fn sample(
         }
         out.say_sampled_out(Whose::Client { meta, profiles }, counts);
     }
-    for View { what, .. } in &mut envelope.views {
+    for ItemView { what, .. } in &mut envelope.views {
         let Viewed::Profiles(profiles) = what else { continue };
         if !sessions.keeps_all() {
             let before = profiles.observations();
@@ -82,7 +82,7 @@ fn remove_transaction(envelope: &mut Envelope, transaction: usize, counts: &mut 
         }
         if at != transaction {
             let view = envelope.views.iter().find(|view| view.item == at);
-            out.drop(Reason::SampleRate, view.map_or(Quantities::items(1), View::quantities));
+            out.drop(Reason::SampleRate, view.map_or(Quantities::items(1), ItemView::quantities));
         }
         envelope.remove_item(at);
     }

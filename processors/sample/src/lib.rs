@@ -31,7 +31,7 @@ use profbridge_model::{Quantities, SpanForm, Spans, Telemetry, TelemetryKind};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
 use self::lifecycle::TraceLifecycle;
-use self::processes::Processes;
+use self::processes::ProcessCache;
 use self::sampler::TraceSampler;
 use self::sessions::Sessions;
 use self::traces::{DecisionContext, Traces};
@@ -59,7 +59,9 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         TelemetryKind::ALL,
     )
     .wants(wants),
-    create: |section, identity| Ok(Box::new(Sample::new(&section.extract::<Config>()?.check(section)?, identity))),
+    create: |section, identity| {
+        Ok(Box::new(SampleProcessor::new(&section.extract::<Config>()?.check(section)?, identity)))
+    },
 };
 
 /// In the lifecycle `trace`, the processor needs spans to decide about profiles.
@@ -72,21 +74,21 @@ fn wants(section: &Section) -> &'static [TelemetryKind] {
 
 /// The processor.
 #[derive(Debug)]
-pub struct Sample {
+pub struct SampleProcessor {
     sampler: TraceSampler,
-    processes: Processes,
+    processes: ProcessCache,
     traces: Traces,
     sessions: Sessions,
     /// Set only in the lifecycle `trace`.
     profiles: Option<TraceLifecycle>,
 }
 
-impl Sample {
+impl SampleProcessor {
     /// A processor without any data. `identity` identifies processes.
     pub fn new(settings: &Settings, identity: &Rules) -> Self {
         Self {
             sampler: TraceSampler::new(settings),
-            processes: Processes::new(identity),
+            processes: ProcessCache::new(identity),
             traces: Traces::new(settings),
             sessions: Sessions::new(identity, settings.session_rate),
             profiles: (settings.lifecycle == Lifecycle::Trace).then(|| TraceLifecycle::new(settings, identity)),
@@ -115,7 +117,7 @@ impl Sample {
     }
 }
 
-impl Processor for Sample {
+impl Processor for SampleProcessor {
     fn fit_memory(&mut self, limit: u64) {
         self.traces.fit_memory(limit);
         if let Some(profiles) = &mut self.profiles {

@@ -22,12 +22,12 @@ pub(crate) struct ProcessIdentity {
 
 /// Caches the process of each resource, since a process sends the same resource in each request.
 #[derive(Debug)]
-pub(crate) struct Processes {
+pub(crate) struct ProcessCache {
     rules: Rules,
     known: HashMap<u128, ProcessIdentity>,
 }
 
-impl Processes {
+impl ProcessCache {
     pub(crate) fn new(rules: &Rules) -> Self {
         Self { rules: rules.clone(), known: HashMap::new() }
     }

@@ -17,7 +17,7 @@ use crate::buffered::{BufferedSpans, SendQueue};
 use crate::config::Settings;
 use crate::decision::Decision;
 use crate::lifecycle::TraceLifecycle;
-use crate::processes::Processes;
+use crate::processes::ProcessCache;
 use crate::sampled_out::{BatchCounts, BufferedCounts};
 use crate::sampler::{TraceSampler, rate_before};
 
@@ -66,7 +66,7 @@ struct PendingSpans {
 /// The inputs of decisions about spans.
 pub(crate) struct DecisionContext<'a> {
     pub(crate) sampler: &'a mut TraceSampler,
-    pub(crate) processes: &'a mut Processes,
+    pub(crate) processes: &'a mut ProcessCache,
     pub(crate) lifecycle: Option<&'a mut TraceLifecycle>,
 }
 
@@ -190,7 +190,7 @@ impl Traces {
         self.sampled_out.report(&mut self.origins, out);
     }
 
-    fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<TraceKey> {
+    fn keys(&self, spans: &Spans, processes: &mut ProcessCache) -> Vec<TraceKey> {
         let mut known = vec![None; spans.resources().len()];
         let all = spans.spans().iter();
         all.map(|span| {

@@ -2,8 +2,8 @@
 
 use profbridge_engine::component::Outbox;
 use profbridge_model::Profiles;
-use profbridge_model::symbol_overlay::{Name, SymbolOverlay};
-use profbridge_symbolizer::{Frame, SymbolAnswer};
+use profbridge_model::symbol_overlay::{SymbolName, SymbolOverlay};
+use profbridge_symbolizer::{SymbolAnswer, SymbolFrame};
 
 use crate::names::NameSource;
 use crate::queries::Queries;
@@ -49,8 +49,8 @@ pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn NameS
     profiles
 }
 
-fn line(frame: &Frame) -> Name<'_> {
-    Name {
+fn line(frame: &SymbolFrame) -> SymbolName<'_> {
+    SymbolName {
         function: &frame.function,
         system_name: &frame.system_name,
         filename: frame.file.as_deref().unwrap_or_default(),

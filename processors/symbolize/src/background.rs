@@ -17,7 +17,7 @@ use profbridge_symbolizer::{Object, ObjectId, ObjectKey, ObjectSource, Segments,
 
 use self::find::Finder;
 use crate::config::Settings;
-use crate::names::{Address, FileId, MappedFile, NameSource};
+use crate::names::{CodeAddress, FileId, MappedFile, NameSource};
 
 /// The maximum number of files that wait to be found. Others are refused, and requested again with the next batch.
 const MAX_JOBS: usize = 1024;
@@ -59,7 +59,7 @@ struct KnownFiles {
 
 impl KnownFiles {
     /// Queues addresses for a file that is being searched for.
-    fn wait(&mut self, id: &FileId, addresses: &[Address]) {
+    fn wait(&mut self, id: &FileId, addresses: &[CodeAddress]) {
         if let Some(FileState::Sought(early)) = self.states.get_mut(id) {
             let room = MAX_EARLY.saturating_sub(self.early).min(addresses.len());
             early.extend_from_slice(&addresses[..room]);
@@ -68,7 +68,7 @@ impl KnownFiles {
     }
 
     /// Records the end of a search. Returns the addresses that waited for it.
-    fn settle(&mut self, id: FileId, state: FileState) -> Vec<Address> {
+    fn settle(&mut self, id: FileId, state: FileState) -> Vec<CodeAddress> {
         let Some(FileState::Sought(early)) = self.states.insert(id, state) else { return Vec::new() };
         self.early -= early.len();
         early
@@ -79,7 +79,7 @@ impl KnownFiles {
 #[derive(Debug)]
 enum FileState {
     /// The search is running. These addresses are requested when the file is found.
-    Sought(Vec<Address>),
+    Sought(Vec<CodeAddress>),
     /// The symbolizer has the file, or searches for its separate debug file. `missing` is set if the symbolizer
     /// reported that the file does not exist, or no longer exists.
     Found { object: ObjectId, parts: Option<Segments>, missing: bool, since: Instant },
@@ -89,14 +89,14 @@ enum FileState {
 
 /// Converts an address to an ELF virtual address. File offsets can be converted only if the file itself was found: the
 /// program headers of a separate debug file do not contain the original offsets.
-fn resolve(parts: Option<&Segments>, address: Address) -> Option<u64> {
+fn resolve(parts: Option<&Segments>, address: CodeAddress) -> Option<u64> {
     match address {
-        Address::Virtual(address) => Some(address),
-        Address::InFile(offset) => parts?.address(offset),
+        CodeAddress::Virtual(address) => Some(address),
+        CodeAddress::InFile(offset) => parts?.address(offset),
     }
 }
 
-fn resolve_all(parts: Option<&Segments>, addresses: &[Address]) -> Vec<u64> {
+fn resolve_all(parts: Option<&Segments>, addresses: &[CodeAddress]) -> Vec<u64> {
     addresses.iter().filter_map(|&address| resolve(parts, address)).collect()
 }
 
@@ -145,7 +145,7 @@ impl NameSource for Background {
         lock(&running.files).states.get(id).is_none_or(FileState::is_wanted)
     }
 
-    fn ask(&mut self, file: &MappedFile, addresses: &[Address]) {
+    fn ask(&mut self, file: &MappedFile, addresses: &[CodeAddress]) {
         if self.running.is_none() && !self.failed {
             match self.start() {
                 Ok(running) => self.running = Some(running),
@@ -187,7 +187,7 @@ impl NameSource for Background {
         }
     }
 
-    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> SymbolAnswer {
+    fn answer(&mut self, id: &FileId, address: CodeAddress, last: bool) -> SymbolAnswer {
         let Some(WorkerHandle { symbolizer, files, .. }) = &self.running else {
             return SymbolAnswer::Unknown(Unknown::Failed);
         };

@@ -22,7 +22,7 @@ use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
-pub use self::names::{Address, FileId, MappedFile, MappingProcess, NameSource};
+pub use self::names::{CodeAddress, FileId, MappedFile, MappingProcess, NameSource};
 pub use self::processor::Symbolize;
 
 /// Note: locations that got a name.

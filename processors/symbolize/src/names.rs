@@ -16,7 +16,7 @@ pub enum FileId {
 
 /// The address of code in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Address {
+pub enum CodeAddress {
     /// An ELF virtual address, as the eBPF profiler sends it.
     Virtual(u64),
     /// A file offset in bytes. pprof has addresses in a process's memory. Before the file is found, these can be
@@ -57,10 +57,10 @@ pub trait NameSource: Send {
     fn wants_processes(&self, id: &FileId) -> bool;
 
     /// Requests the names of addresses. The caller must already have moved return addresses back into the call.
-    fn ask(&mut self, file: &MappedFile, addresses: &[Address]);
+    fn ask(&mut self, file: &MappedFile, addresses: &[CodeAddress]);
 
     /// The current answer for a requested address. `last` means that the caller will not ask again.
-    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> SymbolAnswer;
+    fn answer(&mut self, id: &FileId, address: CodeAddress, last: bool) -> SymbolAnswer;
 
     /// Number of failed downloads of debug files since the last call.
     fn failed_downloads(&mut self) -> u64 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use profbridge_model::dictionary::{Attribute, Dictionary, Value};
 use profbridge_model::{AttributeSetId, LocationId, Mapping, MappingId, Profiles};
 
-use crate::names::{Address, FileId, MappedFile, MappingProcess, NameSource};
+use crate::names::{CodeAddress, FileId, MappedFile, MappingProcess, NameSource};
 
 /// The maximum number of processes that are searched for one file. All of them map the same file, so one is usually
 /// enough.
@@ -18,7 +18,7 @@ pub(crate) struct Query {
     pub(crate) location: LocationId,
     /// Index of the location's file in [`Queries::files`].
     pub(crate) file: u32,
-    pub(crate) address: Address,
+    pub(crate) address: CodeAddress,
 }
 
 /// All queries of a batch.
@@ -76,11 +76,11 @@ fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
 
 /// The address relative to the file. Addresses of kernel frames are relative to a start address that is not sent; their
 /// mapping is empty.
-fn address_in(mapping: &Mapping, address: u64) -> Option<Address> {
+fn address_in(mapping: &Mapping, address: u64) -> Option<CodeAddress> {
     if mapping.moved_by() > 0 {
-        return mapping.offset_of(address).map(Address::InFile);
+        return mapping.offset_of(address).map(CodeAddress::InFile);
     }
-    mapping.contains(address).then_some(Address::Virtual(address))
+    mapping.contains(address).then_some(CodeAddress::Virtual(address))
 }
 
 /// The files of a batch. Mappings of the same file share one entry.

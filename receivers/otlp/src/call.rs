@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ::http::Request;
-use profbridge_engine::body::{self, Received};
+use profbridge_engine::body::{self, ReceivedBody};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::intake::Intake;
@@ -21,7 +21,7 @@ use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
 use tokio::sync::Semaphore;
 
-use self::work::{DecodeJob, Decoded};
+use self::work::{DecodeJob, DecodedBody};
 use crate::fault::{CallFault, FaultKind, shortened};
 use crate::form::RequestEncoding;
 use crate::origin::HostAttribution;
@@ -121,7 +121,7 @@ impl ExportHandler {
     /// Decompresses and decodes a request, and passes it to the pipelines.
     pub(crate) async fn call(
         &self,
-        received: Received,
+        received: ReceivedBody,
         coding: Coding,
         content: RequestContent,
         form: RequestEncoding,
@@ -129,8 +129,8 @@ impl ExportHandler {
     ) -> Result<AcceptedRequest, CallFault> {
         let (decoded, permit) = self.decode(received, coding, content, form, peer).await?;
         let (taken, telemetry) = match decoded {
-            Decoded::Profiles(decoded) => profiles::decoded_request(self, *decoded, sender(peer))?,
-            Decoded::Traces(decoded) => traces::decoded_request(self, *decoded)?,
+            DecodedBody::Profiles(decoded) => profiles::decoded_request(self, *decoded, sender(peer))?,
+            DecodedBody::Traces(decoded) => traces::decoded_request(self, *decoded)?,
         };
         // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").
         let Some(telemetry) = telemetry else { return Ok(taken) };
@@ -142,13 +142,13 @@ impl ExportHandler {
 
     async fn decode(
         &self,
-        received: Received,
+        received: ReceivedBody,
         coding: Coding,
         content: RequestContent,
         form: RequestEncoding,
         peer: Peer,
-    ) -> Result<(Decoded, Permit), CallFault> {
-        let Received { bytes, permit } = received;
+    ) -> Result<(DecodedBody, Permit), CallFault> {
+        let ReceivedBody { bytes, permit } = received;
         let job = DecodeJob {
             intake: self.intake.clone(),
             max_bytes: self.max_bytes,

@@ -24,18 +24,18 @@ const LARGEST_MIB: u32 = 2047;
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     protocols: Protocols,
-    resource: Resource,
+    resource: ResourceAdditions,
 }
 
 /// Attributes to add to resources that lack them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Resource {
+struct ResourceAdditions {
     local_host: bool,
     insert: InsertedAttributes,
 }
 
-impl Default for Resource {
+impl Default for ResourceAdditions {
     fn default() -> Self {
         Self { local_host: true, insert: InsertedAttributes::default() }
     }
@@ -200,7 +200,7 @@ impl Config {
         }
         let grpc = grpc.map(|grpc| grpc.check(section, &mut problems));
         let http = http.map(|http| http.check(section, &mut problems));
-        let Resource { local_host, insert } = self.resource;
+        let ResourceAdditions { local_host, insert } = self.resource;
         let insert = insert.check(section, "resource.insert", &mut problems);
         Problems::check(problems)?;
         Ok(Settings { grpc, http, resource: ResourceSettings { local_host, insert } })

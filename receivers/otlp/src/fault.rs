@@ -75,7 +75,7 @@ impl FaultKind {
 
 /// A signal of OpenTelemetry that is not accepted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Signal {
+pub(crate) struct UnsupportedSignal {
     /// The signal's name in the plural.
     pub(crate) name: &'static str,
     /// The environment variable with an SDK's endpoint for the signal (opentelemetry-specification
@@ -83,7 +83,7 @@ pub(crate) struct Signal {
     pub(crate) variable: &'static str,
 }
 
-impl Signal {
+impl UnsupportedSignal {
     /// The signal of an OTLP/HTTP path or an OTLP/gRPC service.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let known = [
@@ -136,8 +136,8 @@ impl CallFault {
 
     /// The signal is not accepted here. If `OTEL_EXPORTER_OTLP_ENDPOINT` names this receiver, an SDK sends all signals
     /// here and would lose the others, so the message names the variable to set.
-    pub(crate) fn another_signal(signal: Signal, what: &str, takes_traces: bool) -> Self {
-        let Signal { name, variable } = signal;
+    pub(crate) fn another_signal(signal: UnsupportedSignal, what: &str, takes_traces: bool) -> Self {
+        let UnsupportedSignal { name, variable } = signal;
         let takes = if takes_traces { "profiles and traces" } else { "profiles" };
         let pipeline = match name {
             "traces" => ", or name this receiver in a pipeline called `traces`",

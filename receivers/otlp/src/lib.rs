@@ -34,4 +34,4 @@ mod tests;
 
 pub use config::{Config, ProtocolSettings, ResourceSettings, Settings};
 pub use host::ThisHost;
-pub use receiver::{FACTORY, Otlp};
+pub use receiver::{FACTORY, OtlpReceiver};

@@ -31,11 +31,11 @@ pub(crate) struct HostAttribution {
     insert: Vec<(String, String)>,
     /// This host, if its name is to be added.
     host: Option<ThisHost>,
-    state: Mutex<State>,
+    state: Mutex<OriginState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OriginState {
     known_peers: KnownPeers,
     warned: Option<Instant>,
     /// The number of observations that were not merged since the last warning.

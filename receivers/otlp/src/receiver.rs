@@ -24,7 +24,7 @@ use crate::{grpc, http};
 /// Creates receivers of type `otlp`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP", EMITS),
-    create: |section| Ok(Box::new(Otlp::new(Settings::read(section)?))),
+    create: |section| Ok(Box::new(OtlpReceiver::new(Settings::read(section)?))),
 };
 
 /// The kinds of telemetry that the receiver emits.
@@ -32,14 +32,14 @@ const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans]
 
 /// The receiver `otlp`.
 #[derive(Debug, Clone)]
-pub struct Otlp {
+pub struct OtlpReceiver {
     settings: Settings,
     /// This host; `None` if it is read at the start.
     host: Option<ThisHost>,
     clock: Clock,
 }
 
-impl Otlp {
+impl OtlpReceiver {
     /// A receiver that has not started.
     pub fn new(settings: Settings) -> Self {
         Self { settings, host: None, clock: Clock::system() }
@@ -52,7 +52,7 @@ impl Otlp {
     }
 }
 
-impl Receiver for Otlp {
+impl Receiver for OtlpReceiver {
     fn listens(&self) -> Vec<String> {
         let Settings { grpc, http, .. } = &self.settings;
         grpc.iter().chain(http).map(|protocol| protocol.endpoint.clone()).collect()
@@ -72,8 +72,8 @@ impl Receiver for Otlp {
     }
 }
 
-async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
-    let Otlp { settings, host, clock } = receiver;
+async fn start(receiver: OtlpReceiver, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
+    let OtlpReceiver { settings, host, clock } = receiver;
     let host = host.unwrap_or_else(|| ThisHost::read(Path::new("/")));
     let names_host = settings.resource.insert.iter().any(|(key, _)| key == "host.id");
     if host.id.is_none() && settings.resource.local_host && !names_host {
@@ -100,7 +100,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
         let signal_forwarder =
             forward_unsupported.clone().map(|server| SignalForwarder::new(server, "grpc")).transpose()?;
-        let service = grpc::Service { handler: handler("grpc", &body), body, signal_forwarder, linger };
+        let service = grpc::OtlpGrpcService { handler: handler("grpc", &body), body, signal_forwarder, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("grpc", "protocols.grpc.", settings).listen(service, &context).await?;
         addresses.push(("grpc", address));
@@ -110,7 +110,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
         let signal_forwarder =
             forward_unsupported.clone().map(|server| SignalForwarder::new(server, "http")).transpose()?;
-        let service = http::Service { handler: handler("http", &body), body, signal_forwarder, linger };
+        let service = http::OtlpHttpService { handler: handler("http", &body), body, signal_forwarder, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("http", "protocols.http.", settings).listen(service, &context).await?;
         addresses.push(("http", address));

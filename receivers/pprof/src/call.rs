@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profbridge_engine::body::{self, Received};
+use profbridge_engine::body::{self, ReceivedBody};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::intake::Intake;
@@ -11,7 +11,7 @@ use profbridge_model::skew::Plausible;
 use profbridge_model::{Insertion, Profiles};
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::{Limits, memory};
-use profbridge_wire::pprof::{DecodeError, Decoded, decode};
+use profbridge_wire::pprof::{DecodeError, DecodedProfile, decode};
 use profbridge_wire::sentry::timestamp::Timestamp;
 use tokio::sync::Semaphore;
 
@@ -49,7 +49,7 @@ pub(crate) struct ProfileHandler {
 
 /// A profile as received.
 pub(crate) struct ReceivedProfile {
-    pub(crate) received: Received,
+    pub(crate) received: ReceivedBody,
     pub(crate) coding: Coding,
     /// The boundary of the multipart form that contains the profile, if any.
     pub(crate) boundary: Option<String>,
@@ -85,8 +85,14 @@ struct DecodeJob {
 
 impl DecodeJob {
     fn run(&self, received: ReceivedProfile) -> Result<(Profiles, Permit), Fault> {
-        let ReceivedProfile { received: Received { bytes, mut permit }, coding, boundary, metadata, peer, max_bytes } =
-            received;
+        let ReceivedProfile {
+            received: ReceivedBody { bytes, mut permit },
+            coding,
+            boundary,
+            metadata,
+            peer,
+            max_bytes,
+        } = received;
         let mut bytes = body::unpack_instead(bytes, coding, max_bytes, &self.intake, &mut permit)?;
         if let Some(boundary) = boundary {
             bytes = from_form(&bytes, &boundary)?;
@@ -107,7 +113,7 @@ impl DecodeJob {
         Ok((profiles, permit))
     }
 
-    fn decode(&self, profile: Bytes, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
+    fn decode(&self, profile: Bytes, max_bytes: usize, permit: &mut Permit) -> Result<DecodedProfile, Fault> {
         let held = permit.bytes();
         let mut limits = Limits { max_request: max_bytes, ..Limits::default() };
         let mut factors = MEMORY_FACTORS.into_iter().peekable();

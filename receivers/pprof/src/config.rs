@@ -28,13 +28,13 @@ pub(crate) const INSTANCE: &str = "service.instance.id";
 pub struct Config {
     push: Optional<Push>,
     scrape: Scrape,
-    resource: Resource,
+    resource: ResourceAdditions,
 }
 
 /// Attributes to add to resources that lack them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Resource {
+struct ResourceAdditions {
     insert: InsertedAttributes,
 }
 
@@ -71,7 +71,7 @@ struct Scrape {
     duration: Written,
     timeout: Written,
     max_profile_size: ByteSize,
-    targets: BTreeMap<String, Target>,
+    targets: BTreeMap<String, ScrapeTarget>,
 }
 
 impl Default for Scrape {
@@ -88,7 +88,7 @@ impl Default for Scrape {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Target {
+struct ScrapeTarget {
     endpoint: String,
     path: String,
     attributes: InsertedAttributes,
@@ -96,7 +96,7 @@ struct Target {
     tls: TlsClientConfig,
 }
 
-impl Default for Target {
+impl Default for ScrapeTarget {
     fn default() -> Self {
         Self {
             endpoint: String::new(),
@@ -240,7 +240,7 @@ impl Scrape {
     }
 }
 
-impl Target {
+impl ScrapeTarget {
     fn check(
         self,
         section: &Section,

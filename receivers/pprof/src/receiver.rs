@@ -11,7 +11,7 @@ use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use crate::call::ProfileHandler;
 use crate::config::Settings;
 use crate::scrape::Scraper;
-use crate::service::Service;
+use crate::service::PprofService;
 
 /// Creates receivers of type `pprof`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
@@ -71,7 +71,7 @@ async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Re
             cors_origins: Some(Vec::new()),
         };
         let telemetry = context.telemetry.transport("http");
-        let service = Service { handler, telemetry, body: push.body, linger: body::LINGER };
+        let service = PprofService { handler, telemetry, body: push.body, linger: body::LINGER };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, stopped) = server.listen(service, &context).await?;
         addresses.push(("http", address));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use profbridge_engine::body::Received;
+use profbridge_engine::body::ReceivedBody;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::skew::StatedTime;
 use profbridge_net::Shutdown;
@@ -119,7 +119,7 @@ impl Scraper {
         let permit = self.handler.intake.admit_waiting(response.body.len() as u64).await?;
         let duration_nano = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
         let received = ReceivedProfile {
-            received: Received { bytes: response.body, permit },
+            received: ReceivedBody { bytes: response.body, permit },
             coding: Coding::parse(coding)?,
             boundary: None,
             metadata: ProfileMetadata {

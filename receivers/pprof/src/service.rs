@@ -32,7 +32,7 @@ pub(crate) const PLAIN: &str = "/api/pprof";
 
 /// The service of the listener.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub(crate) struct PprofService {
     pub(crate) handler: ProfileHandler,
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) body: BodyLimits,
@@ -42,7 +42,7 @@ pub(crate) struct Service {
 
 type HttpAnswer = Response<Full<Bytes>>;
 
-impl Service {
+impl PprofService {
     /// Answers a request. Never fails.
     pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip().to_canonical());

@@ -24,7 +24,7 @@ fn main() -> Result<(), ClientError> {
             std::hint::black_box(fibonacci(20));
         }
     })?;
-    tell(&answer);
+    print_answer(&answer);
     Ok(())
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn in_root_span(
 }
 
 #[cfg(target_os = "linux")]
-fn tell(answer: &ControlResponse) {
+fn print_answer(answer: &ControlResponse) {
     use std::io::Write as _;
     let text = match (&answer.error, &answer.message) {
         (Some(fault), _) => format!("refused: {}: {}", fault.place, fault.rule),

@@ -18,7 +18,7 @@ use profbridge_model::dictionary::Invalid;
 use profbridge_model::thread::{STATE, ThreadState};
 use profbridge_model::{AttributeSetId, Builder, LinkId, Profile, Profiles, StackId};
 use profbridge_sampler::message::{self, Batch, Context, Mapping, Mode, Sample, Stack, Thread, Trust};
-use profbridge_symbolizer::{Frame, Symbols};
+use profbridge_symbolizer::{SymbolFrame, Symbols};
 
 use self::interned::InternedProcess;
 pub use self::runs::CUTS;
@@ -84,7 +84,7 @@ pub trait SymbolNames {
 /// The name of a location that is an explanation instead of code, see [`message::Location::explanation`].
 fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
-    let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
+    let frame = SymbolFrame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
     Some(Arc::new(Symbols::from(vec![frame])))
 }
 

@@ -31,9 +31,9 @@ const ALLOWED_HEADERS: &str = "x-sentry-auth, x-requested-with, x-forwarded-for,
 const MAX_AGE: &str = "3600";
 
 /// An answer: the receiver's own, or that of the server to which the request was forwarded.
-pub(crate) type HttpAnswer = Response<Either<Full<Bytes>, Incoming>>;
+pub(crate) type ClientAnswer = Response<Either<Full<Bytes>, Incoming>>;
 
-fn json(status: StatusCode, body: &serde_json::Value) -> HttpAnswer {
+fn json(status: StatusCode, body: &serde_json::Value) -> ClientAnswer {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
@@ -41,7 +41,7 @@ fn json(status: StatusCode, body: &serde_json::Value) -> HttpAnswer {
 }
 
 /// Adds the headers that let web pages read an answer.
-fn readable(answer: Response<Full<Bytes>>) -> HttpAnswer {
+fn readable(answer: Response<Full<Bytes>>) -> ClientAnswer {
     let mut response = answer.map(Either::Left);
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
@@ -51,7 +51,7 @@ fn readable(answer: Response<Full<Bytes>>) -> HttpAnswer {
 }
 
 /// The envelope was accepted. The answer may contain rate limits for its kinds of items.
-pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> HttpAnswer {
+pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> ClientAnswer {
     let body = event_id.map_or_else(|| json!({}), |id| json!({ "id": id }));
     let mut answer = json(StatusCode::OK, &body);
     if let Some(value) = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok()) {
@@ -62,7 +62,7 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> Ht
 
 /// The spans were accepted, all but those of the warning. As Relay's answer it has no body then; a warning is OTLP's
 /// partial success (opentelemetry-proto `docs/specification.md`, "Partial Success").
-pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: Option<&ClientLimits>) -> HttpAnswer {
+pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: Option<&ClientLimits>) -> ClientAnswer {
     let partial_success = warning.map(|(rejected, error_message)| PartialSuccess {
         rejected_spans: i64::try_from(rejected).unwrap_or(i64::MAX),
         error_message,
@@ -131,7 +131,7 @@ fn refusal(status: StatusCode, message: &str, media: Option<Media>) -> (&'static
 }
 
 /// Sentry would currently accept nothing of the request.
-pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> HttpAnswer {
+pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> ClientAnswer {
     let message = "Sentry limits everything that is in the request";
     let (content_type, body) = refusal(StatusCode::TOO_MANY_REQUESTS, message, media);
     let mut response = Response::new(Full::new(body));
@@ -147,7 +147,7 @@ pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> HttpAnswer
 }
 
 /// The request was refused.
-pub(crate) fn refused(fault: &Fault, media: Option<Media>) -> HttpAnswer {
+pub(crate) fn refused(fault: &Fault, media: Option<Media>) -> ClientAnswer {
     let (content_type, body) = refusal(fault.status, &fault.message, media);
     let mut answer = readable(fault.answer(content_type, body, "POST, OPTIONS"));
     if let Ok(value) = HeaderValue::from_str(&fault.message) {
@@ -157,7 +157,7 @@ pub(crate) fn refused(fault: &Fault, media: Option<Media>) -> HttpAnswer {
 }
 
 /// Answers a browser's question whether it may send.
-pub(crate) fn preflight() -> HttpAnswer {
+pub(crate) fn preflight() -> ClientAnswer {
     let mut answer = json(StatusCode::OK, &json!({}));
     *answer.body_mut() = Either::Left(Full::default());
     let headers = answer.headers_mut();

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
-use profbridge_engine::body::{self, Buffer, Received};
+use profbridge_engine::body::{self, Buffer, ReceivedBody};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::{PeerLimits, RequestForwarder};
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_engine::web_pages::PageRules;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
-use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, Span, View};
+use profbridge_model::{Envelope, Item, ItemView, Profiles, Quantities, Reason, Span};
 use profbridge_net::body::{BodyError, Guarded};
 use profbridge_net::client::{FORWARDING_BYTES, PartlyReadBody};
 use profbridge_net::compression::{Coding, decompress_into};
@@ -197,7 +197,7 @@ impl EnvelopeHandler {
             // There will never be enough memory to decompress it.
             (Err(fault), Some((head, bytes))) if fault.refused.is_some() && fault.retry_after.is_none() => {
                 let permit = intake.admit_waiting(bytes.len() as u64).await?;
-                return self.forward_large(head, parts, Received { bytes, permit }, body.take()).await;
+                return self.forward_large(head, parts, ReceivedBody { bytes, permit }, body.take()).await;
             }
             (parsed, _) => parsed?,
         };
@@ -242,7 +242,7 @@ impl EnvelopeHandler {
         head: &RequestHead,
         intake: &Intake,
         body: &mut Option<Guarded<Incoming>>,
-    ) -> Result<(Received, bool), Fault> {
+    ) -> Result<(ReceivedBody, bool), Fault> {
         let Some(body) = body else { return Err(Fault::malformed("the body is empty")) };
         let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
         let limit = head.form.max_bytes(&self.settings);
@@ -277,7 +277,7 @@ impl EnvelopeHandler {
         &self,
         head: RequestHead,
         parts: &Parts,
-        first: Received,
+        first: ReceivedBody,
         rest: Option<Guarded<Incoming>>,
     ) -> Result<RequestOutcome, Fault> {
         let Some(rest) = rest else { return Err(Fault::malformed("the body is empty")) };
@@ -357,8 +357,8 @@ impl EnvelopeHandler {
         found
     }
 
-    async fn parse(&self, intake: &Intake, head: RequestHead, received: Received) -> Result<ParsedEnvelope, Fault> {
-        let Received { bytes, permit } = received;
+    async fn parse(&self, intake: &Intake, head: RequestHead, received: ReceivedBody) -> Result<ParsedEnvelope, Fault> {
+        let ReceivedBody { bytes, permit } = received;
         let job =
             EnvelopeJob { intake: self.intake.clone(), handler: self.clone(), permit, head, bytes, own_requests: 0 };
         let mut job = Box::new(job);
@@ -476,7 +476,7 @@ impl EnvelopeJob {
         }
         if form == BodyKind::Envelope {
             let content_encoding = coding.content_encoding();
-            envelope.received = Some(envelope::Received { body: came, content_encoding, changed: has_removed });
+            envelope.received = Some(envelope::EnvelopeBody { body: came, content_encoding, changed: has_removed });
         }
         Ok((envelope, event_id))
     }
@@ -500,12 +500,12 @@ impl EnvelopeJob {
         Ok(())
     }
 
-    fn profiles(&self, envelope: &Envelope) -> Vec<View> {
+    fn profiles(&self, envelope: &Envelope) -> Vec<ItemView> {
         let mut views = Vec::new();
         let mut items = profile_items::read_items(envelope);
         for (item, read) in items.by_ref() {
             match read {
-                Ok(profiles) => views.push(View::profiles(item, profiles)),
+                Ok(profiles) => views.push(ItemView::profiles(item, profiles)),
                 Err(error) => {
                     tracing::warn!("items[{item}] of an envelope is forwarded without its profile: {error}");
                     self.intake.note(UNREADABLE_PROFILES, 1);
@@ -517,7 +517,7 @@ impl EnvelopeJob {
         views
     }
 
-    fn spans(&self, envelope: &Envelope) -> Vec<View> {
+    fn spans(&self, envelope: &Envelope) -> Vec<ItemView> {
         let mut views = Vec::new();
         let mut unreadable = 0;
         for (item, read) in span_items::read_items(envelope) {
@@ -541,7 +541,7 @@ impl EnvelopeJob {
                 // Copies the spans' bytes, so that the decompressed body can be released.
                 spans.copy_bytes();
             }
-            views.push(View::spans(item, spans));
+            views.push(ItemView::spans(item, spans));
         }
         self.intake.note(UNREADABLE_SPANS, unreadable);
         views

@@ -21,7 +21,7 @@ mod store;
 mod traces;
 
 pub use config::{Config, Settings};
-pub use receiver::{FACTORY, Sentry};
+pub use receiver::{FACTORY, SentryReceiver};
 
 #[cfg(test)]
 mod tests;

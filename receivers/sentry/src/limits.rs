@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_wire::sentry::rate_limit::{Answer, peer_key};
+use profbridge_wire::sentry::rate_limit::{LimitResponse, peer_key};
 use profbridge_wire::sentry::{Category, RateLimits};
 
 /// The rate limits for a client.
@@ -37,7 +37,7 @@ pub(crate) fn limits_for(
         write!(header, "{comma}{}:{text}{scope}", whole_seconds(*left)).ok();
     }
     let mut rules = RateLimits::default();
-    rules.update(Answer { status: 200, limits: Some(&header), retry_after: None }, 0);
+    rules.update(LimitResponse { status: 200, limits: Some(&header), retry_after: None }, 0);
     let mut items = items.into_iter().map(|categories| rules.blocked(categories, 0).is_some()).peekable();
     let everything = items.peek().is_some() && items.all(|is_blocked| is_blocked);
     Some(ClientLimits { header, retry_after_seconds: whole_seconds(longest), everything })

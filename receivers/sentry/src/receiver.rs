@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use crate::call::EnvelopeHandler;
 use crate::clients::{self, Clients};
 use crate::config::Settings;
-use crate::service::Service;
+use crate::service::SentryService;
 
 /// At most this many requests are completed after their connection ended. Further ones are dropped with their
 /// connection.
@@ -28,23 +28,23 @@ pub const FACTORY: ReceiverFactory = ReceiverFactory {
         "takes envelopes of Sentry's SDKs, and their spans in OTLP, over HTTP",
         &[TelemetryKind::Envelopes, TelemetryKind::Spans],
     ),
-    create: |section| Ok(Box::new(Sentry::new(Settings::read(section)?))),
+    create: |section| Ok(Box::new(SentryReceiver::new(Settings::read(section)?))),
 };
 
 /// The receiver `sentry`.
 #[derive(Debug, Clone)]
-pub struct Sentry {
+pub struct SentryReceiver {
     settings: Settings,
 }
 
-impl Sentry {
+impl SentryReceiver {
     /// A receiver that has not started.
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
 }
 
-impl Receiver for Sentry {
+impl Receiver for SentryReceiver {
     fn listens(&self) -> Vec<String> {
         vec![self.settings.endpoint.clone()]
     }
@@ -94,7 +94,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
     };
     let unattended = Arc::new(Semaphore::new(MAX_UNATTENDED as usize));
     let service =
-        Service { handler, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
+        SentryService { handler, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
     let service = service_fn(move |request| service.clone().answer(request));
     let (address, served) = server.listen(service, &context).await?;
     let stopped = Box::pin(async move {

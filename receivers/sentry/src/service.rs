@@ -28,7 +28,7 @@ use profbridge_wire::sentry::client_auth::{self, Forms};
 use profbridge_wire::sentry::envelope;
 use tokio::sync::Semaphore;
 
-use crate::answer::{self, HttpAnswer};
+use crate::answer::{self, ClientAnswer};
 use crate::call::{self, BodyKind, EnvelopeHandler, RequestHead, RequestOutcome, is_allowed};
 use crate::endpoint::Endpoint;
 use crate::fault::{self, Fault};
@@ -66,7 +66,7 @@ enum Disposition {
 
 /// The service of the listener.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub(crate) struct SentryService {
     pub(crate) handler: EnvelopeHandler,
     pub(crate) clock: Clock,
     /// How long the rest of a refused body is read.
@@ -75,10 +75,10 @@ pub(crate) struct Service {
     pub(crate) unattended: Arc<Semaphore>,
 }
 
-impl Service {
+impl SentryService {
     /// Answers a request. Never fails. A request that has arrived is completed even if its connection ends, because a
     /// browser closes the connection with its page, and nobody retries.
-    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<ClientAnswer, Infallible> {
         let Ok(place) = Arc::clone(&self.unattended).try_acquire_owned() else {
             return Ok(self.respond(request).await);
         };
@@ -93,7 +93,7 @@ impl Service {
         }))
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> HttpAnswer {
+    async fn respond(&self, request: Request<Incoming>) -> ClientAnswer {
         let peer = request.extensions().get::<Peer>().copied();
         let address = peer.map(|peer| peer.addr.ip().to_canonical());
         let disposition = self.disposition(&request);

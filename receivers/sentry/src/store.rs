@@ -18,7 +18,7 @@ use crate::fault::Fault;
 
 /// The fields of an event that are needed here.
 #[derive(Deserialize)]
-struct Event<'a> {
+struct StoredEvent<'a> {
     #[serde(default, borrow)]
     event_id: Option<Cow<'a, str>>,
     #[serde(default, rename = "type", borrow)]
@@ -62,12 +62,12 @@ pub(crate) fn envelope(body: Bytes, arrival_unix_nano: u64) -> Result<Envelope, 
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(Fault::malformed("the event is neither a JSON object nor base64 of one"));
     }
-    let read = |body: &Bytes| serde_json::from_slice::<Event<'_>>(body).map(drop);
+    let read = |body: &Bytes| serde_json::from_slice::<StoredEvent<'_>>(body).map(drop);
     let body = match read(&body) {
         Ok(()) => body,
         Err(_) => with_nulls(&body).into(),
     };
-    let event: Event<'_> = serde_json::from_slice(&body).map_err(|error| {
+    let event: StoredEvent<'_> = serde_json::from_slice(&body).map_err(|error| {
         Fault::malformed(format!("the event is not valid JSON (line {}, column {})", error.line(), error.column()))
     })?;
     let id = match event.event_id.as_deref() {

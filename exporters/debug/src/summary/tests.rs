@@ -1,5 +1,5 @@
 use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Profiles, View};
+use profbridge_model::{Builder, ItemView, Profiles};
 use profbridge_wire::sentry::envelope;
 
 use super::*;
@@ -65,7 +65,7 @@ fn envelopes() {
             envelope::item("profile_chunk", None, &b"{}"[..]),
             envelope::item("trans\naction", None, &b"?"[..]),
         ],
-        views: vec![View::profiles(0, batch(&[("parse", 2)]))],
+        views: vec![ItemView::profiles(0, batch(&[("parse", 2)]))],
         ..Envelope::default()
     };
     let text = summarize(&envelope.clone().into(), Verbosity::Basic);

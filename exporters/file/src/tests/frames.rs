@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use profbridge_model::{Envelope, Quantities, Reason, View};
+use profbridge_model::{Envelope, ItemView, Quantities, Reason};
 use profbridge_testkit::profcheck::assert_valid;
 use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
 
@@ -49,7 +49,7 @@ async fn appends() {
         let exporter = exporter(&path, "format: otlp");
         exporter.start(&context()).await.unwrap();
         write(&exporter, received.clone()).await.unwrap();
-        let views = vec![View::profiles(0, chunk(2, 0)), View::profiles(1, chunk(3, 0))];
+        let views = vec![ItemView::profiles(0, chunk(2, 0)), ItemView::profiles(1, chunk(3, 0))];
         write(&exporter, Envelope { views, ..Envelope::default() }).await.unwrap();
     }
     let messages = valid_messages(&path);
@@ -65,7 +65,7 @@ async fn appends() {
 fn unread_items_are_counted() {
     let exporter = exporter(Path::new("profiles.otlp"), "format: otlp");
     let items = vec![profbridge_wire::sentry::envelope::item("event", None, &b"{}"[..]); 3];
-    let envelope = Envelope { items, views: vec![View::profiles(0, chunk(1, 0))], ..Envelope::default() };
+    let envelope = Envelope { items, views: vec![ItemView::profiles(0, chunk(1, 0))], ..Envelope::default() };
     let prepared = exporter.prepare(&envelope.into(), ManualClock::default().now());
     assert_eq!((prepared.requests.len(), prepared.requests[0].quantities), (1, Quantities::observations(20)));
     assert_eq!(prepared.losses.get(Reason::Unroutable), Quantities::items(2));

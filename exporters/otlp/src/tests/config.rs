@@ -4,7 +4,7 @@ use profbridge_net::compression::Compression;
 
 use super::*;
 use crate::FACTORIES;
-use crate::settings::Target;
+use crate::settings::OtlpDestination;
 
 fn problems(kind: &str, yaml: &str) -> String {
     let factory = FACTORIES.into_iter().find(|factory| factory.description.kind == kind).unwrap();
@@ -14,7 +14,7 @@ fn problems(kind: &str, yaml: &str) -> String {
 
 fn target(settings: &Settings) -> String {
     match &settings.target {
-        Target::Grpc(config) => format!("grpc {}", config.endpoint),
+        OtlpDestination::Grpc(config) => format!("grpc {}", config.endpoint),
         target => target.url(Signal::Profiles).unwrap().to_string(),
     }
 }

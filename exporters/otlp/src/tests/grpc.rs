@@ -13,7 +13,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::peer::{collector, grpc_response, pack, partial, raw, response};
 use super::*;
 
-const OK: fn() -> super::peer::Answer = || Ok(ExportProfilesServiceResponse::default());
+const OK: fn() -> super::peer::ExportResult = || Ok(ExportProfilesServiceResponse::default());
 
 fn to(address: std::net::SocketAddr, more: &str) -> OtlpExporter {
     exporter(Protocol::Grpc, &format!("{{endpoint: '{address}', tls: {{insecure: true}}, {more}}}"))
@@ -144,7 +144,7 @@ async fn unreadable_answers_are_counted() {
 }
 
 /// A gRPC answer of one compressed message.
-fn compressed(encoding: &str, message: &[u8]) -> ::http::Response<super::peer::Body> {
+fn compressed(encoding: &str, message: &[u8]) -> ::http::Response<super::peer::ResponseBody> {
     let mut body = vec![1];
     body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
     body.extend(message);
@@ -160,7 +160,7 @@ async fn strange_answers() {
     let grpc = ("content-type", "application/grpc");
     let later = Err(Retry::Later);
     let never = Err(Retry::Never);
-    type Make = Box<dyn Fn() -> ::http::Response<super::peer::Body> + Send + Sync>;
+    type Make = Box<dyn Fn() -> ::http::Response<super::peer::ResponseBody> + Send + Sync>;
     let strange: [(Make, Result<&str, Retry>); 15] = [
         (Box::new(move || response(200, &[grpc, ("grpc-status", "14"), ("grpc-status-details-bin", "!!")], "")), later),
         (

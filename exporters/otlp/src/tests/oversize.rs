@@ -21,7 +21,7 @@ fn observations(message: &ExportProfilesServiceRequest) -> usize {
 async fn small(
     limit: usize,
     refuse: fn(usize, usize) -> Status,
-) -> (super::peer::Peer<super::peer::Call>, Arc<AtomicUsize>) {
+) -> (super::peer::TestPeer<super::peer::ReceivedCall>, Arc<AtomicUsize>) {
     let taken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&taken);
     let peer = collector_that(None, move |message| {

@@ -27,20 +27,20 @@ use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::codec::CompressionEncoding;
 
-pub(super) type Answer = Result<ExportProfilesServiceResponse, Status>;
-pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(super) type ExportResult = Result<ExportProfilesServiceResponse, Status>;
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Violations of the rules of OTLP in received messages. Panics when dropped with any of them.
 #[derive(Clone, Default)]
-struct Broken(Arc<Mutex<Vec<String>>>);
+struct Violations(Arc<Mutex<Vec<String>>>);
 
-impl Broken {
+impl Violations {
     fn look_at(&self, message: &ExportProfilesServiceRequest) {
         self.0.lock().unwrap().extend(check_request(message).err().unwrap_or_default());
     }
 }
 
-impl Drop for Broken {
+impl Drop for Violations {
     fn drop(&mut self) {
         let broken = std::mem::take(&mut *self.0.lock().unwrap());
         assert!(broken.is_empty() || std::thread::panicking(), "profcheck:\n{}", broken.join("\n"));
@@ -48,25 +48,25 @@ impl Drop for Broken {
 }
 
 /// A peer that listens until it is dropped. Then it checks every received message against the rules of OTLP.
-pub(super) struct Peer<T> {
+pub(super) struct TestPeer<T> {
     pub(super) address: SocketAddr,
     /// The received requests.
     pub(super) seen: mpsc::UnboundedReceiver<T>,
     _stop: profbridge_net::Trigger,
-    _broken: Broken,
+    _broken: Violations,
 }
 
 /// A request as a collector sees it: headers and message.
-pub(super) type Call = (HeaderMap, ExportProfilesServiceRequest);
+pub(super) type ReceivedCall = (HeaderMap, ExportProfilesServiceRequest);
 
-struct Collector {
-    answer: Box<dyn Fn(&ExportProfilesServiceRequest) -> Answer + Send + Sync>,
-    tell: mpsc::UnboundedSender<Call>,
-    broken: Broken,
+struct CollectorService {
+    answer: Box<dyn Fn(&ExportProfilesServiceRequest) -> ExportResult + Send + Sync>,
+    sender: mpsc::UnboundedSender<ReceivedCall>,
+    broken: Violations,
 }
 
 #[tonic::async_trait]
-impl ProfilesService for Collector {
+impl ProfilesService for CollectorService {
     async fn export(
         &self,
         request: tonic::Request<ExportProfilesServiceRequest>,
@@ -74,7 +74,7 @@ impl ProfilesService for Collector {
         let (metadata, _, message) = request.into_parts();
         let answer = (self.answer)(&message);
         self.broken.look_at(&message);
-        drop(self.tell.send((metadata.into_headers(), message)));
+        drop(self.sender.send((metadata.into_headers(), message)));
         answer.map(tonic::Response::new)
     }
 }
@@ -82,19 +82,19 @@ impl ProfilesService for Collector {
 /// The generated gRPC server, which supports gzip and zstd.
 pub(super) async fn collector(
     tls: Option<TlsServerConfig>,
-    answer: impl Fn() -> Answer + Send + Sync + 'static,
-) -> Peer<Call> {
+    answer: impl Fn() -> ExportResult + Send + Sync + 'static,
+) -> TestPeer<ReceivedCall> {
     collector_that(tls, move |_| answer()).await
 }
 
 /// The same, with an answer that depends on the message.
 pub(super) async fn collector_that(
     tls: Option<TlsServerConfig>,
-    answer: impl Fn(&ExportProfilesServiceRequest) -> Answer + Send + Sync + 'static,
-) -> Peer<Call> {
-    let (tell, seen) = mpsc::unbounded_channel();
-    let broken = Broken::default();
-    let collector = Collector { answer: Box::new(answer), tell, broken: broken.clone() };
+    answer: impl Fn(&ExportProfilesServiceRequest) -> ExportResult + Send + Sync + 'static,
+) -> TestPeer<ReceivedCall> {
+    let (sender, seen) = mpsc::unbounded_channel();
+    let broken = Violations::default();
+    let collector = CollectorService { answer: Box::new(answer), sender, broken: broken.clone() };
     let server = ProfilesServiceServer::new(collector)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Zstd);
@@ -103,7 +103,7 @@ pub(super) async fn collector_that(
         async move { tonic::codegen::Service::call(&mut server, request).await }
     });
     let (address, stop) = listen(tls, service).await;
-    Peer { address, seen, _stop: stop, _broken: broken }
+    TestPeer { address, seen, _stop: stop, _broken: broken }
 }
 
 /// A request as a raw peer sees it: head and body.
@@ -112,30 +112,30 @@ pub(super) type Raw = (::http::request::Parts, Bytes);
 /// A peer that reads each request and answers as the test defines.
 pub(super) async fn raw(
     tls: Option<TlsServerConfig>,
-    answer: impl Fn() -> Response<Body> + Send + Sync + 'static,
-) -> Peer<Raw> {
+    answer: impl Fn() -> Response<ResponseBody> + Send + Sync + 'static,
+) -> TestPeer<Raw> {
     raw_that(tls, move |_| answer()).await
 }
 
 /// The same, with an answer that depends on the body.
 pub(super) async fn raw_that(
     tls: Option<TlsServerConfig>,
-    answer: impl Fn(&Bytes) -> Response<Body> + Send + Sync + 'static,
-) -> Peer<Raw> {
-    let (tell, seen) = mpsc::unbounded_channel();
+    answer: impl Fn(&Bytes) -> Response<ResponseBody> + Send + Sync + 'static,
+) -> TestPeer<Raw> {
+    let (sender, seen) = mpsc::unbounded_channel();
     let answer = Arc::new(answer);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (tell, answer) = (tell.clone(), Arc::clone(&answer));
+        let (sender, answer) = (sender.clone(), Arc::clone(&answer));
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let answer = answer(&body);
-            drop(tell.send((head, body)));
+            drop(sender.send((head, body)));
             Ok::<_, hyper::Error>(answer)
         }
     });
     let (address, stop) = listen(tls, service).await;
-    Peer { address, seen, _stop: stop, _broken: Broken::default() }
+    TestPeer { address, seen, _stop: stop, _broken: Violations::default() }
 }
 
 async fn listen<S, B>(tls: Option<TlsServerConfig>, service: S) -> (SocketAddr, profbridge_net::Trigger)
@@ -157,7 +157,11 @@ where
 }
 
 /// A response with headers and a body.
-pub(super) fn response(status: u16, headers: &[(&'static str, &str)], body: impl Into<Bytes>) -> Response<Body> {
+pub(super) fn response(
+    status: u16,
+    headers: &[(&'static str, &str)],
+    body: impl Into<Bytes>,
+) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = ::http::StatusCode::from_u16(status).unwrap();
     for (name, value) in headers {
@@ -167,7 +171,7 @@ pub(super) fn response(status: u16, headers: &[(&'static str, &str)], body: impl
 }
 
 /// A gRPC response with the given bytes as message, and trailers.
-pub(super) fn grpc_response(body: impl AsRef<[u8]>, trailers: &[(&'static str, &str)]) -> Response<Body> {
+pub(super) fn grpc_response(body: impl AsRef<[u8]>, trailers: &[(&'static str, &str)]) -> Response<ResponseBody> {
     let mut map = HeaderMap::new();
     for (name, value) in trailers {
         map.append(*name, value.parse().unwrap());

@@ -1,7 +1,7 @@
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use profbridge_model::{Envelope, Quantities, Reason, View};
+use profbridge_model::{Envelope, ItemView, Quantities, Reason};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_testkit as testing;
 use profbridge_wire::otlp::traces;
@@ -57,8 +57,10 @@ fn every_key() {
 #[test]
 fn views() {
     let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
-    let envelope =
-        Envelope { views: vec![View::profiles(0, batch(&[2])), View::profiles(1, batch(&[3]))], ..Envelope::default() };
+    let envelope = Envelope {
+        views: vec![ItemView::profiles(0, batch(&[2])), ItemView::profiles(1, batch(&[3]))],
+        ..Envelope::default()
+    };
     let observations: Vec<_> = requests(&exporter, &envelope.into()).iter().map(|r| r.quantities).collect();
     assert_eq!(observations, [2, 3].map(Quantities::observations));
     assert!(requests(&exporter, &Envelope::default().into()).is_empty());
@@ -70,7 +72,7 @@ fn views() {
 #[test]
 fn signals() {
     let spans = traces::decode(spans_request().encode_to_vec().into(), &Limits::default()).unwrap().spans;
-    let views = vec![View::profiles(0, batch(&[2])), View::spans(1, spans.clone())];
+    let views = vec![ItemView::profiles(0, batch(&[2])), ItemView::spans(1, spans.clone())];
     let envelope = Envelope { views, ..Envelope::default() };
     let (of_profile, of_span) = (Quantities::observations(2), Quantities::spans(1));
     for (signals, sent, lost) in [("profiles", of_profile, of_span), ("traces", of_span, of_profile)] {

@@ -9,19 +9,19 @@ use super::peer::{grpc_response, raw, response};
 use super::*;
 
 /// A certificate authority, and a server certificate for 127.0.0.1.
-struct Authority {
+struct LoopbackAuthority {
     folder: TempDir,
 }
 
-impl Authority {
-    fn new() -> Authority {
+impl LoopbackAuthority {
+    fn new() -> LoopbackAuthority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate =
             CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-        let authority = Authority { folder: tempfile::tempdir().unwrap() };
+        let authority = LoopbackAuthority { folder: tempfile::tempdir().unwrap() };
         std::fs::write(authority.path("ca.pem"), issuer.pem()).unwrap();
         std::fs::write(authority.path("server.pem"), certificate.pem()).unwrap();
         std::fs::write(authority.path("server.key"), key.serialize_pem()).unwrap();
@@ -45,7 +45,7 @@ impl Authority {
 /// unknown authority. The message says why, and the request is retried, since a certificate may be renewed.
 #[tokio::test]
 async fn unknown_authority() {
-    let (authority, other) = (Authority::new(), Authority::new());
+    let (authority, other) = (LoopbackAuthority::new(), LoopbackAuthority::new());
     let mut peer = raw(Some(authority.server()), || response(200, &[], "")).await;
     for (protocol, scheme) in [(Protocol::Grpc, ""), (Protocol::Http, "https://")] {
         let yaml = format!("{{endpoint: '{scheme}{}', {}}}", peer.address, other.client());
@@ -65,7 +65,7 @@ async fn unknown_authority() {
 /// message mentions the certificate, although a TLS 1.3 client may see only a closed connection.
 #[tokio::test]
 async fn refused_client_certificate() {
-    let (authority, other) = (Authority::new(), Authority::new());
+    let (authority, other) = (LoopbackAuthority::new(), LoopbackAuthority::new());
     let server = TlsServerConfig { client_ca_file: Some(authority.path("ca.pem")), ..authority.server() };
     let mut peer = raw(Some(server), || response(200, &[], "")).await;
     let [cert, key] = ["server.pem", "server.key"].map(|file| other.path(file).display().to_string());

@@ -1,11 +1,11 @@
 use profbridge_engine::component::{Exporter, Retry};
 use profbridge_model::Reason;
 
-use super::server::{Received, Reply, Server};
+use super::server::{ReceivedRequest, Reply, Server};
 use super::{exporter_to, request};
 
 fn encodings(server: &Server) -> Vec<String> {
-    let name = |request: &Received| request.header("content-encoding").unwrap_or("none").to_owned();
+    let name = |request: &ReceivedRequest| request.header("content-encoding").unwrap_or("none").to_owned();
     server.received().iter().map(name).collect()
 }
 

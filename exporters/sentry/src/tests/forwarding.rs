@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_engine::component::{Exporter, Observer as _};
-use profbridge_model::envelope::{Received, RequestMeta};
-use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
+use profbridge_model::envelope::{EnvelopeBody, RequestMeta};
+use profbridge_model::{Envelope, ItemView, Quantities, Reason, Telemetry};
 use profbridge_testkit::{ManualClock, START_UNIX_NANO};
 use profbridge_wire::sentry::profile_items::read_items;
 use profbridge_wire::sentry::{Category, Dsn, envelope, span_items};
@@ -136,9 +136,9 @@ async fn views_and_limits() {
     let yaml = format!("routing: {{attribute_to_dsn: {{shop: '{}'}}}}", server.dsn(1));
     let exporter = exporter(&yaml, &ManualClock::default()).await;
     let mut known = envelope(TEXT);
-    known.views = vec![View::profiles(0, batch("shop"))];
+    known.views = vec![ItemView::profiles(0, batch("shop"))];
     let mut unknown = envelope(TEXT);
-    unknown.views = vec![View::profiles(0, batch("other"))];
+    unknown.views = vec![ItemView::profiles(0, batch("other"))];
     let prepared = prepare(&exporter, known);
     // One of its three items was parsed.
     let quantities = Quantities { observations: 4, ..Quantities::items(2) };
@@ -149,7 +149,7 @@ async fn views_and_limits() {
     exporter.send(&prepared.requests[0]).await.unwrap();
     assert_eq!(exporter.refuses(&prepared.requests[0]), None, "the attachment is free");
     let mut limited = envelope("{}\n{\"type\":\"transaction\"}\n{}\n{\"type\":\"profile\"}\n{}\n");
-    limited.views = vec![View::profiles(0, batch("shop"))];
+    limited.views = vec![ItemView::profiles(0, batch("shop"))];
     let limited = prepare(&exporter, limited);
     assert_eq!(exporter.refuses(&limited.requests[0]), Some(Reason::RateLimited));
     exporter.lost(&limited.requests[0], Reason::RateLimited);
@@ -175,7 +175,7 @@ async fn after_an_outage() {
     let mut envelope = envelope(text);
     envelope.meta.arrival_unix_nano = Some(START_UNIX_NANO);
     let body = Bytes::from_static(text.as_bytes());
-    envelope.received = Some(Received { body, content_encoding: None, changed: false });
+    envelope.received = Some(EnvelopeBody { body, content_encoding: None, changed: false });
     let prepared = prepare(&exporter, envelope);
     for wait in [Duration::from_secs(59), Duration::from_secs(2 * 3600 - 59)] {
         clock.advance(wait);
@@ -197,10 +197,10 @@ async fn v1_profiles() {
     for (upgrade, more) in [(false, ""), (true, "upgrade_v1: true")] {
         let exporter = exporter_to(&server, more).await;
         let mut envelope = envelope::read(Bytes::from_static(V1)).unwrap().envelope;
-        let views = read_items(&envelope).map(|(item, read)| View::profiles(item, read.unwrap()));
-        let spans = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        let views = read_items(&envelope).map(|(item, read)| ItemView::profiles(item, read.unwrap()));
+        let spans = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
         envelope.views = views.chain(spans).collect();
-        envelope.received = Some(Received { body: Bytes::from_static(V1), content_encoding: None, changed: false });
+        envelope.received = Some(EnvelopeBody { body: Bytes::from_static(V1), content_encoding: None, changed: false });
         let quantities = envelope.quantities();
         let before = server.received().len();
         let prepared = prepare(&exporter, envelope);
@@ -234,8 +234,9 @@ async fn thinned_out_spans() {
         let mut envelope = envelope::read(Bytes::from_static(SPANS)).unwrap().envelope;
         let mut spans = span_items::read_items(&envelope).next().unwrap().1.unwrap().spans;
         spans.retain(|position, _| position < left);
-        envelope.views = vec![View::spans(0, spans)];
-        envelope.received = Some(Received { body: Bytes::from_static(SPANS), content_encoding: None, changed: false });
+        envelope.views = vec![ItemView::spans(0, spans)];
+        envelope.received =
+            Some(EnvelopeBody { body: Bytes::from_static(SPANS), content_encoding: None, changed: false });
         let prepared = prepare(&exporter, envelope);
         assert_eq!((prepared.requests.len(), prepared.losses.is_none()), (left, true));
         for request in &prepared.requests {
@@ -260,7 +261,7 @@ async fn lost_transactions() {
         let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", format!("60:{limit}"))).await;
         let exporter = exporter_to(&server, "").await;
         let mut envelope = envelope::read(Bytes::from_static(bytes)).unwrap().envelope;
-        let views = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        let views = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
         envelope.views = views.collect();
         let request = prepare(&exporter, envelope).requests.remove(0);
         assert_eq!(exporter.refuses(&request), None);

@@ -12,7 +12,7 @@ use prost::Message as _;
 use serde_json::json;
 
 use super::logs::logged;
-use super::server::{Received, Reply, Server};
+use super::server::{ReceivedRequest, Reply, Server};
 use super::transactions::transactions;
 use super::{KEY, exporter, exporter_to, prepare};
 use crate::SentryExporter;
@@ -48,7 +48,7 @@ async fn send_all(exporter: &SentryExporter, requests: &[Request<Meta>]) {
     }
 }
 
-fn sent_spans(received: &Received) -> usize {
+fn sent_spans(received: &ReceivedRequest) -> usize {
     let request = ExportTraceServiceRequest::decode(&received.plain()[..]).unwrap();
     request.resource_spans.iter().flat_map(|of| &of.scope_spans).map(|of| of.spans.len()).sum()
 }
@@ -85,7 +85,7 @@ async fn auto() {
 /// later ones at once; that is logged once. With `spans: otlp` the answer counts.
 #[tokio::test]
 async fn without_an_endpoint() {
-    let script = |request: &Received| Reply::status(if request.line.contains("otlp") { 404 } else { 200 });
+    let script = |request: &ReceivedRequest| Reply::status(if request.line.contains("otlp") { 404 } else { 200 });
     let server = Server::start(script).await;
     let exporter = exporter_to(&server, "").await;
     let spans = ungrouped(&[("shop", 3), ("stock", 2)]);

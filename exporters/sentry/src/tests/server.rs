@@ -49,13 +49,13 @@ impl Reply {
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Bytes,
 }
 
-impl Received {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -83,21 +83,21 @@ impl Received {
     }
 }
 
-type Script = Arc<dyn Fn(&Received) -> Reply + Send + Sync>;
+type ReplyScript = Arc<dyn Fn(&ReceivedRequest) -> Reply + Send + Sync>;
 
 pub(crate) struct Server {
     address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     count: watch::Receiver<usize>,
 }
 
 impl Server {
-    pub(crate) async fn start(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let received: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
         let (counter, count) = watch::channel(0);
-        let (script, log): (Script, _) = (Arc::new(script), Arc::clone(&received));
+        let (script, log): (ReplyScript, _) = (Arc::new(script), Arc::clone(&received));
         tokio::spawn(async move {
             let counter = Arc::new(counter);
             while let Ok((stream, _)) = listener.accept().await {
@@ -120,7 +120,7 @@ impl Server {
         format!("http://{KEY}:{SECRET}@{}/{project}", self.address)
     }
 
-    pub(crate) fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
         self.received.lock().unwrap().clone()
     }
 
@@ -132,8 +132,8 @@ impl Server {
 
 async fn serve(
     mut stream: TcpStream,
-    script: Script,
-    log: Arc<Mutex<Vec<Received>>>,
+    script: ReplyScript,
+    log: Arc<Mutex<Vec<ReceivedRequest>>>,
     counter: Arc<watch::Sender<usize>>,
 ) {
     let mut buffer = Vec::new();
@@ -168,7 +168,7 @@ async fn serve(
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
     let head = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
@@ -195,5 +195,5 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> 
     }
     let rest = buffer.split_off(head + 4 + length);
     let body = Bytes::from(std::mem::replace(buffer, rest).split_off(head + 4));
-    Some(Received { line, headers, body })
+    Some(ReceivedRequest { line, headers, body })
 }

@@ -40,23 +40,23 @@ const LARGEST: usize = 64 << 20;
 
 /// The options of the command `control-server`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct ControlOptions {
     /// The sink's address
     #[arg(long)]
     sink: SocketAddr,
 }
 
-struct Service {
+struct ControlService {
     queue: mpsc::Sender<Bytes>,
 }
 
 #[tonic::async_trait]
-impl ProfilesService for Service {
+impl ProfilesService for ControlService {
     async fn export(
         &self,
         request: tonic::Request<ExportProfilesServiceRequest>,
     ) -> Result<Response<ExportProfilesServiceResponse>, Status> {
-        for chunk in naive::convert(&request.into_inner(), &naive::Options::default()) {
+        for chunk in naive::convert(&request.into_inner(), &naive::NaiveOptions::default()) {
             let json = naive::json(&chunk).map_err(|error| Status::internal(error.to_string()))?;
             let body = naive::gzip(&naive::envelope(&chunk.platform, &json))
                 .map_err(|error| Status::internal(error.to_string()))?;
@@ -68,13 +68,13 @@ impl ProfilesService for Service {
 
 /// Serves until the process is killed. Prints `listening on ADDRESS` once the control accepts connections.
 #[tokio::main(flavor = "current_thread")]
-pub(crate) async fn run(options: Options) -> Result<(), Error> {
+pub(crate) async fn run(options: ControlOptions) -> Result<(), Error> {
     let (queue, waiting) = mpsc::channel(QUEUE);
     let waiting = Arc::new(Mutex::new(waiting));
     for _ in 0..CONSUMERS {
         tokio::spawn(consume(Arc::clone(&waiting), options.sink));
     }
-    let service = ProfilesServiceServer::new(Service { queue })
+    let service = ProfilesServiceServer::new(ControlService { queue })
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(LARGEST);

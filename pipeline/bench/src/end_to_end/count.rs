@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn agrees_with_a_parser() {
         for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {
-            for chunk in naive::convert(&workload::request(shape), &naive::Options::default()) {
+            for chunk in naive::convert(&workload::request(shape), &naive::NaiveOptions::default()) {
                 let active =
                     chunk.profile.samples.iter().filter(|sample| !chunk.profile.stacks[sample.stack_id].is_empty());
                 assert_eq!(active_samples(&naive::json(&chunk).unwrap()), active.count() as u64, "{shape}");

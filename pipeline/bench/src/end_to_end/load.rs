@@ -28,14 +28,14 @@ pub(crate) enum Protocol {
 
 /// How a request is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Compression {
+pub(crate) enum RequestCompression {
     /// Uncompressed.
     None,
     /// gzip.
     Gzip,
 }
 
-impl Compression {
+impl RequestCompression {
     /// The name of the compression on command lines, in headers and in configurations.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -51,13 +51,13 @@ const CONCURRENCY: usize = 4;
 /// Requests that are sent repeatedly in rotation.
 pub(crate) struct Load {
     pub(crate) protocol: Protocol,
-    compression: Compression,
+    compression: RequestCompression,
     paths: [&'static str; 2],
-    bodies: Vec<Body>,
+    bodies: Vec<RequestBody>,
     next: AtomicU64,
 }
 
-enum Body {
+enum RequestBody {
     /// A request whose times are shifted by this many nanoseconds in each round.
     Moving(Template, u64),
     /// Unchanged, because spans are not checked for resends.
@@ -68,10 +68,10 @@ impl Load {
     /// Profiles over gRPC: successive reports of one host, each of which covers `window` nanoseconds.
     pub(crate) fn profiles(requests: Vec<Vec<u8>>, window: u64) -> Result<Arc<Self>, Error> {
         let round = requests.len() as u64 * window;
-        let body = |request| Ok(Body::Moving(Template::new(request)?, round));
+        let body = |request| Ok(RequestBody::Moving(Template::new(request)?, round));
         Ok(Arc::new(Self {
             protocol: Protocol::Grpc,
-            compression: Compression::None,
+            compression: RequestCompression::None,
             paths: ["/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", ""],
             bodies: requests.into_iter().map(body).collect::<Result<_, Error>>()?,
             next: AtomicU64::new(0),
@@ -82,16 +82,16 @@ impl Load {
     pub(crate) fn traces(
         requests: &[Vec<u8>],
         protocol: Protocol,
-        compression: Compression,
+        compression: RequestCompression,
     ) -> Result<Arc<Self>, Error> {
         let paths = ["/opentelemetry.proto.collector.trace.v1.TraceService/Export", "/v1/traces"];
         let mut load = Self { protocol, compression, paths, bodies: Vec::new(), next: AtomicU64::new(0) };
         for request in requests {
             let body = match compression {
-                Compression::None => load.framed(request),
-                Compression::Gzip => load.framed(&naive::gzip(request)?),
+                RequestCompression::None => load.framed(request),
+                RequestCompression::Gzip => load.framed(&naive::gzip(request)?),
             };
-            load.bodies.push(Body::Fixed(body));
+            load.bodies.push(RequestBody::Fixed(body));
         }
         Ok(Arc::new(load))
     }
@@ -132,8 +132,8 @@ impl Load {
     fn body(&self, number: u64) -> Bytes {
         let count = self.len();
         match &self.bodies[(number % count) as usize] {
-            Body::Moving(template, round) => self.framed(&template.later(number / count * round)),
-            Body::Fixed(body) => body.clone(),
+            RequestBody::Moving(template, round) => self.framed(&template.later(number / count * round)),
+            RequestBody::Fixed(body) => body.clone(),
         }
     }
 
@@ -141,7 +141,7 @@ impl Load {
     fn framed(&self, message: &[u8]) -> Bytes {
         let mut body = Vec::with_capacity(message.len() + 5);
         if self.protocol == Protocol::Grpc {
-            body.put_u8(u8::from(self.compression != Compression::None));
+            body.put_u8(u8::from(self.compression != RequestCompression::None));
             // Requests are smaller than 4 GiB.
             body.put_u32(message.len() as u32);
         }
@@ -166,7 +166,7 @@ impl Load {
             }
         };
         let request = match self.compression {
-            Compression::None => request,
+            RequestCompression::None => request,
             compression => request.header(encoding, compression.name()),
         };
         request.body(Full::new(body))

@@ -14,12 +14,12 @@ use clap::Args;
 
 use crate::Error;
 use crate::machine::{self, HELPERS_CORE, TARGET_CORE};
-use crate::pairs::{self, Outcome};
+use crate::pairs::{self, PairComparison};
 
 pub(crate) use count::{active_samples, decompress};
-pub(crate) use load::{Compression, Load, Protocol};
+pub(crate) use load::{Load, Protocol, RequestCompression};
 pub(crate) use sink::{Sink, Stats};
-use target::Target;
+use target::BenchTarget;
 
 /// How often and for how long to measure.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Blocks {
 
 /// A measured program and the sink that it sends to.
 pub(crate) struct Side {
-    pub(crate) target: Target,
+    pub(crate) target: BenchTarget,
     pub(crate) sink: Sink,
 }
 
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Blocks {
     /// The cost of B divided by that of A, pair by pair.
-    pub(crate) fn pairs(&self, pairs: usize, load: &Arc<Load>, a: &Side, b: &Side) -> Result<Outcome, Error> {
+    pub(crate) fn pairs(&self, pairs: usize, load: &Arc<Load>, a: &Side, b: &Side) -> Result<PairComparison, Error> {
         let calibrate = || machine::on(TARGET_CORE, machine::calibrate);
         pairs::measure(pairs, calibrate, || self.block(load, a), || self.block(load, b))
     }

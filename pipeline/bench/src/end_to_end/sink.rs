@@ -58,11 +58,11 @@ pub(crate) struct Sink {
     pub(crate) runtime: Runtime,
     /// The sink's address.
     pub(crate) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SinkState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SinkState {
     /// Whether to count only bytes.
     blind: bool,
     stats: Mutex<Stats>,
@@ -74,7 +74,7 @@ impl Sink {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { blind, ..Shared::default() });
+        let shared = Arc::new(SinkState { blind, ..SinkState::default() });
         runtime.spawn(serve(listener, Arc::clone(&shared)));
         Ok(Self { runtime, address, shared })
     }
@@ -102,7 +102,7 @@ impl Sink {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, shared: Arc<SinkState>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
         let service = service_fn(move |request| {
@@ -119,10 +119,10 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type SinkResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-impl Shared {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl SinkState {
+    async fn answer(&self, request: Request<Incoming>) -> SinkResponse {
         let (head, body) = request.into_parts();
         // An incomplete body counts as unreadable.
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
@@ -158,7 +158,7 @@ fn text(head: &request::Parts, name: HeaderName) -> Option<&str> {
 }
 
 /// The answer to an accepted gRPC call (gRPC `doc/PROTOCOL-HTTP2.md`).
-fn taken() -> Answer {
+fn taken() -> SinkResponse {
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
     // A message without fields means full success.
     let message = Full::new(Bytes::from_static(&[0; 5]));

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Compression, Sink};
+use super::{RequestCompression, Sink};
 use crate::Error;
 use crate::machine::{self, TARGET_CORE};
 
@@ -56,10 +56,10 @@ impl Running {
     /// it.
     fn wait_for(&self, text: &str) -> Result<Vec<(String, SocketAddr)>, Error> {
         let until = Instant::now() + PATIENCE;
-        let (mut said, mut addresses) = (Vec::new(), Vec::new());
+        let (mut printed_lines, mut addresses) = (Vec::new(), Vec::new());
         loop {
             let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) else {
-                return Err(format!("`{text}` did not appear; the process said:\n{}", said.join("\n")).into());
+                return Err(format!("`{text}` did not appear; the process said:\n{}", printed_lines.join("\n")).into());
             };
             if let Some((name, place)) = line.split_once("listening on ") {
                 // Without the scheme and the path of a URL.
@@ -70,12 +70,12 @@ impl Running {
             if line.contains(text) {
                 return Ok(addresses);
             }
-            said.push(line);
+            printed_lines.push(line);
         }
     }
 
     /// Returns the lines that the process has printed since it started to listen.
-    pub(crate) fn said(&mut self) -> Vec<String> {
+    pub(crate) fn printed_lines(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
@@ -95,7 +95,7 @@ impl Drop for Running {
 
 /// A running target.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct BenchTarget {
     pub(crate) process: Running,
     /// The target's address for OTLP over gRPC.
     pub(crate) grpc: SocketAddr,
@@ -103,7 +103,7 @@ pub(crate) struct Target {
     pub(crate) http: Option<SocketAddr>,
 }
 
-impl Target {
+impl BenchTarget {
     /// Starts profbridge with this configuration, which is written to a file in `folder`.
     pub(crate) fn profbridge(binary: &Path, folder: &Path, yaml: &str) -> Result<Self, Error> {
         let config = folder.join("config.yaml");
@@ -132,7 +132,7 @@ impl Target {
     pub(crate) fn collector(
         binary: &Path,
         folder: &Path,
-        compression: Compression,
+        compression: RequestCompression,
         sink: &Sink,
     ) -> Result<Self, Error> {
         // The Collector does not print its ports, so the harness picks free ones.

@@ -3,14 +3,14 @@
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::encoding::{WireType, encode_key, encode_varint, message};
 
-use super::{Error, Load, gzip};
+use super::{Error, MemoryLoad, gzip};
 
 /// The number of concurrent requests with many traces.
 const TOGETHER: usize = 8;
 
 /// The loads: one trace with `spans` spans; twice as many spans of the smallest possible size, which are half as large;
 /// `traces` traces of one span each.
-pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
+pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<MemoryLoad>, Error> {
     // A million of these spans are slightly smaller than the limit of 64 MiB per request.
     let one_trace = request((0..spans).map(|number| Span {
         name: "GET /".to_owned(),
@@ -26,13 +26,13 @@ pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
         let named = |number| Span { name: "GET /api/orders".to_owned(), kind: 2, ..span(first + number, number) };
         request((0..traces).map(named))
     };
-    let load = |name, requests: Vec<Vec<u8>>, gzipped| Load {
+    let load = |name, requests: Vec<Vec<u8>>, gzipped| MemoryLoad {
         name,
         path: "/v1/traces",
         at_once: requests.len(),
         requests,
         gzipped,
-        ..Load::default()
+        ..MemoryLoad::default()
     };
     let together = (0..TOGETHER as u64).map(|number| many_traces(1 + number * traces)).collect();
     Ok(vec![

@@ -8,7 +8,7 @@ use std::{array, collections::HashMap};
 use profbridge_sampler::message::{Location, Settings};
 use profbridge_symbolizer::{FileIdentity, Object, ObjectId, ObjectKey, ObjectSource, Symbolizer};
 
-use super::Options;
+use super::SamplerBenchOptions;
 use super::peers::works;
 use super::session::{Session, WARM_UP};
 use super::targets::Programs;
@@ -32,7 +32,7 @@ fn fast() -> Settings {
     Settings { rate_hertz: 997.0, max_stopped: 0.5, max_cpu: 1.0, ..Settings::default() }
 }
 
-pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
+pub(super) fn measure(options: &SamplerBenchOptions, programs: &Programs, report: &mut Report) -> Result<(), Error> {
     let mut pythons = options.python.clone();
     if pythons.is_empty() {
         pythons.push("python3".into());
@@ -60,7 +60,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
 }
 
 struct Parts<'a> {
-    options: &'a Options,
+    options: &'a SamplerBenchOptions,
     programs: &'a Programs,
 }
 

@@ -21,7 +21,7 @@ use crate::report::Report;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct SamplerBenchOptions {
     /// Which figures to measure; by default all
     figures: Vec<Which>,
     /// How long one measurement takes, in seconds
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-impl Options {
+impl SamplerBenchOptions {
     fn turn(&self) -> Duration {
         Duration::from_secs_f64(self.turn)
     }
@@ -62,7 +62,7 @@ enum Which {
 }
 
 /// Measures and reports.
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(options: &SamplerBenchOptions) -> Result<(), Error> {
     let figures = if options.figures.is_empty() { Which::value_variants() } else { &options.figures };
     let programs = targets::Programs::new()?;
     let mut report = Report::new("sampler");

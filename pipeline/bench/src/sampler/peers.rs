@@ -11,9 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use profbridge_sampler::message::Settings;
 
-use super::Options;
+use super::SamplerBenchOptions;
 use super::session::{self, Session, WARM_UP};
-use super::targets::{Programs, Target};
+use super::targets::{Programs, TargetChild};
 use super::turns::{self, Condition};
 use crate::report::{Goal, Report};
 use crate::{Error, statistics};
@@ -22,23 +22,23 @@ use crate::{Error, statistics};
 const END: Duration = Duration::from_secs(20);
 
 /// The state shared by the turns: the target, and profbridge's sampler, which stays attached.
-type State = (Target, Session);
+type TurnState = (TargetChild, Session);
 
 /// Another profiler: its name, the command that starts it on a process, and its processor times in the turns, in
 /// percent of a core.
-struct Peer<'a> {
+struct PeerProfiler<'a> {
     name: &'a str,
     command: RefCell<Command>,
     cpu: RefCell<Vec<f64>>,
 }
 
-pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
+pub(super) fn measure(options: &SamplerBenchOptions, programs: &Programs, report: &mut Report) -> Result<(), Error> {
     let target = programs.interpret(Path::new("python3"), "counting.py", &[])?;
     let session = Session::start(target.pid(), Settings::default(), false)?;
     let (time, pid) = (options.turn(), target.pid().to_string());
     let peer = |name, mut command: Command, file: &str| {
         command.arg(programs.file(file)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Peer { name, command: command.into(), cpu: RefCell::default() }
+        PeerProfiler { name, command: command.into(), cpu: RefCell::default() }
     };
     let mut peers = Vec::new();
     if works(&options.py_spy) {
@@ -54,11 +54,11 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         peers.push(peer("perf record --call-graph dwarf", command, "perf.data"));
     }
     let own_cpu = RefCell::new(Vec::new());
-    let alone = |(target, session): &mut State| {
+    let alone = |(target, session): &mut TurnState| {
         session.listen(WARM_UP)?;
         cost(target, || session.listen(time))
     };
-    let sampled = |(target, session): &mut State| {
+    let sampled = |(target, session): &mut TurnState| {
         session.sample(true)?;
         session.listen(WARM_UP)?;
         let cost = cost(target, || {
@@ -69,8 +69,8 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         session.listen(Duration::from_millis(100))?;
         Ok(cost)
     };
-    let others: Vec<_> = peers.iter().map(|peer| move |state: &mut State| peer.turn(state, time)).collect();
-    let mut conditions: Vec<Condition<'_, State>> =
+    let others: Vec<_> = peers.iter().map(|peer| move |state: &mut TurnState| peer.turn(state, time)).collect();
+    let mut conditions: Vec<Condition<'_, TurnState>> =
         vec![("alone", &alone), ("nobody", &alone), ("profbridge", &sampled)];
     conditions.extend(peers.iter().zip(&others).map(|(peer, turn)| (peer.name, turn as _)));
     let turns = turns::measure(options.turns, &mut (target, session), &conditions)?;
@@ -121,16 +121,16 @@ pub(super) fn works(program: &Path) -> bool {
 }
 
 /// Returns the seconds that a round of the target's work takes while `work` runs.
-fn cost(target: &mut Target, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+fn cost(target: &mut TargetChild, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
     let ([before], started) = (target.numbers(["work"])?, Instant::now());
     work()?;
     let ([after], took) = (target.numbers(["work"])?, started.elapsed());
     Ok(took.as_secs_f64() / (after - before).max(1.0))
 }
 
-impl Peer<'_> {
+impl PeerProfiler<'_> {
     /// Measures one turn with this profiler.
-    fn turn(&self, (target, session): &mut State, time: Duration) -> Result<f64, Error> {
+    fn turn(&self, (target, session): &mut TurnState, time: Duration) -> Result<f64, Error> {
         let running = Running::start(&mut self.command.borrow_mut())?;
         let pid = running.0.id();
         let cost = cost(target, || {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use profbridge_sampler::message::Settings;
 
-use super::Options;
+use super::SamplerBenchOptions;
 use super::peers::perf_cpu;
 use super::session::{Session, WARM_UP};
 use super::targets::Programs;
@@ -24,7 +24,7 @@ const CASES: [(&str, [u32; 2], f64); 4] = [
 /// Sampling, not sampling and the other profilers alternate, since the load of a shared machine changes within seconds.
 const TURNS: u32 = 5;
 
-pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
+pub(super) fn measure(options: &SamplerBenchOptions, programs: &Programs, report: &mut Report) -> Result<(), Error> {
     let turn = Duration::from_secs_f64(options.seconds) / TURNS;
     for (name, [busy, waiting], goal) in CASES {
         let target = programs.start("busy", &[&busy.to_string(), &waiting.to_string()])?;

@@ -21,7 +21,7 @@ impl Programs {
     }
 
     /// Starts the program compiled from `NAME.c`.
-    pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<Target, Error> {
+    pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<TargetChild, Error> {
         let program = self.folder.path().join(name);
         if !program.exists() {
             let mut compiler = Command::new("cc");
@@ -32,12 +32,12 @@ impl Programs {
                 return Err(format!("{compiler:?} failed:\n{}", String::from_utf8_lossy(&output.stderr)).into());
             }
         }
-        Target::start(Command::new(program).args(arguments))
+        TargetChild::start(Command::new(program).args(arguments))
     }
 
     /// Starts a script.
-    pub(super) fn interpret(&self, interpreter: &Path, name: &str, arguments: &[&str]) -> Result<Target, Error> {
-        Target::start(Command::new(interpreter).arg(format!("{SOURCES}/{name}")).args(arguments))
+    pub(super) fn interpret(&self, interpreter: &Path, name: &str, arguments: &[&str]) -> Result<TargetChild, Error> {
+        TargetChild::start(Command::new(interpreter).arg(format!("{SOURCES}/{name}")).args(arguments))
     }
 
     /// The path of an output file for a tool.
@@ -48,13 +48,13 @@ impl Programs {
 
 /// A target program that runs until this is dropped.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct TargetChild {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Target {
+impl TargetChild {
     /// Starts a command and waits until it prints "ready".
     fn start(command: &mut Command) -> Result<Self, Error> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -93,7 +93,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for TargetChild {
     fn drop(&mut self) {
         // Errors mean that it has already ended.
         self.child.kill().ok();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Error, pairs::Outcome, statistics};
+use crate::{Error, pairs::PairComparison, statistics};
 
 /// One condition: its name, and a measurement of its cost.
 pub(crate) type Condition<'a, State> = (&'a str, &'a dyn Fn(&mut State) -> Result<f64, Error>);
@@ -11,7 +11,7 @@ pub(crate) type Condition<'a, State> = (&'a str, &'a dyn Fn(&mut State) -> Resul
 #[derive(Debug, Serialize)]
 pub(crate) struct Turns {
     /// For each condition after the first: its name, and its cost relative to the first.
-    pub(crate) outcomes: Vec<(String, Outcome)>,
+    pub(crate) outcomes: Vec<(String, PairComparison)>,
 }
 
 /// Measures each condition `turns` times. Returns the costs of each condition.
@@ -44,7 +44,7 @@ pub(crate) fn measure<State>(
     let costs = costs(turns, state, conditions)?;
     let outcomes = (1..conditions.len()).map(|place| {
         let ratios: Vec<f64> = costs[place].iter().zip(&costs[0]).map(|(b, a)| b / a).collect();
-        let outcome = Outcome {
+        let outcome = PairComparison {
             ratio: statistics::median(&ratios),
             interval: statistics::interval(&ratios),
             a: statistics::median(&costs[0]),

@@ -174,7 +174,7 @@ impl DumpArgs {
             no_subprocesses: true,
             duration: Some(longest),
             rate: DEFAULT_RATE,
-            mode: Mode::Wall,
+            mode: SamplingMode::Wall,
             stops: Stops::UserBound,
             command: Vec::new(),
         }
@@ -214,8 +214,8 @@ pub(crate) struct Subject {
     #[arg(short, long, value_name = "HERTZ", default_value_t = DEFAULT_RATE, value_parser = rate)]
     pub(crate) rate: f64,
     /// What is sampled.
-    #[arg(short, long, value_enum, default_value_t = Mode::Wall)]
-    pub(crate) mode: Mode,
+    #[arg(short, long, value_enum, default_value_t = SamplingMode::Wall)]
+    pub(crate) mode: SamplingMode,
     /// Which running threads are stopped to be sampled.
     #[arg(long, value_enum, default_value_t = Stops::UserBound)]
     pub(crate) stops: Stops,
@@ -226,7 +226,7 @@ pub(crate) struct Subject {
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
+pub(crate) enum SamplingMode {
     /// Every thread, whether it runs or waits; the two are told apart.
     Wall,
     /// Threads that run.

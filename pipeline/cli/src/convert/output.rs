@@ -11,7 +11,9 @@ use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided};
 use crate::files;
-use crate::output::{EnvelopeContents, EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
+use crate::output::{
+    EnvelopeContents, EnvelopeDestination, Envelopes, OtlpOutput, Output, Pprof, StacksOutput, ViewOutput,
+};
 use crate::terminal::{self, STANDARD, counted, shown};
 use crate::views::flamegraph::GraphStyle;
 
@@ -28,12 +30,12 @@ pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Fa
             let envelopes = Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?;
             Output::Sentry(Box::new(envelopes.with_transactions(&transactions)?))
         }
-        Format::Otlp => Output::Otlp(Box::new(Otlp::open(path, &processor, Encoding::Protobuf)?)),
-        Format::OtlpJson => Output::Otlp(Box::new(Otlp::open(path, &processor, Encoding::Json)?)),
+        Format::Otlp => Output::Otlp(Box::new(OtlpOutput::open(path, &processor, Encoding::Protobuf)?)),
+        Format::OtlpJson => Output::Otlp(Box::new(OtlpOutput::open(path, &processor, Encoding::Json)?)),
         Format::Pprof => Output::Pprof(Box::new(Pprof::open(Destination { path, format, graph }))),
-        Format::Folded => Output::Stacks(Box::new(Stacks::open(path, CalledBy::Service))),
+        Format::Folded => Output::Stacks(Box::new(StacksOutput::open(path, CalledBy::Service))),
         Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
-            Output::View(Box::new(View::open(Destination { path, format, graph }, CalledBy::Service)))
+            Output::View(Box::new(ViewOutput::open(Destination { path, format, graph }, CalledBy::Service)))
         }
     })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use profbridge_codec::Report;
+use profbridge_codec::EncodingReport;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::skew::{Plausible, StatedTime, WrongTimes};
 use profbridge_model::{Profile, Profiles, Reason, Telemetry};
@@ -41,7 +41,7 @@ impl Selection {
     }
 
     /// Applies the selection to telemetry; `None` if nothing is left.
-    pub(crate) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Option<Telemetry> {
+    pub(crate) fn take(&mut self, telemetry: Telemetry, report: &mut EncodingReport) -> Option<Telemetry> {
         Some(match telemetry {
             Telemetry::Profiles(profiles) => self.profiles(profiles, report)?.into(),
             Telemetry::Envelope(mut envelope) => {
@@ -57,7 +57,7 @@ impl Selection {
         })
     }
 
-    fn profiles(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
+    fn profiles(&mut self, batch: Profiles, report: &mut EncodingReport) -> Option<Profiles> {
         let batch = self.of_type(batch, report)?;
         if let Some(WrongTimes { observations, example }) = self.plausible.wrong_times(&batch) {
             self.wrong.get_or_insert(WrongTimes { observations: 0, example }).observations += observations;
@@ -65,7 +65,7 @@ impl Selection {
         Some(if self.is_stated { self.plausible.correct(batch) } else { batch })
     }
 
-    fn of_type(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
+    fn of_type(&mut self, batch: Profiles, report: &mut EncodingReport) -> Option<Profiles> {
         let Some(kind) = &self.kind else { return Some(batch) };
         let is_it = |profile: &Profile| batch.dictionary().string(profile.sample_type.kind) == kind;
         for profile in batch.profiles() {
@@ -95,7 +95,7 @@ impl Selection {
     }
 
     /// Adds what was left out to a report, and the implausible times.
-    pub(crate) fn say(&self, report: &mut Report) {
+    pub(crate) fn say(&self, report: &mut EncodingReport) {
         report.not_shown.extend(self.not_shown.in_words());
         let Some(WrongTimes { observations, example }) = self.wrong else { return };
         let noun = if observations == 1 { "observation has" } else { "observations have" };

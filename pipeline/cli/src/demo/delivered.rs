@@ -6,7 +6,7 @@ use profbridge_model::Reason;
 
 /// The counters of an exporter and of the processors before it, in observations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Counted {
+pub(super) struct DeliveryCounters {
     inbound: u64,
     added: u64,
     sent: u64,
@@ -19,11 +19,11 @@ pub(super) struct Counted {
 }
 
 /// The counters of exporters, by id.
-pub(super) type Counters = BTreeMap<String, Counted>;
+pub(super) type Counters = BTreeMap<String, DeliveryCounters>;
 
 /// Parses the counters of these exporters, each with its pipelines, from a metrics page (OpenMetrics text).
 pub(super) fn read(page: &str, exporters: &BTreeMap<String, Vec<String>>) -> Counters {
-    let mut counters: Counters = exporters.keys().map(|id| (id.clone(), Counted::default())).collect();
+    let mut counters: Counters = exporters.keys().map(|id| (id.clone(), DeliveryCounters::default())).collect();
     for line in page.lines() {
         let Some((name, rest)) = line.split_once('{') else { continue };
         let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
@@ -69,7 +69,7 @@ fn known(reason: &str) -> Option<Reason> {
 /// dropped everything it ever received. Empty windows and queues are not enough: a page may be read between the updates
 /// of two counters.
 pub(super) fn is_settled(generated: u64, before: &Counters, after: &Counters) -> bool {
-    let none = Counted::default();
+    let none = DeliveryCounters::default();
     after.iter().all(|(id, after)| {
         let before = before.get(id).unwrap_or(&none);
         let dropped = after.dropped_before.saturating_sub(before.dropped_before);
@@ -84,7 +84,7 @@ pub(super) fn is_settled(generated: u64, before: &Counters, after: &Counters) ->
 pub(super) fn describe(generated: u64, before: &Counters, after: &Counters) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut delivered = true;
-    let none = Counted::default();
+    let none = DeliveryCounters::default();
     for (id, after) in after {
         let before = before.get(id).unwrap_or(&none);
         let sent = after.sent.saturating_sub(before.sent);

@@ -16,9 +16,9 @@ const WORKERS: u64 = 4;
 pub(crate) const SERVICE: &str = "demo-shop";
 
 /// A frame: function, file, line; a native frame has an address instead of a line.
-type Frame = (&'static str, &'static str, i64);
+type DemoFrame = (&'static str, &'static str, i64);
 
-const ROOT: &[Frame] = &[
+const ROOT: &[DemoFrame] = &[
     ("Thread._bootstrap", "/usr/lib/python3.12/threading.py", 1032),
     ("Thread.run", "/usr/lib/python3.12/threading.py", 1012),
     ("Worker.serve_forever", "/srv/shop/server/worker.py", 48),
@@ -26,7 +26,7 @@ const ROOT: &[Frame] = &[
 ];
 
 /// What a request does: its share of the time in percent, then its frames from the outermost to the innermost.
-const PATHS: &[(u8, &[Frame])] = &[
+const PATHS: &[(u8, &[DemoFrame])] = &[
     (
         27,
         &[
@@ -158,7 +158,7 @@ fn pick<'a, T>(paths: &'a [(u8, T)], random: &mut fastrand::Rng) -> &'a (u8, T) 
 /// The location of a frame: a negative line stands for an address in a native library without symbols.
 fn location(
     builder: &mut Builder,
-    (function, filename, line): Frame,
+    (function, filename, line): DemoFrame,
     frame_type: Option<AttributeSetId>,
     native_type: Option<AttributeSetId>,
 ) -> Option<LocationId> {

@@ -46,7 +46,7 @@ pub(super) struct Weight {
 
 /// The weights in one file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Measured {
+pub(super) struct FileWeights {
     pub(super) functions: HashMap<u32, Weight>,
     pub(super) all: Weight,
     /// The number of samples; 0 if it is not known.
@@ -55,7 +55,7 @@ pub(super) struct Measured {
     has_times: bool,
 }
 
-impl Measured {
+impl FileWeights {
     /// From observations with times.
     pub(super) fn timed(mut observed: Vec<Observed>) -> Self {
         let mut all = Self { samples: observed.len() as u64, has_times: true, ..Self::default() };
@@ -146,8 +146,8 @@ impl Measured {
 /// Two files, and what is certain about their differences.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Noise<'a> {
-    pub(super) before: &'a Measured,
-    pub(super) after: &'a Measured,
+    pub(super) before: &'a FileWeights,
+    pub(super) after: &'a FileWeights,
     /// How many functions are compared.
     pub(super) compared: usize,
     /// Whether both do the same work from start to end.
@@ -166,7 +166,7 @@ impl Noise<'_> {
         if !self.is_known() {
             return 0.0;
         }
-        let variance = |of: &Measured| of.variance(function, self.is_same_work);
+        let variance = |of: &FileWeights| of.variance(function, self.is_same_work);
         let sampling = self.normal() * (variance(before) + variance(after)).sqrt();
         let differs = |wave| after.deviation(function, wave) - before.deviation(function, wave);
         let program = self.of_waves(differs);
@@ -184,7 +184,7 @@ impl Noise<'_> {
         if self.is_same_work {
             return 0.0;
         }
-        let part = |of: &Measured, wave: usize| of.all.waves[wave] / of.all.total.max(1.0);
+        let part = |of: &FileWeights, wave: usize| of.all.waves[wave] / of.all.total.max(1.0);
         self.of_waves(|wave| part(self.after, wave) - part(self.before, wave))
     }
 

@@ -1,6 +1,6 @@
 use profbridge_model::{Builder, Profile};
 
-use crate::views::stacks::Function;
+use crate::views::stacks::StackFunction;
 
 use super::*;
 
@@ -85,7 +85,7 @@ const SHARES: [f64; 5] = [0.3, 0.25, 0.2, 0.15, 0.1];
 
 /// A program, and how it is compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Program {
+enum ComparedProgram {
     /// A loop of functions that run for less than the time between two samples.
     Short,
     /// A loop of functions that run for some samples each.
@@ -126,7 +126,7 @@ impl Random {
     }
 }
 
-impl Program {
+impl ComparedProgram {
     /// Runs it with a function that takes so many times as long, on a machine with a speed of its own, and takes a
     /// sample at each whole number of time that it runs.
     fn run(self, length: f64, slower: f64, random: &mut Random) -> Side {
@@ -186,7 +186,7 @@ impl Program {
             }
             now += took;
         }
-        let measured = Measured::timed(observed);
+        let measured = FileWeights::timed(observed);
         Side {
             stacks: Vec::new(),
             total: measured.all.total as u64,
@@ -206,15 +206,15 @@ impl Program {
 fn ten_percent() {
     let mut stacks = Stacks::default();
     for name in ["parse", "route", "load", "render", "sign"] {
-        stacks.function(Function { module: "shop".into(), ..Function::placeholder(name) }).unwrap();
+        stacks.function(StackFunction { module: "shop".into(), ..StackFunction::placeholder(name) }).unwrap();
     }
     let mut random = Random(1);
     for (program, enough) in [
-        (Program::Short, 20.0),
-        (Program::Loop, 2.0),
-        (Program::Service, 75.0),
-        (Program::Command, 1.0),
-        (Program::Batch, 4.0),
+        (ComparedProgram::Short, 20.0),
+        (ComparedProgram::Loop, 2.0),
+        (ComparedProgram::Service, 75.0),
+        (ComparedProgram::Command, 1.0),
+        (ComparedProgram::Batch, 4.0),
     ] {
         let rows = |length: f64, slower: f64, random: &mut Random| {
             let [before, after] = [1.0, slower].map(|slower| program.run(length, slower, random));

@@ -37,13 +37,13 @@ fn batch(id: u32, namespace_id: u32, location: Location) -> Batch {
 }
 
 /// A frame: its kind, the file with its machine code, its name, its source and its line.
-type Frame<'a> = (&'a str, &'a str, &'a str, &'a str, i64);
+type DumpedFrame<'a> = (&'a str, &'a str, &'a str, &'a str, i64);
 
 /// A sample of a thread: its id, its name, its state, how much of the stack is known, its time, and its stack, leaf
 /// first.
-type Row<'a> = (i64, &'a str, &'a str, &'a str, u64, &'a [Frame<'a>]);
+type DumpedSample<'a> = (i64, &'a str, &'a str, &'a str, u64, &'a [DumpedFrame<'a>]);
 
-fn profiles(rows: &[Row<'_>]) -> Profiles {
+fn profiles(rows: &[DumpedSample<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[
         ("process.executable.path", "/usr/bin/python3".into()),
@@ -75,22 +75,22 @@ fn profiles(rows: &[Row<'_>]) -> Profiles {
     builder.finish().unwrap()
 }
 
-const SELECT: Frame<'_> = ("cpython", "", "select", "/usr/lib/python3.11/selectors.py", 415);
-const SERVE: Frame<'_> = ("cpython", "", "Shop.serve", "/srv/shop.py", 51);
-const MODULE: Frame<'_> = ("cpython", "", "<module>", "/srv/shop.py", 90);
-const EPOLL: Frame<'_> = ("native", "/usr/lib/libc.so.6", "epoll_wait", "", 0);
-const EVALUATE: Frame<'_> = ("native", "/usr/bin/python3", "_PyEval_EvalFrame", "ceval.c", 7);
-const POLLING: Frame<'_> = ("native", "/usr/lib/python3.11/lib-dynload/select.so", "select_epoll_poll", "", 0);
-const START: Frame<'_> = ("native", "/usr/lib/libc.so.6", "start_thread", "", 0);
-const HASH: Frame<'_> = ("native", "/srv/venv/fast.so", "hash_rows", "", 0);
-const KERNEL: Frame<'_> = ("kernel", "[kernel]", "vfs_read", "", 0);
+const SELECT: DumpedFrame<'_> = ("cpython", "", "select", "/usr/lib/python3.11/selectors.py", 415);
+const SERVE: DumpedFrame<'_> = ("cpython", "", "Shop.serve", "/srv/shop.py", 51);
+const MODULE: DumpedFrame<'_> = ("cpython", "", "<module>", "/srv/shop.py", 90);
+const EPOLL: DumpedFrame<'_> = ("native", "/usr/lib/libc.so.6", "epoll_wait", "", 0);
+const EVALUATE: DumpedFrame<'_> = ("native", "/usr/bin/python3", "_PyEval_EvalFrame", "ceval.c", 7);
+const POLLING: DumpedFrame<'_> = ("native", "/usr/lib/python3.11/lib-dynload/select.so", "select_epoll_poll", "", 0);
+const START: DumpedFrame<'_> = ("native", "/usr/lib/libc.so.6", "start_thread", "", 0);
+const HASH: DumpedFrame<'_> = ("native", "/srv/venv/fast.so", "hash_rows", "", 0);
+const KERNEL: DumpedFrame<'_> = ("kernel", "[kernel]", "vfs_read", "", 0);
 
-fn placeholder(name: &str) -> Frame<'_> {
+fn placeholder(name: &str) -> DumpedFrame<'_> {
     ("native", "", name, "", 0)
 }
 
 /// A dump of these samples of the threads 7, 8, ... of a PID namespace, which are 107, 108, ... outside of it.
-fn dump(native: bool, rows: &[Row<'_>]) -> Dump {
+fn dump(native: bool, rows: &[DumpedSample<'_>]) -> Dump {
     let mut dump = Dump { native, ..Dump::default() };
     dump.attached(&process());
     for &(id, ..) in rows {
@@ -107,7 +107,7 @@ fn dump(native: bool, rows: &[Row<'_>]) -> Dump {
 /// threads only, and that of extension modules while these wait. Nothing of it controls the terminal.
 #[test]
 fn threads() {
-    let rows: &[Row<'_>] = &[
+    let rows: &[DumpedSample<'_>] = &[
         (
             7,
             "MainThread",
@@ -172,7 +172,7 @@ thread 109 \"starved\": waiting for a processor";
 /// stopped.
 #[test]
 fn not_known() {
-    let rows: &[Row<'_>] = &[
+    let rows: &[DumpedSample<'_>] = &[
         (7, "", "running", "missing_callers", 1, &[SERVE, placeholder(CALLERS_NOT_KNOWN)]),
         (8, "", "waiting", "truncated", 1, &[placeholder("[stopped]"), EPOLL]),
         (9, "", "running", "guessed", 1, &[HASH]),
@@ -196,7 +196,7 @@ thread 109: running
 /// where it is. Threads that were not seen are listed as such, and those that ended are not.
 #[test]
 fn unseen() {
-    let look = Look {
+    let look = RunSnapshot {
         title: "",
         elapsed: Duration::ZERO,
         duration: None,
@@ -211,7 +211,7 @@ fn unseen() {
     let threads = &mut dump.processes.get_mut(&pid).unwrap().threads;
     // Other tests run on threads of their own.
     threads.retain(|id, _| *id == pid);
-    threads.insert(PID, Thread::default());
+    threads.insert(PID, DumpedThread::default());
     assert!(!dump.look(&look));
     dump.arrived(&batch(pid, 0, Location::WAITING_FOR_PROCESSOR));
     assert!(!dump.look(&look));

@@ -31,15 +31,15 @@ pub(super) fn format_line(level: Level, colors: bool, content: impl FnOnce(&mut 
 
 /// Appends an event's message and fields.
 pub(super) fn fields(text: &mut String, colors: bool, event: &Event<'_>) {
-    event.record(&mut Fields { text, colors });
+    event.record(&mut FieldWriter { text, colors });
 }
 
-struct Fields<'a> {
+struct FieldWriter<'a> {
     text: &'a mut String,
     colors: bool,
 }
 
-impl Fields<'_> {
+impl FieldWriter<'_> {
     fn put(&mut self, field: &Field, value: std::fmt::Arguments<'_>) {
         if !self.text.is_empty() {
             self.text.push(' ');
@@ -54,7 +54,7 @@ impl Fields<'_> {
     }
 }
 
-impl Visit for Fields<'_> {
+impl Visit for FieldWriter<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.put(field, format_args!("{value:?}"));
     }

@@ -23,7 +23,7 @@ const MOST_KINDS: usize = 256;
 
 /// Identifies a kind of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct LineKindId {
     of: u64,
     limit: u64,
 }
@@ -45,7 +45,7 @@ impl fmt::Display for Summary {
 /// The lines of the last minute, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    kinds: HashMap<Key, LineKind>,
+    kinds: HashMap<LineKindId, LineKind>,
     hashing: RandomState,
 }
 
@@ -60,17 +60,17 @@ struct LineKind {
 
 impl Repeats {
     /// The kind for lines from one place in the code.
-    pub(super) fn of_place(&self, place: &Identifier) -> Key {
-        Key { of: self.hashing.hash_one(place), limit: FROM_ONE_PLACE }
+    pub(super) fn of_place(&self, place: &Identifier) -> LineKindId {
+        LineKindId { of: self.hashing.hash_one(place), limit: FROM_ONE_PLACE }
     }
 
     /// The kind for equal lines.
-    pub(super) fn of_text(&self, place: &Identifier, text: &str) -> Key {
-        Key { of: self.hashing.hash_one((place, text)), limit: EQUAL }
+    pub(super) fn of_text(&self, place: &Identifier, text: &str) -> LineKindId {
+        LineKindId { of: self.hashing.hash_one((place, text)), limit: EQUAL }
     }
 
     /// Counts a line, and returns whether to write it.
-    pub(super) fn admits(&mut self, key: Key, now: Instant) -> bool {
+    pub(super) fn admits(&mut self, key: LineKindId, now: Instant) -> bool {
         if let Some(kind) = self.kinds.get_mut(&key) {
             kind.lines += 1;
             return kind.lines <= key.limit;
@@ -82,7 +82,7 @@ impl Repeats {
     }
 
     /// Stores a written line, to quote it in the summary.
-    pub(super) fn written(&mut self, key: Key, level: Level, text: &str) {
+    pub(super) fn written(&mut self, key: LineKindId, level: Level, text: &str) {
         if let Some(kind) = self.kinds.get_mut(&key) {
             kind.level = level;
             kind.like.clear();
@@ -137,8 +137,8 @@ fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn key(of: u64) -> Key {
-        Key { of, limit: FROM_ONE_PLACE }
+    fn key(of: u64) -> LineKindId {
+        LineKindId { of, limit: FROM_ONE_PLACE }
     }
 
     /// Guarantees: in each minute that begins with a line, the first lines of a kind are written and the others summed

@@ -5,8 +5,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use profbridge_codec::sentry::{SpanEnvelope, SpanEnvelopeForm, Target};
-use profbridge_codec::{Encoded, Report, sentry};
+use profbridge_codec::sentry::{SpanEnvelope, SpanEnvelopeForm, TransactionTarget};
+use profbridge_codec::{Encoded, EncodingReport, sentry};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
@@ -25,7 +25,7 @@ pub(crate) struct Envelopes {
     chunk: Stage,
     /// Groups spans into transactions. `None` if spans are not requested; then they are lost.
     transactions: Option<Stage>,
-    encoder: sentry::Encoder,
+    encoder: sentry::EnvelopeEncoder,
     results: Results,
     /// The contents of the files.
     pub(crate) made: EnvelopeContents,
@@ -63,7 +63,7 @@ impl Envelopes {
         settings: Settings,
     ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
-        let encoder = sentry::Encoder::new(settings);
+        let encoder = sentry::EnvelopeEncoder::new(settings);
         let (transactions, results, made) = (None, Results::default(), EnvelopeContents::default());
         Ok(Self { destination, chunk, transactions, encoder, results, made })
     }
@@ -80,13 +80,13 @@ impl Envelopes {
     }
 
     /// Adds a batch of profiles.
-    pub(crate) fn take(&mut self, batch: Profiles, report: &mut Report) -> Result<(), Failure> {
+    pub(crate) fn take(&mut self, batch: Profiles, report: &mut EncodingReport) -> Result<(), Failure> {
         let out = self.chunk.take(batch);
         self.write(out, report)
     }
 
     /// Adds a batch of OTLP spans.
-    pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut Report) -> Result<(), Failure> {
+    pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut EncodingReport) -> Result<(), Failure> {
         match &mut self.transactions {
             Some(transactions) => {
                 let out = transactions.take(spans);
@@ -97,7 +97,7 @@ impl Envelopes {
     }
 
     /// Writes the rest, and renames all files. Returns their paths and sizes in bytes.
-    pub(super) fn close(&mut self, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
+    pub(super) fn close(&mut self, report: &mut EncodingReport) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let out = self.chunk.flush();
         self.write(out, report)?;
         if let Some(out) = self.transactions.as_mut().map(Stage::flush) {
@@ -107,7 +107,7 @@ impl Envelopes {
     }
 
     /// Writes a received envelope unchanged.
-    pub(crate) fn forward(&mut self, envelope: &Envelope, report: &mut Report) -> Result<(), Failure> {
+    pub(crate) fn forward(&mut self, envelope: &Envelope, report: &mut EncodingReport) -> Result<(), Failure> {
         let encoded = self.encoder.envelope(envelope, None, Compression::None);
         report.merge(encoded.report);
         for message in encoded.messages {
@@ -117,8 +117,8 @@ impl Envelopes {
         Ok(())
     }
 
-    fn write(&mut self, out: Outbox, report: &mut Report) -> Result<(), Failure> {
-        report.merge(Report { losses: out.losses, notes: out.notes, ..Report::default() });
+    fn write(&mut self, out: Outbox, report: &mut EncodingReport) -> Result<(), Failure> {
+        report.merge(EncodingReport { losses: out.losses, notes: out.notes, ..EncodingReport::default() });
         for telemetry in out.telemetry {
             match telemetry {
                 Telemetry::Profiles(batch) => self.write_chunks(&batch, report)?,
@@ -130,7 +130,7 @@ impl Envelopes {
         Ok(())
     }
 
-    fn write_chunks(&mut self, batch: &Profiles, report: &mut Report) -> Result<(), Failure> {
+    fn write_chunks(&mut self, batch: &Profiles, report: &mut EncodingReport) -> Result<(), Failure> {
         let id = batch.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
         let Encoded { messages, report: made } = self.encoder.profiles(batch, Compression::None, None);
         report.merge(made);
@@ -142,8 +142,8 @@ impl Envelopes {
         Ok(())
     }
 
-    fn write_spans(&mut self, spans: &Spans, report: &mut Report) -> Result<(), Failure> {
-        let target = Target { number: 0, dsn: None, compression: Compression::None };
+    fn write_spans(&mut self, spans: &Spans, report: &mut EncodingReport) -> Result<(), Failure> {
+        let target = TransactionTarget { number: 0, dsn: None, compression: Compression::None };
         let Encoded { messages, report: made } = self.encoder.spans(spans, |_| Some(target));
         report.merge(made);
         for message in messages {

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions, Encoding, Framing, Signal};
-use profbridge_codec::{Encoded, Message, Report};
+use profbridge_codec::otlp::{EncoderOptions, Encoding, Framing, OtlpEncoder, Signal, SignalCount};
+use profbridge_codec::{Encoded, EncodingReport, Message};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
@@ -19,11 +19,11 @@ use crate::Failure;
 use crate::files::write_file;
 
 /// Collects messages, and writes them at the end.
-pub(crate) struct Otlp {
+pub(crate) struct OtlpOutput {
     path: PathBuf,
     dedup: Stage,
     alone: Alone,
-    encoder: Encoder,
+    encoder: OtlpEncoder,
     encoding: Encoding,
     messages: Vec<(Signal, Bytes)>,
     /// The contents of the messages.
@@ -44,7 +44,7 @@ enum Alone {
     Not,
 }
 
-impl Otlp {
+impl OtlpOutput {
     /// Opens an output that writes only at the end. `dedup` configures the processor that merges.
     pub(crate) fn open(path: PathBuf, dedup: &Section, encoding: Encoding) -> Result<Self, Failure> {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY, dedup, &Rules::default())?;
@@ -52,13 +52,13 @@ impl Otlp {
             Encoding::Protobuf => Framing::None,
             Encoding::Json => Framing::Line,
         };
-        let encoder = Encoder::new(EncoderOptions { encoding, framing, ..EncoderOptions::plain(usize::MAX) });
+        let encoder = OtlpEncoder::new(EncoderOptions { encoding, framing, ..EncoderOptions::plain(usize::MAX) });
         let quantities = Quantities::NONE;
         Ok(Self { path, dedup, alone: Alone::Nothing, encoder, encoding, messages: Vec::new(), quantities })
     }
 
     /// Adds profiles to the message.
-    pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut Report) {
+    pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut EncodingReport) {
         // All files count as one peer; attributes identify the processes.
         batch.peer = None;
         match std::mem::replace(&mut self.alone, Alone::Not) {
@@ -75,12 +75,12 @@ impl Otlp {
     }
 
     /// Adds spans, unchanged.
-    pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut Report) {
+    pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut EncodingReport) {
         let encoded = self.encoder.encode(&spans.into());
         self.add(encoded, report);
     }
 
-    fn encode_all(&mut self, out: Outbox, report: &mut Report) {
+    fn encode_all(&mut self, out: Outbox, report: &mut EncodingReport) {
         report.losses.merge(&out.losses);
         for telemetry in &out.telemetry {
             let encoded = self.encoder.encode(telemetry);
@@ -88,10 +88,10 @@ impl Otlp {
         }
     }
 
-    fn add(&mut self, encoded: Encoded<Batch>, report: &mut Report) {
+    fn add(&mut self, encoded: Encoded<SignalCount>, report: &mut EncodingReport) {
         let Encoded { messages, report: made } = encoded;
         // How many messages were passed on unchanged is not interesting here.
-        report.merge(Report { notes: Vec::new(), ..made });
+        report.merge(EncodingReport { notes: Vec::new(), ..made });
         for Message { body, quantities, meta, samples: _ } in messages {
             self.quantities += quantities;
             self.messages.push((meta.signal, body));
@@ -99,7 +99,7 @@ impl Otlp {
     }
 
     /// Writes the message and returns the file's path and size in bytes; `None` if there is no data.
-    pub(super) fn close(&mut self, report: &mut Report) -> Result<Option<(PathBuf, u64)>, Failure> {
+    pub(super) fn close(&mut self, report: &mut EncodingReport) -> Result<Option<(PathBuf, u64)>, Failure> {
         let mut out = self.dedup.flush();
         if let Alone::One(first) = std::mem::replace(&mut self.alone, Alone::Not) {
             let (batch, before) = *first;

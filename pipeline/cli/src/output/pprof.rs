@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use profbridge_codec::{Encoded, Report, pprof};
+use profbridge_codec::{Encoded, EncodingReport, pprof};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
@@ -46,7 +46,7 @@ impl Pprof {
     }
 
     /// Adds a batch.
-    pub(crate) fn take(&mut self, batch: &Profiles, report: &mut Report) {
+    pub(crate) fn take(&mut self, batch: &Profiles, report: &mut EncodingReport) {
         match &mut self.dedup {
             None => self.encode(batch, report),
             Some(dedup) => {
@@ -56,12 +56,12 @@ impl Pprof {
         }
     }
 
-    fn encode_all(&mut self, out: Outbox, report: &mut Report) {
+    fn encode_all(&mut self, out: Outbox, report: &mut EncodingReport) {
         report.losses.merge(&out.losses);
         profiles(out.telemetry).for_each(|batch| self.encode(&batch, report));
     }
 
-    fn encode(&mut self, batch: &Profiles, report: &mut Report) {
+    fn encode(&mut self, batch: &Profiles, report: &mut EncodingReport) {
         let Encoded { messages, report: made } = pprof::profiles(batch);
         report.merge(made);
         for message in messages {
@@ -71,7 +71,7 @@ impl Pprof {
     }
 
     /// Writes the files, and returns their paths and sizes in bytes.
-    pub(super) fn close(&mut self, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
+    pub(super) fn close(&mut self, report: &mut EncodingReport) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let is_run = self.dedup.is_some();
         if let Some(mut dedup) = self.dedup.take() {
             let out = dedup.flush();
@@ -150,8 +150,8 @@ mod tests {
         let run = || {
             let section = Section::from_yaml("{window: 10m}").unwrap();
             let mut pprof = Pprof { rescue: rescue.clone(), ..Pprof::merging(standard(), &section).unwrap() };
-            pprof.take(&two_processes(), &mut Report::default());
-            let Failure(why) = pprof.close(&mut Report::default()).unwrap_err();
+            pprof.take(&two_processes(), &mut EncodingReport::default());
+            let Failure(why) = pprof.close(&mut EncodingReport::default()).unwrap_err();
             let files = std::fs::read_dir(folder.path()).unwrap().count();
             (why, files)
         };
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(files, 4);
         written(["profbridge-3.pprof", "profbridge-3-2.pprof"], &why);
         let mut conversion = Pprof { rescue, ..Pprof::open(standard()) };
-        conversion.take(&two_processes(), &mut Report::default());
-        let Failure(why) = conversion.close(&mut Report::default()).unwrap_err();
+        conversion.take(&two_processes(), &mut EncodingReport::default());
+        let Failure(why) = conversion.close(&mut EncodingReport::default()).unwrap_err();
         assert!(std::fs::read_dir(folder.path()).unwrap().count() == 4 && why.contains("hint: name a file"), "{why}");
     }
 }

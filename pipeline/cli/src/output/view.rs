@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use profbridge_codec::Report;
+use profbridge_codec::EncodingReport;
 use profbridge_model::{Profiles, Reason};
 use profbridge_wire::folded::CalledBy;
 
@@ -17,7 +17,7 @@ use crate::views::timeline::Timeline;
 use crate::views::{firefox, flamegraph, page, speedscope};
 
 /// Collects profiles, and writes them at the end.
-pub(crate) struct View {
+pub(crate) struct ViewOutput {
     /// Where to write.
     destination: Destination,
     of: Of,
@@ -40,7 +40,7 @@ impl Of {
     }
 }
 
-impl View {
+impl ViewOutput {
     /// Opens an output that writes only at the end.
     pub(crate) fn open(destination: Destination, called_by: CalledBy) -> Self {
         let mut of = match destination.format {
@@ -64,7 +64,7 @@ impl View {
     pub(super) fn close(
         &mut self,
         title: Option<&str>,
-        report: &mut Report,
+        report: &mut EncodingReport,
     ) -> Result<Option<(PathBuf, u64)>, Failure> {
         let path = self.destination.path.clone();
         let size = self.finish(title, report, |write| write_file(&path, |file| write(file)))?;
@@ -72,7 +72,7 @@ impl View {
     }
 
     /// The content of the file; `None` if there is no data.
-    pub(crate) fn content(&mut self, report: &mut Report) -> Result<Option<Vec<u8>>, Failure> {
+    pub(crate) fn content(&mut self, report: &mut EncodingReport) -> Result<Option<Vec<u8>>, Failure> {
         self.finish(None, report, |write| {
             let mut content = Vec::new();
             write(&mut content).map_err(|error| Failure::new("the page", &error))?;
@@ -84,7 +84,7 @@ impl View {
     fn finish<T>(
         &mut self,
         title: Option<&str>,
-        report: &mut Report,
+        report: &mut EncodingReport,
         sink: impl FnOnce(&mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
         let Self { destination: Destination { format, graph, .. }, of, holds } = self;
@@ -107,7 +107,7 @@ impl View {
                     return Ok(None);
                 }
                 *holds = counted(timeline.tracks().len() as u64, "track");
-                let made = (*format == Format::Firefox).then(|| firefox::File::new(timeline, title));
+                let made = (*format == Format::Firefox).then(|| firefox::FirefoxFile::new(timeline, title));
                 if let Some(made) = &made {
                     report.losses.add_observations(Reason::LimitExceeded, made.lost);
                     if made.taken == 0 {

@@ -59,7 +59,7 @@ pub(crate) struct Collector {
     /// The number of samples in it.
     samples: usize,
     /// When the last batch arrived.
-    heard: Instant,
+    arrived: Instant,
     waiting: Vec<Part>,
 }
 
@@ -76,7 +76,7 @@ impl Collector {
             open: BTreeMap::new(),
             begins: None,
             samples: 0,
-            heard: Instant::now(),
+            arrived: Instant::now(),
             waiting: Vec::new(),
         }
     }
@@ -126,7 +126,7 @@ impl Collector {
         }
         self.begins.get_or_insert(begins);
         self.samples += batch.samples.len();
-        self.heard = Instant::now();
+        self.arrived = Instant::now();
         self.open.entry(place).or_default().push(batch);
     }
 
@@ -145,7 +145,7 @@ impl Collector {
         for (&place, batches) in &of {
             batches.iter().for_each(|batch| self.processes[place].record.ask(batch));
         }
-        self.waiting.push(Part { of, heard: self.heard });
+        self.waiting.push(Part { of, arrived: self.arrived });
     }
 
     /// Whether all available names were found for the finished parts.

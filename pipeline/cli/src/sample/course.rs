@@ -27,11 +27,11 @@ pub(crate) struct Course {
 struct Root {
     /// `None` for a name.
     pid: Option<u32>,
-    state: State,
+    state: RootState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RootState {
     /// Being looked for.
     Awaited,
     /// Found.
@@ -43,7 +43,7 @@ enum State {
 impl Course {
     /// A run, not started yet, of these processes; without any, of a name.
     pub(crate) fn new(with_command: bool, pids: &[u32]) -> Self {
-        let root = |pid| Root { pid, state: State::Awaited };
+        let root = |pid| Root { pid, state: RootState::Awaited };
         let mut roots: Vec<Root> = pids.iter().map(|pid| root(Some(*pid))).collect();
         if roots.is_empty() {
             roots.push(root(None));
@@ -52,7 +52,7 @@ impl Course {
     }
 
     /// Handles an event of the sampler.
-    pub(crate) fn hear(&mut self, event: &Event, now: Instant) {
+    pub(crate) fn handle_event(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Attached(process) => self.found(process),
             Event::Detached { process, why } => {
@@ -81,7 +81,7 @@ impl Course {
         for (number, root) in self.roots.iter_mut().enumerate() {
             let named = root.pid.is_none() && process.target.0 as usize == number;
             if named || root.pid == Some(process.pid) {
-                root.state = State::Met;
+                root.state = RootState::Met;
             }
         }
     }
@@ -94,7 +94,7 @@ impl Course {
         let meant = root.pid.is_none() || problem.pid.is_none() || problem.pid == root.pid;
         let there = self.own.values().any(|pid| root.pid.is_none_or(|root| root == *pid));
         if meant && !there {
-            root.state = State::Gone;
+            root.state = RootState::Gone;
             self.refused.get_or_insert_with(|| problem.message.clone());
         }
     }
@@ -106,7 +106,7 @@ impl Course {
 
     /// The requested targets with their processes, unless they have ended.
     pub(crate) fn roots(&self) -> impl Iterator<Item = (TargetId, Option<u32>)> {
-        let living = (0..).zip(&self.roots).filter(|(_, root)| root.state != State::Gone);
+        let living = (0..).zip(&self.roots).filter(|(_, root)| root.state != RootState::Gone);
         living.map(|(number, root)| (TargetId(number), root.pid))
     }
 
@@ -130,8 +130,8 @@ impl Course {
         for root in &mut self.roots {
             let there = |pid: u32| self.executing.contains_key(&pid) || self.own.values().any(|own| *own == pid);
             root.state = match (root.state, root.pid) {
-                (State::Met, Some(pid)) if !self.with_command && !there(pid) => State::Gone,
-                (State::Met, _) => State::Awaited,
+                (RootState::Met, Some(pid)) if !self.with_command && !there(pid) => RootState::Gone,
+                (RootState::Met, _) => RootState::Awaited,
                 (state, _) => state,
             };
         }
@@ -158,8 +158,8 @@ impl Course {
     /// Gives up processes that were not found. The first process of a name may appear at any time.
     pub(crate) fn give_up_finding(&mut self) {
         let ever = self.ever;
-        let given_up = |root: &&mut Root| root.state == State::Awaited && (root.pid.is_some() || ever);
-        self.roots.iter_mut().filter(given_up).for_each(|root| root.state = State::Gone);
+        let given_up = |root: &&mut Root| root.state == RootState::Awaited && (root.pid.is_some() || ever);
+        self.roots.iter_mut().filter(given_up).for_each(|root| root.state = RootState::Gone);
     }
 
     /// Why no process can be sampled.
@@ -180,7 +180,7 @@ impl Course {
             let own = self.roots[0].pid;
             return self.code.is_some() && !self.own.values().any(|pid| Some(*pid) == own);
         }
-        let awaited = self.roots.iter().any(|root| root.state == State::Awaited);
+        let awaited = self.roots.iter().any(|root| root.state == RootState::Awaited);
         self.own.is_empty() && self.executing.is_empty() && !awaited
     }
 }

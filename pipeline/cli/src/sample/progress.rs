@@ -9,7 +9,7 @@ use crate::views::stacks::clean;
 
 /// A snapshot of a run.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub(crate) struct RunSnapshot<'a> {
     /// The target.
     pub(crate) title: &'a str,
     /// The time so far.
@@ -24,7 +24,7 @@ pub(crate) struct Look<'a> {
     pub(crate) rate_hertz: Option<f64>,
 }
 
-impl std::fmt::Display for Look<'_> {
+impl std::fmt::Display for RunSnapshot<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "sampling {}: {:.0} s", clean(self.title), self.elapsed.as_secs_f64().floor())?;
         if let Some(duration) = self.duration {
@@ -48,7 +48,7 @@ mod tests {
     /// Guarantees: unknown figures are left out, and a process name cannot send control sequences to the terminal.
     #[test]
     fn looks() {
-        let mut look = Look {
+        let mut look = RunSnapshot {
             title: "app\u{1b}[2J (pid 7)",
             elapsed: Duration::from_millis(4_900),
             duration: Some(Duration::from_secs(10)),

@@ -20,7 +20,7 @@ use crate::views::fold::CALLERS_NOT_KNOWN;
 use crate::views::reading::State;
 use crate::views::stacks::{Node, Stacks, clean};
 use crate::views::sums::Sums;
-use crate::views::tree::{Row, Tree, innermost_own};
+use crate::views::tree::{Tree, TreeRow, innermost_own};
 use crate::views::waits::WaitReason;
 use text::{chain, percent, seconds};
 
@@ -78,7 +78,7 @@ pub(crate) struct Report<'a> {
     /// How more functions could get names.
     pub(crate) hints: Vec<String>,
     /// How well the functions of Node programs could be named.
-    pub(crate) told: Option<String>,
+    pub(crate) node_quality: Option<String>,
     /// The time without a sampler process, if one ended unexpectedly.
     pub(crate) missing: Option<Missing>,
     /// The sampler's counters.
@@ -176,7 +176,7 @@ impl Report<'_> {
         }
         let (rows, others) = tree.rows(most);
         let names: Vec<String> = rows.iter().map(|row| "  ".repeat(row.depth) + &chain(&row.names)).collect();
-        let place = |row: &Row| {
+        let place = |row: &TreeRow| {
             let of = |function| stacks.get(function).place_with(lines.get(&function).copied());
             row.function.map(of).unwrap_or_default()
         };
@@ -342,7 +342,7 @@ impl Report<'_> {
             let more = more.map(|more| format!("; {more}")).unwrap_or_default();
             say(format!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
-        self.told.iter().cloned().for_each(&mut say);
+        self.node_quality.iter().cloned().for_each(&mut say);
         let frames = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
         let all: u64 = frames.iter().sum();
         if all > 0 && self.style.verbose {

@@ -24,11 +24,11 @@ use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
 use super::runtimes::Runtimes;
-use super::sampler::{Heard, Sampler};
+use super::sampler::{NextEvent, Sampler};
 use super::signals::Interrupt;
 use super::stats::Stats;
 use super::writer::Writer;
-use super::{Purpose, View};
+use super::{Purpose, RunView};
 use crate::Failure;
 use crate::args::sampling::{Subject, TextStyle};
 use crate::destination::Destination;
@@ -86,13 +86,13 @@ pub(super) struct Run<'a> {
     text: TextStyle,
     writer: Option<Writer>,
     /// The view; without it the result is shown at the end.
-    view: Option<Box<dyn View>>,
+    view: Option<Box<dyn RunView>>,
     /// When the view gets the next samples.
     next_part: Instant,
     progress: Option<Progress>,
     title: String,
     /// The processes that were announced so far.
-    named: show::Named,
+    named: show::AnnouncedProcesses,
     /// Identifies the processes asked for, by id, so that others that reuse these ids are not mistaken for them.
     identities: HashMap<u32, ProcessLife>,
     /// The processor time of the descendants when the processes were found, and their additional time at the end.
@@ -105,7 +105,7 @@ pub(super) struct Run<'a> {
     /// When the run began to look for its target.
     started: Instant,
     /// When the sampler got the target.
-    told: Instant,
+    watched_since: Instant,
     /// The command, held until the sampler process is ready for it.
     prepared: Option<ProcessId>,
     /// When the first process was attached.
@@ -114,7 +114,7 @@ pub(super) struct Run<'a> {
     begun_unix_nano: u64,
     rights: Rights,
     /// The problems reported so far: those of the process or command itself by text, those of its descendants by kind.
-    said: HashSet<(ProblemKind, Option<String>)>,
+    reported_problems: HashSet<(ProblemKind, Option<String>)>,
 }
 
 /// Why sampling ended.
@@ -166,19 +166,19 @@ impl<'a> Run<'a> {
             next_part: now,
             progress: None,
             title: String::new(),
-            named: show::Named::default(),
+            named: show::AnnouncedProcesses::default(),
             identities: HashMap::new(),
             children: HashMap::new(),
             busy_children: (Duration::ZERO, Vec::new()),
             next_look_at_children: now,
             awaited: Awaited::new(now),
             started: now,
-            told: now,
+            watched_since: now,
             prepared: None,
             begun: None,
             begun_unix_nano: 0,
             rights: Rights::default(),
-            said: HashSet::new(),
+            reported_problems: HashSet::new(),
         }
     }
 
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
             if left.is_zero() {
                 return Ok(Finish::Duration);
             }
-            if !self.hear(left.min(self.pause()))? {
+            if !self.handle_next_event(left.min(self.pause()))? {
                 return Ok(Finish::Sampler);
             }
             self.look_at_command();
@@ -259,25 +259,25 @@ impl<'a> Run<'a> {
     fn lose_patience(&mut self) {
         if self.sampling.command.is_none() {
             self.course.give_up_executing(Instant::now(), EXECUTING);
-            if self.told.elapsed() >= FINDING {
+            if self.watched_since.elapsed() >= FINDING {
                 self.course.give_up_finding();
             }
         }
     }
 
     /// Handles the next message of the sampler process, waiting at most `time`. Returns whether more can follow.
-    fn hear(&mut self, time: Duration) -> Result<bool, Failure> {
-        match self.sampling.sampler.hear(time) {
-            Heard::Event(event) => self.take(event)?,
-            Heard::Nothing => {}
-            Heard::Ended(ending) => self.sampler_ended(ending),
-            Heard::Started => self.watch()?,
+    fn handle_next_event(&mut self, time: Duration) -> Result<bool, Failure> {
+        match self.sampling.sampler.next_event(time) {
+            NextEvent::Event(event) => self.take(event)?,
+            NextEvent::Nothing => {}
+            NextEvent::Ended(ending) => self.sampler_ended(ending),
+            NextEvent::Started => self.watch()?,
         }
         Ok(self.sampling.sampler.is_hopeful())
     }
 
     fn take(&mut self, event: Event) -> Result<(), Failure> {
-        self.course.hear(&event, Instant::now());
+        self.course.handle_event(&event, Instant::now());
         match event {
             // A restarted sampler process has the same rights as the first.
             Event::Ready(rights) => {
@@ -409,7 +409,7 @@ impl<'a> Run<'a> {
         // Each restarted sampler process reports it again, and so it is for each process that a command starts.
         let asked_for = problem.pid.is_none_or(|pid| self.sampling.pids.contains(&pid));
         let news = (self.course.is_root(problem.target) && asked_for).then(|| problem.message.clone());
-        if !self.said.insert((problem.kind, news)) {
+        if !self.reported_problems.insert((problem.kind, news)) {
             return;
         }
         self.say(&format!("note: {}", problem.message));

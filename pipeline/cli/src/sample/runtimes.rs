@@ -65,7 +65,7 @@ struct Judged {
 
 /// The processes of one runtime.
 #[derive(Debug, Default)]
-struct Processes {
+struct RuntimeProcesses {
     /// Their names, with the time of each.
     labels: HashMap<Box<str>, u64>,
     running: Quality,
@@ -75,7 +75,7 @@ struct Processes {
 /// The runtimes in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Runtimes {
-    of: HashMap<Runtime, Processes>,
+    of: HashMap<Runtime, RuntimeProcesses>,
 }
 
 impl Runtimes {
@@ -111,7 +111,7 @@ impl Runtimes {
 
     /// How well the functions of Node programs are known, by running time; `None` without Node programs and, unless it is
     /// wanted in any case, where nearly all are.
-    pub(crate) fn told(&self, in_any_case: bool) -> Option<String> {
+    pub(crate) fn node_quality(&self, in_any_case: bool) -> Option<String> {
         let Quality { nano, lacks } = self.of.get(&Runtime::Node)?.running;
         let [inlined, untold] = [Lack::Inlined, Lack::Untold].map(|lack| lacks[lack as usize]);
         let exact = nano.saturating_sub(inlined).saturating_sub(untold);
@@ -129,14 +129,14 @@ impl Runtimes {
     pub(crate) fn hints<'a>(&self, notes: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
         let mut all: Vec<_> = self.of.iter().collect();
         all.sort_by_key(|(runtime, processes)| (std::cmp::Reverse(processes.running.nano), **runtime));
-        let hint = |(runtime, processes): (&Runtime, &Processes)| {
+        let hint = |(runtime, processes): (&Runtime, &RuntimeProcesses)| {
             processes.hint(*runtime, notes.clone().any(|note| runtime.is_named_in(note)))
         };
         all.into_iter().filter_map(hint).collect()
     }
 }
 
-impl Processes {
+impl RuntimeProcesses {
     fn hint(&self, runtime: Runtime, noted: bool) -> Option<String> {
         let mut parts = Vec::new();
         let least = if runtime.is_interpreter() { LEAST_OF_INTERPRETERS } else { LEAST };

@@ -18,7 +18,7 @@ pub(super) struct Sampler {
 /// The result of waiting for the sampler process.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
-pub(super) enum Heard {
+pub(super) enum NextEvent {
     /// It sent an event.
     Event(Event),
     /// Nothing happened in the given time.
@@ -58,17 +58,17 @@ impl Sampler {
     }
 
     /// Waits at most `time` for its next event.
-    pub(super) fn hear(&mut self, time: Duration) -> Heard {
+    pub(super) fn next_event(&mut self, time: Duration) -> NextEvent {
         let Some((_, events)) = &self.link else { return self.start_again(time) };
         let ending = match events.next_within(time) {
-            Ok(Notice::Event(event)) => return Heard::Event(event),
-            Err(RecvTimeoutError::Timeout) => return Heard::Nothing,
+            Ok(Notice::Event(event)) => return NextEvent::Event(event),
+            Err(RecvTimeoutError::Timeout) => return NextEvent::Nothing,
             Ok(Notice::Ended(ending)) => ending,
             Err(RecvTimeoutError::Disconnected) => Ending::Unknown,
         };
         self.link = None;
         self.restarts.ended(Instant::now());
-        Heard::Ended(ending)
+        NextEvent::Ended(ending)
     }
 
     /// Whether there is a sampler process, or one will be started.
@@ -81,17 +81,17 @@ impl Sampler {
         self.link.is_some()
     }
 
-    fn start_again(&mut self, time: Duration) -> Heard {
+    fn start_again(&mut self, time: Duration) -> NextEvent {
         let left = self.restarts.due().map(|due| due.saturating_duration_since(Instant::now()));
         let Some(left) = left.filter(|left| *left <= time) else {
             std::thread::sleep(time);
-            return Heard::Nothing;
+            return NextEvent::Nothing;
         };
         std::thread::sleep(left);
         if self.launch().is_ok() {
-            return Heard::Started;
+            return NextEvent::Started;
         }
         self.restarts.ended(Instant::now());
-        Heard::Nothing
+        NextEvent::Nothing
     }
 }

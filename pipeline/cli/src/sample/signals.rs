@@ -20,7 +20,7 @@ use profbridge_sampler::owner::Supervised;
 
 use crate::signals::{ASKED_TWICE, hangup_is_ignored};
 use crate::{Failure, terminal};
-use escalation::{Answer, Escalation, GRACE};
+use escalation::{Escalation, GRACE, SignalReaction};
 
 /// `SI_KERNEL`: sent by the kernel itself (sigaction(2); Linux, `include/uapi/asm-generic/siginfo.h`).
 const FROM_KERNEL: i32 = 0x80;
@@ -30,19 +30,19 @@ const DYING: Duration = Duration::from_secs(5);
 
 /// Whether the end was requested. The default listens to no signals: each ends the program.
 #[derive(Clone, Default)]
-pub(crate) struct Interrupt(Arc<Shared>);
+pub(crate) struct Interrupt(Arc<SignalState>);
 
 #[derive(Default)]
-struct Shared {
+struct SignalState {
     wanted: AtomicBool,
     /// Set when the thread that handles signals ends the program.
     ending: AtomicBool,
-    told: Mutex<Told>,
+    forwarding: Mutex<SignalForwarding>,
 }
 
 /// Where signals are forwarded.
 #[derive(Default)]
-struct Told {
+struct SignalForwarding {
     command: Option<Arc<Supervised>>,
     /// The signals that arrived before there was a command.
     missed: Vec<Signal>,
@@ -91,22 +91,22 @@ impl Interrupt {
 
     /// Sets a callback for a second signal, which ends the program immediately: to restore the terminal.
     pub(crate) fn before_the_end(&self, last: impl FnOnce() + Send + 'static) {
-        self.0.told().last = Some(Box::new(last));
+        self.0.forwarding().last = Some(Box::new(last));
     }
 
     /// Forwards signals to a command from now on, including those that arrived before it was started.
     pub(super) fn pass_on_to(&self, command: &Arc<Supervised>) {
-        let mut told = self.0.told();
-        told.command = Some(Arc::clone(command));
-        for signal in std::mem::take(&mut told.missed) {
+        let mut forwarding = self.0.forwarding();
+        forwarding.command = Some(Arc::clone(command));
+        for signal in std::mem::take(&mut forwarding.missed) {
             pass_on(command, signal);
         }
     }
 }
 
-impl Shared {
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+impl SignalState {
+    fn forwarding(&self) -> std::sync::MutexGuard<'_, SignalForwarding> {
+        self.forwarding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for signals until the program ends.
@@ -121,7 +121,7 @@ impl Shared {
             // The result does not matter: the next lines read whatever has arrived.
             poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout).ok();
             while let Ok(Some(information)) = signals.read_signal() {
-                self.hear(&mut escalation, &information);
+                self.handle_signal(&mut escalation, &information);
             }
             if escalation.is_due(Instant::now()) {
                 self.lose_patience();
@@ -129,25 +129,25 @@ impl Shared {
         }
     }
 
-    fn hear(&self, escalation: &mut Escalation, information: &siginfo) {
+    fn handle_signal(&self, escalation: &mut Escalation, information: &siginfo) {
         let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { return };
         let from_terminal = information.ssi_code == FROM_KERNEL;
-        match escalation.hear(signal, from_terminal, Instant::now()) {
-            Answer::Begin => {
+        match escalation.handle_signal(signal, from_terminal, Instant::now()) {
+            SignalReaction::Begin => {
                 self.wanted.store(true, Ordering::Relaxed);
-                self.tell(signal, from_terminal, information.ssi_pid, true);
+                self.forward(signal, from_terminal, information.ssi_pid, true);
             }
-            Answer::AsWell => self.tell(signal, from_terminal, information.ssi_pid, false),
-            Answer::Again => {}
-            Answer::End => self.end(),
+            SignalReaction::AsWell => self.forward(signal, from_terminal, information.ssi_pid, false),
+            SignalReaction::Again => {}
+            SignalReaction::End => self.end(),
         }
     }
 
     /// Forwards a signal, unless the command already has it.
-    fn tell(&self, signal: Signal, from_terminal: bool, sender: u32, loud: bool) {
-        let mut told = self.told();
-        let Some(command) = &told.command else {
-            told.missed.push(signal);
+    fn forward(&self, signal: Signal, from_terminal: bool, sender: u32, loud: bool) {
+        let mut forwarding = self.forwarding();
+        let Some(command) = &forwarding.command else {
+            forwarding.missed.push(signal);
             return;
         };
         if command.exit_code().is_some() {
@@ -172,8 +172,8 @@ impl Shared {
 
     /// Escalates because the command did not end in time.
     fn lose_patience(&self) {
-        let told = self.told();
-        let Some(command) = told.command.as_ref().filter(|command| command.exit_code().is_none()) else { return };
+        let forwarding = self.forwarding();
+        let Some(command) = forwarding.command.as_ref().filter(|command| command.exit_code().is_none()) else { return };
         terminal::say(format!(
             "the command (process {}) has not ended in {} s, and is killed",
             command.pid(),
@@ -185,11 +185,11 @@ impl Shared {
     /// Ends the program after a second request.
     fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
-        let mut told = self.told();
-        if let Some(last) = told.last.take() {
+        let mut forwarding = self.forwarding();
+        if let Some(last) = forwarding.last.take() {
             last();
         }
-        let running = told.command.as_ref().filter(|command| command.exit_code().is_none());
+        let running = forwarding.command.as_ref().filter(|command| command.exit_code().is_none());
         match running {
             None => terminal::say("ended by a second signal; nothing more is written"),
             Some(command) => {

@@ -5,7 +5,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use profbridge_codec::Report;
+use profbridge_codec::EncodingReport;
 use profbridge_codec::otlp::Encoding;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
@@ -15,7 +15,7 @@ use profbridge_wire::sentry::chunk::Settings;
 
 use crate::Failure;
 use crate::destination::{Destination, Format};
-use crate::output::{EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
+use crate::output::{EnvelopeDestination, Envelopes, OtlpOutput, Output, Pprof, StacksOutput, ViewOutput};
 use crate::terminal::shown;
 
 /// How the parts of a run are merged. A file must contain the whole run, but the usual limits of a pipeline's windows
@@ -28,7 +28,7 @@ pub(crate) struct Writer {
     destination: Destination,
     output: Output,
     /// The losses, and other facts about the files.
-    pub(crate) report: Report,
+    pub(crate) report: EncodingReport,
 }
 
 impl Writer {
@@ -38,11 +38,11 @@ impl Writer {
         let merge = merge.map_err(|problems| Failure(problems.to_string()))?;
         let output = match destination.format {
             Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
-                Output::View(Box::new(View::open(destination.clone(), CalledBy::Executable)))
+                Output::View(Box::new(ViewOutput::open(destination.clone(), CalledBy::Executable)))
             }
-            Format::Folded => Output::Stacks(Box::new(Stacks::open(path, CalledBy::Executable))),
-            Format::Otlp => Output::Otlp(Box::new(Otlp::open(path, &merge, Encoding::Protobuf)?)),
-            Format::OtlpJson => Output::Otlp(Box::new(Otlp::open(path, &merge, Encoding::Json)?)),
+            Format::Folded => Output::Stacks(Box::new(StacksOutput::open(path, CalledBy::Executable))),
+            Format::Otlp => Output::Otlp(Box::new(OtlpOutput::open(path, &merge, Encoding::Protobuf)?)),
+            Format::OtlpJson => Output::Otlp(Box::new(OtlpOutput::open(path, &merge, Encoding::Json)?)),
             Format::Pprof => Output::Pprof(Box::new(Pprof::merging(destination.clone(), &merge)?)),
             Format::Sentry => {
                 let files = EnvelopeDestination::Files(destination.clone());
@@ -52,7 +52,7 @@ impl Writer {
                 Output::Sentry(Box::new(envelopes))
             }
         };
-        Ok(Self { destination, output, report: Report::default() })
+        Ok(Self { destination, output, report: EncodingReport::default() })
     }
 
     /// Adds a part of the profiles.

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::keys::{Key, decode, whole};
-use super::screen::{Row, Style};
+use super::screen::{ScreenRow, Style};
 use crate::{Failure, terminal};
 
 /// Alternate screen, hidden cursor, and no line wrapping, since terminals disagree on how many columns a character
@@ -119,9 +119,9 @@ impl Console {
     }
 
     /// Draws lines from the top in a single write, so that nothing flickers.
-    pub(super) fn draw(&self, rows: &[Row], width: usize) {
+    pub(super) fn draw(&self, rows: &[ScreenRow], width: usize) {
         let mut text = String::from("\u{1b}[H");
-        for (number, Row { text: line, style }) in rows.iter().enumerate() {
+        for (number, ScreenRow { text: line, style }) in rows.iter().enumerate() {
             if number > 0 {
                 text.push_str("\r\n");
             }

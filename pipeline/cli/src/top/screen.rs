@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::state::{LATELY, Sort, State, ThreadTimes, Totals};
+use super::state::{LATELY, Sort, ThreadTimes, Totals, ViewState};
 use crate::terminal::{cut, shortened};
 use crate::views::tree::is_own;
 
@@ -19,7 +19,7 @@ const PLAIN: usize = 10;
 
 /// A line of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct ScreenRow {
     /// No wider than the terminal.
     pub(super) text: String,
     pub(super) style: Style,
@@ -44,7 +44,7 @@ pub(super) fn columns(text: &str) -> usize {
 }
 
 /// All lines of the terminal.
-pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
+pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<ScreenRow> {
     let (totals, time) = state.totals();
     let mut title = format!("profbridge top  {}", state.course.text);
     while columns(&title) > width
@@ -55,7 +55,8 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
     let (summary, reasons) = (summary(state, &totals, time), reasons(&totals));
     let fits = columns(&summary) + columns(&reasons) <= width;
     // What was said is more important than why threads wait.
-    let third = state.said().next_back().cloned().unwrap_or_else(|| if fits { String::new() } else { reasons.clone() });
+    let third =
+        state.messages().next_back().cloned().unwrap_or_else(|| if fits { String::new() } else { reasons.clone() });
     let mut rows = vec![
         row(title, Style::Plain),
         row(if fits { summary + &reasons } else { summary }, Style::Plain),
@@ -92,7 +93,7 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
 }
 
 /// The lines written without a terminal.
-pub(super) fn plain(state: &mut State) -> Vec<String> {
+pub(super) fn plain(state: &mut ViewState) -> Vec<String> {
     let (totals, time) = state.totals();
     let mut lines = vec![state.course.text.clone(), summary(state, &totals, time) + &reasons(&totals)];
     let functions = state.sorted(&totals);
@@ -107,11 +108,11 @@ pub(super) fn plain(state: &mut State) -> Vec<String> {
     lines
 }
 
-fn row(text: String, style: Style) -> Row {
-    Row { text, style }
+fn row(text: String, style: Style) -> ScreenRow {
+    ScreenRow { text, style }
 }
 
-fn summary(state: &State, totals: &Totals, time: Duration) -> String {
+fn summary(state: &ViewState, totals: &Totals, time: Duration) -> String {
     let of = |nano: u64| nano as f64 / (time.as_nanos() as f64).max(1.0);
     // Parts are half a second long, so they may cover a little more than the range.
     let lately = time.min(LATELY).as_secs_f64();
@@ -134,7 +135,7 @@ fn reasons(totals: &Totals) -> String {
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) }
 }
 
-fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: usize, rows: &mut Vec<Row>) {
+fn threads(state: &ViewState, totals: &Totals, time: Duration, width: usize, most: usize, rows: &mut Vec<ScreenRow>) {
     let mut threads: Vec<_> = totals.threads.iter().collect();
     // Running threads come first, then those that waited longest.
     threads.sort_by_key(|(key, times)| (std::cmp::Reverse((times.running, times.waiting)), (*key).clone()));
@@ -179,7 +180,7 @@ fn shares(totals: &Totals, own: u64, total: u64, waiting: u64) -> String {
     format!("{:>5.1} % {:>5.1} % {:>5.1} %", running(own), running(total), of(waiting, totals.waiting))
 }
 
-fn heading(state: &State, width: usize) -> String {
+fn heading(state: &ViewState, width: usize) -> String {
     let mark = |sort: Sort, name: &str| {
         let mark = if state.sort == sort { ">" } else { "" };
         format!("{:>7}", format!("{mark}{name}"))
@@ -190,7 +191,7 @@ fn heading(state: &State, width: usize) -> String {
     format!("{}{seconds}  function{first}", columns.join(" "))
 }
 
-fn footer(state: &State, functions: usize) -> String {
+fn footer(state: &ViewState, functions: usize) -> String {
     if state.typing {
         return format!("filter: {}_  Enter keeps it, Escape drops it", state.filter);
     }
@@ -202,7 +203,7 @@ fn seconds(nano: u64) -> f64 {
     nano as f64 / 1e9
 }
 
-fn whole_name(state: &State, function: u32) -> String {
+fn whole_name(state: &ViewState, function: u32) -> String {
     let name = state.stacks().label_of(function);
     match state.place(function) {
         // The name of a library's function already has its package.
@@ -213,7 +214,7 @@ fn whole_name(state: &State, function: u32) -> String {
 
 /// A function's name in the rest of a line: its file is dropped before the name is shortened, and the name keeps both
 /// ends, because both distinguish functions.
-fn named(state: &State, function: u32, width: usize, taken: usize) -> String {
+fn named(state: &ViewState, function: u32, width: usize, taken: usize) -> String {
     let room = width.saturating_sub(taken);
     let whole = whole_name(state, function);
     if columns(&whole) <= room {

@@ -7,7 +7,7 @@ use profbridge_model::Profiles;
 use profbridge_wire::folded::CalledBy;
 
 use super::keys::Key;
-use crate::sample::Look;
+use crate::sample::RunSnapshot;
 use crate::views::reading::{Reading, State as ThreadState, Thread};
 use crate::views::stacks::{Node, Stacks};
 use crate::views::tree::{innermost_own, is_own};
@@ -162,7 +162,7 @@ pub(super) struct Course {
 
 /// The state of a view.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ViewState {
     reading: Reading,
     /// For each function of own code, the time of its lines while threads ran.
     lines: HashMap<u32, HashMap<u32, u64>>,
@@ -171,12 +171,12 @@ pub(super) struct State {
     /// The end of the last part that was dropped from `lately`.
     left: Duration,
     /// The end of the last part.
-    heard: Duration,
+    last_end: Duration,
     all: Weights,
     /// Whether functions are shown as they were sampled, and not by own code.
     pub(super) native: bool,
     pub(super) course: Course,
-    said: VecDeque<String>,
+    messages: VecDeque<String>,
     pub(super) sort: Sort,
     /// Whether program functions are not listed first.
     pub(super) mixed: bool,
@@ -191,7 +191,7 @@ pub(super) struct State {
     pub(super) page: usize,
 }
 
-impl State {
+impl ViewState {
     /// An empty view.
     pub(super) fn new(native: bool) -> Self {
         let reading = Reading::named_by(CalledBy::Executable);
@@ -217,12 +217,12 @@ impl State {
                 }
             });
         });
-        self.heard = self.heard.max(until);
-        self.lately.push_back((self.heard, part));
+        self.last_end = self.last_end.max(until);
+        self.lately.push_back((self.last_end, part));
     }
 
     /// Updates the state of the run.
-    pub(super) fn look(&mut self, look: &Look<'_>) {
+    pub(super) fn look(&mut self, look: &RunSnapshot<'_>) {
         let text = look.to_string();
         let text = text.strip_prefix("sampling ").unwrap_or(&text).to_owned();
         self.course = Course { elapsed: look.elapsed, text };
@@ -237,15 +237,15 @@ impl State {
 
     /// Stores a message to the user.
     pub(super) fn say(&mut self, text: &str) {
-        if self.said.len() == MOST_SAID {
-            self.said.pop_front();
+        if self.messages.len() == MOST_SAID {
+            self.messages.pop_front();
         }
-        self.said.push_back(text.to_owned());
+        self.messages.push_back(text.to_owned());
     }
 
     /// The stored messages.
-    pub(super) fn said(&self) -> impl DoubleEndedIterator<Item = &String> {
-        self.said.iter()
+    pub(super) fn messages(&self) -> impl DoubleEndedIterator<Item = &String> {
+        self.messages.iter()
     }
 
     /// The functions and stacks.
@@ -262,7 +262,7 @@ impl State {
 
     /// Until when the activity of threads is known.
     fn end(&self) -> Duration {
-        self.heard.max(self.course.elapsed.saturating_sub(BEHIND))
+        self.last_end.max(self.course.elapsed.saturating_sub(BEHIND))
     }
 
     /// The sums to show, and the length of the time they cover: not the elapsed time, since the last samples are still

@@ -35,7 +35,7 @@ const USUAL_INTERVAL: u64 = 10 * MILLISECOND;
 
 /// A profile in the crate's form.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct FirefoxFile {
     profile: Profile,
     /// Number of observations in the file.
     pub(crate) taken: u64,
@@ -43,11 +43,11 @@ pub(crate) struct File {
     pub(crate) lost: u64,
 }
 
-impl File {
+impl FirefoxFile {
     /// Converts a timeline. `title` is the name of what was profiled.
     pub(crate) fn new(timeline: &mut Timeline, title: &str) -> Self {
         timeline.sort();
-        Writer::new(timeline, title).file()
+        FirefoxWriter::new(timeline, title).file()
     }
 
     /// Writes the file.
@@ -61,7 +61,7 @@ impl File {
 }
 
 /// Builds the crate's profile from a timeline.
-struct Writer<'a> {
+struct FirefoxWriter<'a> {
     timeline: &'a Timeline,
     tracks: Vec<&'a Track>,
     profile: Profile,
@@ -78,7 +78,7 @@ struct Writer<'a> {
     lost: u64,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FirefoxWriter<'a> {
     fn new(timeline: &'a Timeline, title: &str) -> Self {
         let tracks = timeline.tracks();
         let firsts = tracks.iter().filter_map(|track| track.observations.first());
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
         Self { timeline, tracks, profile, start, labels, processes, further, taken: 0, lost: 0 }
     }
 
-    fn file(mut self) -> File {
+    fn file(mut self) -> FirefoxFile {
         let first = self.tracks.first().map(|track| track.state);
         for (number, track) in std::mem::take(&mut self.tracks).into_iter().enumerate() {
             let thread = self.thread(track);
@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
             }
             self.samples(track, thread);
         }
-        File { profile: self.profile, taken: self.taken, lost: self.lost }
+        FirefoxFile { profile: self.profile, taken: self.taken, lost: self.lost }
     }
 
     fn thread(&mut self, track: &Track) -> ThreadHandle {

@@ -11,7 +11,7 @@ mod tests;
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
 use super::packages::package;
-use super::stacks::{Function, Node, Stacks};
+use super::stacks::{Node, StackFunction, Stacks};
 use super::waits::WaitReason;
 
 /// The root of stacks without any function of the program.
@@ -28,7 +28,7 @@ const MOST_VIA: usize = 3;
 
 /// The part that a frame has in folding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FrameRole {
     /// The program's own function.
     Own,
     /// A function of a library.
@@ -41,8 +41,8 @@ pub(crate) enum Part {
     Collector,
 }
 
-impl Part {
-    pub(crate) fn of(function: &Function) -> Self {
+impl FrameRole {
+    pub(crate) fn of(function: &StackFunction) -> Self {
         if function.is_placeholder() {
             return Self::Placeholder;
         }
@@ -93,17 +93,17 @@ impl Stacks {
 
     fn fold_anew(&mut self, node: Node, is_waiting: bool) -> Option<Node> {
         let path = self.path(node);
-        let parts: Vec<Part> = path.iter().map(|&function| Part::of(self.get(function))).collect();
-        let is_code = |part: &Part| matches!(part, Part::Own | Part::Library);
+        let parts: Vec<FrameRole> = path.iter().map(|&function| FrameRole::of(self.get(function))).collect();
+        let is_code = |part: &FrameRole| matches!(part, FrameRole::Own | FrameRole::Library);
         let is_interpreted = path.iter().any(|&function| self.get(function).is_interpreted);
         // What an interpreter's own code calls before the first interpreted function only starts it.
         let start = match is_interpreted {
             true => path.iter().position(|&function| self.get(function).is_interpreted),
             false => parts.iter().position(is_code),
         };
-        let first_own = parts.iter().enumerate().position(|(at, part)| *part == Part::Own && Some(at) >= start);
+        let first_own = parts.iter().enumerate().position(|(at, part)| *part == FrameRole::Own && Some(at) >= start);
         let mut folded = Folded { stacks: self, node: Node::ROOT, last: None };
-        for (&function, _) in path.iter().zip(&parts).filter(|(_, part)| **part == Part::Placeholder) {
+        for (&function, _) in path.iter().zip(&parts).filter(|(_, part)| **part == FrameRole::Placeholder) {
             // What is not known about the callers stands at the root.
             if &*folded.stacks.get(function).name == CALLERS_NOT_KNOWN {
                 folded.push(function)?;
@@ -111,7 +111,7 @@ impl Stacks {
         }
         let Some(start) = start else {
             // Nothing but machinery: the innermost function says most.
-            let leaf = (0..path.len()).rev().find(|&at| parts[at] != Part::Placeholder).filter(|_| !is_waiting);
+            let leaf = (0..path.len()).rev().find(|&at| parts[at] != FrameRole::Placeholder).filter(|_| !is_waiting);
             if let Some(at) = leaf {
                 folded.push_new(NO_OWN_CODE.to_owned(), None)?;
                 folded.push(path[at])?;
@@ -119,7 +119,7 @@ impl Stacks {
             return folded.finish(&path, &parts, is_waiting);
         };
         let mut rest = start;
-        for own in (start..path.len()).filter(|&at| parts[at] == Part::Own) {
+        for own in (start..path.len()).filter(|&at| parts[at] == FrameRole::Own) {
             // Libraries above own code start it, and between two of its functions they connect them.
             if is_interpreted || Some(own) == first_own {
                 folded.push_via(&path[rest..own], &parts[rest..own])?;
@@ -132,9 +132,9 @@ impl Stacks {
         }
         for at in rest..path.len() {
             match parts[at] {
-                Part::Library => folded.push_library(path[at])?,
-                Part::Collector => folded.push_new(GARBAGE_COLLECTOR.to_owned(), None)?,
-                Part::Own | Part::Caller | Part::Placeholder => {}
+                FrameRole::Library => folded.push_library(path[at])?,
+                FrameRole::Collector => folded.push_new(GARBAGE_COLLECTOR.to_owned(), None)?,
+                FrameRole::Own | FrameRole::Caller | FrameRole::Placeholder => {}
             }
         }
         folded.finish(&path, &parts, is_waiting)
@@ -162,22 +162,22 @@ impl Folded<'_> {
             return Some(());
         }
         let function = match of {
-            Some(function) => Function {
+            Some(function) => StackFunction {
                 name: name.into(),
                 origin: CodeOrigin::Library,
                 is_folded: true,
                 ..self.stacks.get(function).clone()
             },
-            None => Function { is_folded: true, ..Function::placeholder(&name) },
+            None => StackFunction { is_folded: true, ..StackFunction::placeholder(&name) },
         };
         let function = self.stacks.function(function)?;
         self.push(function)
     }
 
     /// The libraries above own code, as one frame.
-    fn push_via(&mut self, path: &[u32], parts: &[Part]) -> Option<()> {
+    fn push_via(&mut self, path: &[u32], parts: &[FrameRole]) -> Option<()> {
         let mut packages: Vec<Box<str>> = Vec::new();
-        for (&function, _) in path.iter().zip(parts).rev().filter(|(_, part)| **part == Part::Library) {
+        for (&function, _) in path.iter().zip(parts).rev().filter(|(_, part)| **part == FrameRole::Library) {
             let package = package(self.stacks.get(function), self.stacks.label_of(function));
             if !package.is_empty() && !packages.contains(&package) && packages.len() < MOST_VIA {
                 packages.push(package);
@@ -220,12 +220,12 @@ impl Folded<'_> {
     }
 
     /// Adds what a thread waits for, or placeholders that explain the time of a running one.
-    fn finish(mut self, path: &[u32], parts: &[Part], is_waiting: bool) -> Option<Node> {
+    fn finish(mut self, path: &[u32], parts: &[FrameRole], is_waiting: bool) -> Option<Node> {
         if is_waiting {
             let functions = path.iter().rev().map(|&function| self.stacks.get(function));
             let reason = WaitReason::of(functions).frame();
             self.push_new(reason.to_owned(), None)?;
-        } else if let (Some(&function), Some(Part::Placeholder)) = (path.last(), parts.last())
+        } else if let (Some(&function), Some(FrameRole::Placeholder)) = (path.last(), parts.last())
             && &*self.stacks.get(function).name != CALLERS_NOT_KNOWN
         {
             self.push(function)?;

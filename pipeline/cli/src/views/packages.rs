@@ -1,9 +1,9 @@
 //! The package that a library's function belongs to, in a word: `fastapi`, `libcrypto`, `tokio`, `net/http`.
 
-use super::stacks::Function;
+use super::stacks::StackFunction;
 
 /// The package of a function with this short name; empty if nothing names it.
-pub(super) fn package(function: &Function, label: &str) -> Box<str> {
+pub(super) fn package(function: &StackFunction, label: &str) -> Box<str> {
     let by_file = of_source(&function.file);
     if function.is_interpreted {
         let by_class = || of_class(&function.name).filter(|_| !function.file.contains('/'));
@@ -163,8 +163,12 @@ mod tests {
             ("_json", ["scan", "", "_json.cpython-312-x86_64-linux-gnu.so"], false),
             ("shop", ["f.cold", "", "shop"], false),
         ] {
-            let function =
-                Function { file: file.into(), module: binary.into(), is_interpreted, ..Function::placeholder(name) };
+            let function = StackFunction {
+                file: file.into(),
+                module: binary.into(),
+                is_interpreted,
+                ..StackFunction::placeholder(name)
+            };
             assert_eq!(&*package(&function, name), expected, "{name} {file} {binary}");
         }
     }

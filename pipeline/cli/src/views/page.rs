@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::reading::{State, Unit};
-use super::stacks::{Function, Node, ORIGINS, Stacks, clean};
+use super::stacks::{Node, ORIGINS, StackFunction, Stacks, clean};
 use super::timeline::{Timeline, Track, thread_name};
 use crate::args::By;
 
@@ -75,7 +75,7 @@ struct Page<'a> {
     has_raw: bool,
     difference: Option<Basis>,
     origins: [&'a str; ORIGINS.len()],
-    functions: Functions<'a>,
+    functions: PageFunctions<'a>,
     nodes: Nodes,
     rows: Columns,
     notes: Vec<String>,
@@ -98,7 +98,7 @@ struct View {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Functions<'a> {
+struct PageFunctions<'a> {
     name: Vec<&'a str>,
     /// The whole name, if it has more.
     whole: Vec<&'a str>,
@@ -129,7 +129,7 @@ struct Columns {
 }
 
 /// The stacks and functions of a page.
-struct Tree<'a> {
+struct PageTree<'a> {
     stacks: &'a Stacks,
     lines: HashMap<u32, u32>,
     /// Stacks with a number of their own.
@@ -139,13 +139,13 @@ struct Tree<'a> {
     rare: HashMap<u32, u32>,
     function_numbers: HashMap<u32, u32>,
     nodes: Nodes,
-    functions: Functions<'a>,
+    functions: PageFunctions<'a>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> PageTree<'a> {
     fn new(stacks: &'a Stacks, lines: HashMap<u32, u32>) -> Self {
         let nodes = Nodes { parent: vec![0], function: vec![0] };
-        let functions = Functions {
+        let functions = PageFunctions {
             name: vec![RARE],
             whole: vec![""],
             place: vec![String::new()],
@@ -208,7 +208,7 @@ impl<'a> Tree<'a> {
         let next = self.functions.name.len() as u32;
         let known = *self.function_numbers.entry(number).or_insert(next);
         if known == next {
-            let function: &'a Function = self.stacks.get(number);
+            let function: &'a StackFunction = self.stacks.get(number);
             let label = self.stacks.label_of(number);
             let origin = ORIGINS.iter().position(|(origin, _)| *origin == function.origin);
             let file = if function.file.is_empty() { &function.module } else { &function.file };
@@ -315,7 +315,7 @@ fn write_within(
     let folded: HashMap<(State, Node), Node> = all.map(|(state, node)| ((state, node), fold(state, node))).collect();
     let timeline = &*timeline;
     let (reading, tracks) = (&timeline.reading, timeline.tracks());
-    let mut tree = Tree::new(&reading.stacks, timeline.lines.hottest());
+    let mut tree = PageTree::new(&reading.stacks, timeline.lines.hottest());
     for (&state, weights) in &raw {
         let most = bounds.nodes / raw.len();
         tree.keep(weights.iter().map(|(&node, &weight)| (node, weight)), most);
@@ -447,7 +447,7 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
             weights.entry(node).or_default()[at] += (weight as f64 * scale / basis) as u64;
         }
     }
-    let mut tree = Tree::new(of.stacks, of.lines);
+    let mut tree = PageTree::new(of.stacks, of.lines);
     tree.keep(weights.iter().map(|(&node, &[before, after])| (node, before.max(after))), BOUNDS.nodes);
     let mut rows = Rows::new();
     for (node, [before, after]) in weights {

@@ -79,7 +79,7 @@ pub(crate) struct Thread {
 
 /// A sample, resolved.
 #[derive(Debug)]
-pub(crate) struct Observed<'a> {
+pub(crate) struct ResolvedSample<'a> {
     /// The number of its thread.
     pub(crate) thread: u32,
     /// State of the thread.
@@ -98,7 +98,7 @@ pub(crate) struct Observed<'a> {
     sample: Sample<'a>,
 }
 
-impl Observed<'_> {
+impl ResolvedSample<'_> {
     /// Calls `take` for each observation, with its time in nanoseconds since the Unix epoch and its weight. Weights
     /// have the sign of the value.
     pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
@@ -209,14 +209,14 @@ impl Reading {
 
     /// Reads a batch, without the frames that pprof's `drop_frames` hides. Reads the preferred type of each scope
     /// ([`profbridge_wire::folded::choice`]) and, with `all_types`, the others after it.
-    pub(crate) fn read(&mut self, batch: &Profiles, mut take: impl FnMut(&Observed<'_>)) {
+    pub(crate) fn read(&mut self, batch: &Profiles, mut take: impl FnMut(&ResolvedSample<'_>)) {
         match pruned(batch) {
             Some(pruned) => self.read_all(&pruned.batch, &mut take),
             None => self.read_all(batch, &mut take),
         }
     }
 
-    fn read_all(&mut self, batch: &Profiles, take: &mut impl FnMut(&Observed<'_>)) {
+    fn read_all(&mut self, batch: &Profiles, take: &mut impl FnMut(&ResolvedSample<'_>)) {
         let mut cache = StackCache::new(batch);
         for resource in batch.resources() {
             let mut threads = HashMap::new();
@@ -226,7 +226,7 @@ impl Reading {
                     let of = scope.profiles.iter().zip(&types).filter(|(_, shown)| shown.is_chosen == chosen);
                     for (profile, shown) in of {
                         if chosen || self.all_types {
-                            let place = Place { resource: &resource.resource, profile, shown };
+                            let place = BatchProfile { resource: &resource.resource, profile, shown };
                             self.read_profile(batch, place, &mut cache, &mut threads, take);
                         } else {
                             let observations = self.not_shown.add(batch, profile);
@@ -241,12 +241,12 @@ impl Reading {
     fn read_profile(
         &mut self,
         batch: &Profiles,
-        place: Place<'_>,
+        place: BatchProfile<'_>,
         of: &mut StackCache<'_>,
-        threads: &mut HashMap<Attributes, ThreadAndState>,
-        take: &mut impl FnMut(&Observed<'_>),
+        threads: &mut HashMap<ThreadAttributes, ThreadAndState>,
+        take: &mut impl FnMut(&ResolvedSample<'_>),
     ) {
-        let Place { profile, shown, .. } = place;
+        let BatchProfile { profile, shown, .. } = place;
         let of_profile = match &shown.own {
             Some(own) => match self.number_of(own.clone()) {
                 Some(number) => State::Type(number),
@@ -278,7 +278,7 @@ impl Reading {
                 Ok((thread, ResolvedStack { node, lines })) => {
                     let (scale, start) = (shown.scale, profile.time_unix_nano);
                     let span = sample.link.map(|id| *batch.dictionary().link(id));
-                    take(&Observed { thread, state, scale, period, node, lines, span, start, sample });
+                    take(&ResolvedSample { thread, state, scale, period, node, lines, span, start, sample });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }
@@ -286,7 +286,12 @@ impl Reading {
     }
 
     /// The number of the thread that attributes identify; `None` if there are too many.
-    fn thread(&mut self, batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Option<u32> {
+    fn thread(
+        &mut self,
+        batch: &Profiles,
+        place: &BatchProfile<'_>,
+        attributes: Option<AttributeSetId>,
+    ) -> Option<u32> {
         let dictionary = batch.dictionary();
         let process = self.process(folded::NamedProcess::of(batch, place.resource, attributes, self.called_by))?;
         let identity =
@@ -316,7 +321,7 @@ fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashM
 }
 
 /// The attributes that identify a sample's thread within a resource: its own, and those of its profile.
-type Attributes = (Option<AttributeSetId>, Option<AttributeSetId>);
+type ThreadAttributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
 /// What a sample's attributes say: number of the thread (`None` if there are too many), and state of the thread, if
 /// given.
@@ -324,7 +329,7 @@ type ThreadAndState = (Option<u32>, Option<thread::ThreadState>);
 
 /// A profile in a batch.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct BatchProfile<'a> {
     resource: &'a Resource,
     profile: &'a Profile,
     shown: &'a Shown,

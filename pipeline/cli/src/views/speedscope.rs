@@ -37,7 +37,7 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
             let in_source = !function.file.is_empty();
             let file = if in_source { &function.file } else { &function.module };
             let name = timeline.reading.stacks.label_of(number as u32);
-            Frame { name, file, line: line.filter(|_| in_source) }
+            SpeedscopeFrame { name, file, line: line.filter(|_| in_source) }
         })
     });
     let own = (!own.is_empty()).then(|| ("own code, all threads".to_owned(), Unit::Nanoseconds, own));
@@ -47,7 +47,7 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
     });
     let profiles: Vec<_> = own.into_iter().chain(raw).collect();
     let profiles = SerializeEach(|| {
-        profiles.iter().map(|(name, unit, weighed)| Sampled {
+        profiles.iter().map(|(name, unit, weighed)| SpeedscopeProfile {
             kind: "sampled",
             name,
             unit: match unit {
@@ -62,7 +62,8 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
         })
     });
     let exporter = concat!("profbridge@", env!("CARGO_PKG_VERSION"));
-    let file = File { schema: SCHEMA, exporter, name: title, active: 0, shared: Shared { frames }, profiles };
+    let file =
+        SpeedscopeFile { schema: SCHEMA, exporter, name: title, active: 0, shared: SharedFrames { frames }, profiles };
     serde_json::to_writer(out, &file).map_err(io::Error::from)
 }
 
@@ -94,25 +95,25 @@ fn own_code(timeline: &mut Timeline) -> Vec<(Node, u64)> {
 }
 
 #[derive(Serialize)]
-struct File<'a, F: Serialize, P: Serialize> {
+struct SpeedscopeFile<'a, F: Serialize, P: Serialize> {
     #[serde(rename = "$schema")]
     schema: &'a str,
     exporter: &'a str,
     name: &'a str,
     #[serde(rename = "activeProfileIndex")]
     active: u32,
-    shared: Shared<F>,
+    shared: SharedFrames<F>,
     profiles: P,
 }
 
 /// The functions of all profiles.
 #[derive(Serialize)]
-struct Shared<F: Serialize> {
+struct SharedFrames<F: Serialize> {
     frames: F,
 }
 
 #[derive(Serialize)]
-struct Frame<'a> {
+struct SpeedscopeFrame<'a> {
     name: &'a str,
     /// The source file, or else the file of the machine code. The viewer shows it after the name.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -122,7 +123,7 @@ struct Frame<'a> {
 }
 
 #[derive(Serialize)]
-struct Sampled<'a, S: Serialize, W: Serialize> {
+struct SpeedscopeProfile<'a, S: Serialize, W: Serialize> {
     #[serde(rename = "type")]
     kind: &'static str,
     name: &'a str,

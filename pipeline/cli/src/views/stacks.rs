@@ -26,7 +26,7 @@ const DEEPER: &str = "[deeper frames left out]";
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Function {
+pub(crate) struct StackFunction {
     /// Its name, or its file in brackets.
     pub(crate) name: Box<str>,
     /// Its source file; empty if unknown.
@@ -43,7 +43,7 @@ pub(crate) struct Function {
     pub(crate) is_folded: bool,
 }
 
-impl Function {
+impl StackFunction {
     /// A frame that stands for no function, such as `[callers not known]`.
     pub(crate) fn placeholder(name: &str) -> Self {
         let empty = || Box::from("");
@@ -118,14 +118,14 @@ pub(crate) struct Cost {
 /// All functions and stacks.
 #[derive(Debug)]
 pub(crate) struct Stacks {
-    functions: Vec<Function>,
+    functions: Vec<StackFunction>,
     /// The name of each function for people: short, and different for functions of one file.
     labels: Vec<Box<str>>,
     /// The function that has a label, by label and file.
     labelled: HashMap<(Box<str>, Box<str>), u32>,
     /// For each function, the line of its first frame; 0 if none has a line.
     lines: Vec<u32>,
-    numbers: HashMap<Function, u32>,
+    numbers: HashMap<StackFunction, u32>,
     /// The caller's node and the function of each node.
     nodes: Vec<(Node, u32)>,
     children: HashMap<(Node, u32), Node>,
@@ -227,7 +227,7 @@ impl Stacks {
         let start = known.and_then(|function| positive(function.start_line)).unwrap_or_default();
         let (origin, is_interpreted) = (cache.origins.of(id, line), cache.origins.is_interpreted(id));
         let (file, module, is_folded) = (clean(file), clean(module), false);
-        let function = Function { name, file, module, start, origin, is_interpreted, is_folded };
+        let function = StackFunction { name, file, module, start, origin, is_interpreted, is_folded };
         let number = self.function(function)?;
         let line = line.and_then(|line| positive(line.line)).unwrap_or_default();
         if line > 0 {
@@ -238,12 +238,13 @@ impl Stacks {
     }
 
     /// The number of a function; `None` if there is no room for another one.
-    pub(crate) fn function(&mut self, function: Function) -> Option<u32> {
+    pub(crate) fn function(&mut self, function: StackFunction) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&function) {
             return Some(number);
         }
         // The function is stored twice, and its name a third and fourth time as a label.
-        let bytes = 2 * (size_of::<Function>() + 2 * function.name.len() + function.file.len() + function.module.len());
+        let bytes =
+            2 * (size_of::<StackFunction>() + 2 * function.name.len() + function.file.len() + function.module.len());
         if self.bytes + bytes > self.most_bytes {
             return None;
         }
@@ -257,7 +258,7 @@ impl Stacks {
     }
 
     /// Names a function for people. The first one with a short name has it; others of the same file have more of it.
-    fn label(&mut self, function: &Function, number: u32) {
+    fn label(&mut self, function: &StackFunction, number: u32) {
         let is_native = !function.is_interpreted && !function.is_folded;
         let mut label: Box<str> =
             if is_native { names::short(&function.name, false).into() } else { function.name.clone() };
@@ -302,7 +303,7 @@ impl Stacks {
         let mut node = Node::ROOT;
         if leaf_first.len() > MAX_DEPTH {
             leaf_first.truncate(MAX_DEPTH);
-            leaf_first.push(self.function(Function::placeholder(DEEPER)).map(|number| (number, 0)));
+            leaf_first.push(self.function(StackFunction::placeholder(DEEPER)).map(|number| (number, 0)));
         }
         let mut lines = Vec::new();
         for frame in leaf_first.into_iter().rev() {
@@ -331,7 +332,7 @@ impl Stacks {
     }
 
     /// All functions by number, each with its first line or else the line of its first frame.
-    pub(crate) fn functions(&self) -> impl ExactSizeIterator<Item = (&Function, Option<u32>)> {
+    pub(crate) fn functions(&self) -> impl ExactSizeIterator<Item = (&StackFunction, Option<u32>)> {
         self.functions.iter().zip(&self.lines).map(|(function, &seen)| {
             let line = if function.start > 0 { function.start } else { seen };
             (function, (line > 0).then_some(line))
@@ -339,7 +340,7 @@ impl Stacks {
     }
 
     /// A function by its number.
-    pub(crate) fn get(&self, function: u32) -> &Function {
+    pub(crate) fn get(&self, function: u32) -> &StackFunction {
         &self.functions[function as usize]
     }
 
@@ -396,7 +397,7 @@ impl Stacks {
     }
 
     /// The innermost function of a stack; `None` for the empty stack.
-    pub(crate) fn innermost(&self, node: Node) -> Option<&Function> {
+    pub(crate) fn innermost(&self, node: Node) -> Option<&StackFunction> {
         self.edge(node).and_then(|(_, function)| self.functions.get(function as usize))
     }
 

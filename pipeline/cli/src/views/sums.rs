@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use profbridge_model::{Profiles, Reason};
 use profbridge_wire::folded::CalledBy;
 
-use super::reading::{MOST_WEIGHT, Observed, Reading, State};
+use super::reading::{MOST_WEIGHT, Reading, ResolvedSample, State};
 use super::stacks::Node;
 
 /// The attribute of the resource of processes of a command that was sampled from its start to its end.
@@ -34,7 +34,7 @@ pub(crate) struct Lines(HashMap<(u32, u32), (u64, u64)>);
 
 impl Lines {
     /// Adds the weight of a sample to its lines.
-    pub(crate) fn add(&mut self, one: &Observed<'_>, weight: u64) {
+    pub(crate) fn add(&mut self, one: &ResolvedSample<'_>, weight: u64) {
         for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
             if self.0.len() < MOST_LINES || self.0.contains_key(line) {
                 let sum = self.0.entry(*line).or_default();

@@ -84,7 +84,7 @@ fn json(timeline: &mut Timeline, write: fn(&mut Timeline, &str, &mut Vec<u8>) ->
 }
 
 fn firefox(timeline: &mut Timeline, title: &str, out: &mut Vec<u8>) -> std::io::Result<()> {
-    let file = firefox::File::new(timeline, title);
+    let file = firefox::FirefoxFile::new(timeline, title);
     assert_eq!(file.lost, 0);
     file.write(out)
 }
@@ -661,7 +661,7 @@ fn heavy_weights_for_firefox() {
     let mut timeline = Timeline::default();
     timeline.add(&weighted("bytes", &weights.map(|(name, weight)| (name.to_owned(), weight))));
     let mut text = Vec::new();
-    let made = firefox::File::new(&mut timeline, "title");
+    let made = firefox::FirefoxFile::new(&mut timeline, "title");
     made.write(&mut text).unwrap();
     let file: Value = serde_json::from_slice(&text).unwrap();
     let samples = &file["threads"][0]["samples"];

@@ -34,7 +34,7 @@ struct Own {
 
 /// A row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct TreeRow {
     /// How deep it is.
     pub(crate) depth: usize,
     /// The time in its last function and everything that this called.
@@ -113,7 +113,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The rows with the largest times, at most `most`, in the order of the tree, and the number of others.
-    pub(crate) fn rows(&self, most: usize) -> (Vec<Row>, usize) {
+    pub(crate) fn rows(&self, most: usize) -> (Vec<TreeRow>, usize) {
         let mut rows = Vec::new();
         let mut open: Vec<(usize, usize)> = self.sorted(0).into_iter().rev().map(|at| (at, 0)).collect();
         while let Some((first, depth)) = open.pop() {
@@ -126,7 +126,7 @@ impl<'a> Tree<'a> {
                 names.push(self.name(at));
             }
             let own = &self.all[at];
-            rows.push(Row {
+            rows.push(TreeRow {
                 depth,
                 total: self.all[first].total,
                 names,
@@ -138,10 +138,10 @@ impl<'a> Tree<'a> {
         let without: u64 = self.without.values().sum();
         if without > 0 {
             let names = vec![NO_OWN_CODE.to_owned()];
-            rows.push(Row { depth: 0, total: without, names, function: None, inside: self.largest(&self.without) });
+            rows.push(TreeRow { depth: 0, total: without, names, function: None, inside: self.largest(&self.without) });
         }
         for (placeholder, total) in self.largest(&self.unknown) {
-            rows.push(Row { depth: 0, total, names: vec![placeholder.into()], function: None, inside: Vec::new() });
+            rows.push(TreeRow { depth: 0, total, names: vec![placeholder.into()], function: None, inside: Vec::new() });
         }
         let least = self.total / LEAST_PARTS;
         let mut totals: Vec<u64> =
@@ -149,7 +149,7 @@ impl<'a> Tree<'a> {
         totals.sort_unstable_by_key(|&total| Reverse(total));
         let least = totals.get(most.min(totals.len()).saturating_sub(1)).copied().unwrap_or(1);
         let all = rows.len();
-        let mut shown: Vec<Row> = rows.into_iter().filter(|row| row.total >= least).collect();
+        let mut shown: Vec<TreeRow> = rows.into_iter().filter(|row| row.total >= least).collect();
         // Of rows with equal times, the last ones are too many. A caller stands before what it calls.
         shown.truncate(most);
         let others = all - shown.len();

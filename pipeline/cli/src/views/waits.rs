@@ -1,6 +1,6 @@
 //! What a blocked thread waits for, by the functions on its stack.
 
-use super::stacks::Function;
+use super::stacks::StackFunction;
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ const OUTER: [(&str, WaitReason); 16] = [
 
 impl WaitReason {
     /// The reason by the functions of a stack, innermost first.
-    pub(crate) fn of<'a>(leaf_first: impl Iterator<Item = &'a Function>) -> Self {
+    pub(crate) fn of<'a>(leaf_first: impl Iterator<Item = &'a StackFunction>) -> Self {
         let mut found = None;
         for (at, function) in leaf_first.take(MOST_FUNCTIONS).enumerate() {
             if function.is_placeholder() {
@@ -203,11 +203,11 @@ mod tests {
             (WaitReason::Unknown, &["handle", "main"]),
             (WaitReason::Unknown, &[]),
         ] {
-            let functions: Vec<Function> = names
+            let functions: Vec<StackFunction> = names
                 .iter()
-                .map(|name| Function {
+                .map(|name| StackFunction {
                     module: if name.starts_with("[waiting") { "" } else { "libc.so.6" }.into(),
-                    ..Function::placeholder(name)
+                    ..StackFunction::placeholder(name)
                 })
                 .collect();
             assert_eq!(WaitReason::of(functions.iter()), expected, "{names:?}");

@@ -87,16 +87,16 @@ impl FileDecoder<'_> {
     pub(super) fn request(&mut self, bytes: Bytes, place: &str) -> Result<Telemetry, Refused> {
         let limits = Limits::default();
         match signal(&bytes) {
-            otlp::Signal::Profiles if has_second_dictionary(&bytes) => Err(Refused::new(place, TWO_MESSAGES)),
-            otlp::Signal::Profiles => {
+            otlp::LikelySignal::Profiles if has_second_dictionary(&bytes) => Err(Refused::new(place, TWO_MESSAGES)),
+            otlp::LikelySignal::Profiles => {
                 let decoded = otlp::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.profiles(decoded, place).into())
             }
-            otlp::Signal::Traces => {
+            otlp::LikelySignal::Traces => {
                 let decoded = traces::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.spans(decoded, place).into())
             }
-            otlp::Signal::Unclear => Err(Refused::new(place, UNCLEAR)),
+            otlp::LikelySignal::Unclear => Err(Refused::new(place, UNCLEAR)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profbridge_model::{Envelope, View};
+use profbridge_model::{Envelope, ItemView};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::span_reader::ReadSpans;
 use profbridge_wire::sentry::{profile_items, span_items};
@@ -20,7 +20,7 @@ impl FileDecoder<'_> {
         for (item, read) in items.by_ref() {
             found = true;
             match read {
-                Ok(profiles) => views.push(View::profiles(item, self.with_peer(profiles))),
+                Ok(profiles) => views.push(ItemView::profiles(item, self.with_peer(profiles))),
                 Err(error) => self.refuse(error.to_string()),
             }
         }
@@ -38,7 +38,7 @@ impl FileDecoder<'_> {
                     }
                     if !spans.is_empty() {
                         spans.peer = Some(Arc::clone(&self.peer));
-                        views.push(View::spans(item, spans));
+                        views.push(ItemView::spans(item, spans));
                     }
                 }
                 Err(error) => self.refuse(format!("items[{item}]: {error}")),

@@ -9,7 +9,7 @@ use super::*;
 use crate::compress;
 use profbridge_net::compression::Compression;
 
-const OPTIONS: Options = Options { limit: 1 << 20, counted: Counted::Samples };
+const OPTIONS: DecodeOptions = DecodeOptions { limit: 1 << 20, counted: CountUnit::Samples };
 
 /// Decodes bytes: the quantities of each message, the findings, and the result.
 fn quantities(bytes: impl Into<Bytes>) -> (Vec<Quantities>, Findings, Result<(), Refused>) {

@@ -7,7 +7,7 @@ use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, json, split, 
 
 use super::json::{parts, profiles_text, span_parts};
 use super::spans::{compression_of_spans, span_message};
-use super::{Batch, Encoding, Signal, message};
+use super::{Encoding, Signal, SignalCount, message};
 use crate::compressor::Compressor;
 use crate::message::Message;
 
@@ -18,7 +18,7 @@ const MIN_LIMIT: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Cut {
     /// The parts, at least two.
-    pub messages: Vec<Message<Batch>>,
+    pub messages: Vec<Message<SignalCount>>,
     /// Size of the original message, in bytes before compression.
     pub size: usize,
     /// Maximum size of the parts, in bytes before compression.

@@ -5,7 +5,7 @@ use profbridge_model::{Profiles, Quantities, Reason, Spans};
 use profbridge_wire::otlp::json::{self, Message};
 use profbridge_wire::otlp::{DecodeError, EncodeOptions, encode, split, traces};
 
-use super::{Batch, Encoder, SPLIT};
+use super::{OtlpEncoder, SPLIT, SignalCount};
 use crate::compressor::written;
 use crate::message::Encoded;
 
@@ -15,7 +15,7 @@ const BYTES_OF_JSON: usize = 4;
 /// Minimum size of parts in bytes of protobuf: data that is still too long in JSON cannot be split.
 const MIN_PART: usize = 256;
 
-impl Encoder {
+impl OtlpEncoder {
     /// Appends one or several messages of at most `limit` bytes of JSON. `protobuf` is the encoded batch.
     pub(super) fn json(
         &mut self,
@@ -23,7 +23,7 @@ impl Encoder {
         whole: &Profiles,
         limit: usize,
         options: &EncodeOptions,
-        out: &mut Encoded<Batch>,
+        out: &mut Encoded<SignalCount>,
     ) {
         match profiles_text(protobuf, limit) {
             Ok(text) => return self.message(written(text), whole, out),
@@ -40,7 +40,7 @@ impl Encoder {
     }
 
     /// Like `json`, for spans.
-    pub(super) fn spans_json(&mut self, protobuf: &[u8], spans: &Spans, limit: usize, out: &mut Encoded<Batch>) {
+    pub(super) fn spans_json(&mut self, protobuf: &[u8], spans: &Spans, limit: usize, out: &mut Encoded<SignalCount>) {
         match text(Message::TracesRequest, protobuf, limit) {
             Ok(text) => return self.span_message(written(text), spans.spans().len(), out),
             Err(DecodeError::LimitExceeded { .. }) => out.report.note(SPLIT, 1),

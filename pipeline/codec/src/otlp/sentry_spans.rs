@@ -4,12 +4,12 @@ use profbridge_model::{Quantities, Reason, Spans};
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::spans_to_otlp;
 
-use super::{Batch, Encoder};
+use super::{OtlpEncoder, SignalCount};
 use crate::message::Encoded;
 
-impl Encoder {
+impl OtlpEncoder {
     /// Encodes a transaction with its spans, or the spans of a container.
-    pub(super) fn spans_of_sentry(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
+    pub(super) fn spans_of_sentry(&mut self, spans: &Spans, out: &mut Encoded<SignalCount>) {
         let request = spans_to_otlp::request(spans);
         // We built this request ourselves, so its size is acceptable.
         let limits = Limits { max_request: request.len(), ..Limits::default() };
@@ -24,17 +24,17 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use profbridge_model::{Envelope, View};
+    use profbridge_model::{Envelope, ItemView};
     use profbridge_wire::sentry::{envelope, span_items};
 
     use super::super::{EncoderOptions, Signal};
     use super::*;
 
-    fn encoded(text: &'static [u8], max_bytes: usize) -> Encoded<Batch> {
+    fn encoded(text: &'static [u8], max_bytes: usize) -> Encoded<SignalCount> {
         let mut envelope: Envelope = envelope::read(Bytes::from_static(text)).unwrap().envelope;
-        let read = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        let read = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
         envelope.views = read.collect();
-        Encoder::new(EncoderOptions::plain(max_bytes)).encode(&envelope.into())
+        OtlpEncoder::new(EncoderOptions::plain(max_bytes)).encode(&envelope.into())
     }
 
     /// Guarantees: Sentry spans are sent as OTLP that another reader accepts, in one message or, if it is too large, in

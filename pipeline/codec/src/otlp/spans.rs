@@ -5,13 +5,13 @@ use profbridge_model::{Quantities, Reason, SpanForm, Spans};
 use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::traces;
 
-use super::{Batch, Encoder, Encoding, FORWARDED, SPLIT, Signal};
+use super::{Encoding, FORWARDED, OtlpEncoder, SPLIT, Signal, SignalCount};
 use crate::compressor::written;
 use crate::message::{Encoded, Message};
 
-impl Encoder {
+impl OtlpEncoder {
     /// Encodes a batch of spans: as the received bytes if unchanged, otherwise re-encoded.
-    pub(super) fn spans(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
+    pub(super) fn spans(&mut self, spans: &Spans, out: &mut Encoded<SignalCount>) {
         // Senders should not send empty requests (opentelemetry-proto `docs/specification.md`).
         if spans.is_empty() {
             return;
@@ -25,7 +25,7 @@ impl Encoder {
     }
 
     /// Encodes OTLP spans.
-    pub(super) fn otlp_spans(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
+    pub(super) fn otlp_spans(&mut self, spans: &Spans, out: &mut Encoded<SignalCount>) {
         let count = spans.spans().len();
         let received = spans.received().filter(|_| fits(spans, self.options.max_bytes));
         if self.options.encoding == Encoding::Json {
@@ -49,12 +49,18 @@ impl Encoder {
         }
     }
 
-    pub(super) fn span_message(&mut self, bytes: Bytes, count: usize, out: &mut Encoded<Batch>) {
+    pub(super) fn span_message(&mut self, bytes: Bytes, count: usize, out: &mut Encoded<SignalCount>) {
         self.packed_span_message(bytes, None, count, out);
     }
 
     /// Adds a message that may already be compressed as required.
-    fn packed_span_message(&mut self, bytes: Bytes, packed: Option<&Bytes>, count: usize, out: &mut Encoded<Batch>) {
+    fn packed_span_message(
+        &mut self,
+        bytes: Bytes,
+        packed: Option<&Bytes>,
+        count: usize,
+        out: &mut Encoded<SignalCount>,
+    ) {
         let body = self.body(bytes, compression_of_spans(self.options.compression), packed);
         Self::finish(body, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
     }
@@ -75,7 +81,7 @@ fn fits(spans: &Spans, max_bytes: usize) -> bool {
 }
 
 /// A message with this many spans.
-pub(super) fn span_message(body: Bytes, spans: u64) -> Message<Batch> {
-    let meta = Batch { signal: Signal::Traces, counted: spans };
+pub(super) fn span_message(body: Bytes, spans: u64) -> Message<SignalCount> {
+    let meta = SignalCount { signal: Signal::Traces, counted: spans };
     Message { body, quantities: Quantities::spans(spans), samples: 0, meta }
 }

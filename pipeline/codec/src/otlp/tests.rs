@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use profbridge_model::spans::Packed;
-use profbridge_model::{Builder, Envelope, Item, Spans, View};
+use profbridge_model::{Builder, Envelope, Item, ItemView, Spans};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_testkit::profcheck::assert_valid;
 use profbridge_testkit::{self as testing, batch};
@@ -20,12 +20,12 @@ const DEFAULTS: EncoderOptions = EncoderOptions { fill_profile_id: true, ..Encod
 /// The defaults with small messages.
 const SMALL: EncoderOptions = EncoderOptions { max_bytes: 1024, part_bytes: 1024, ..DEFAULTS };
 
-fn encoded(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Encoded<Batch> {
-    Encoder::new(options).encode(&telemetry.into())
+fn encoded(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Encoded<SignalCount> {
+    OtlpEncoder::new(options).encode(&telemetry.into())
 }
 
 /// Encodes messages and asserts that they follow the rules of OTLP.
-fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
+fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Message<SignalCount>> {
     let (compression, framing, encoding) = (options.compression, options.framing, options.encoding);
     let messages = encoded(options, telemetry).messages;
     for Message { body, .. } in &messages {
@@ -48,7 +48,7 @@ fn from_json(text: &[u8]) -> Vec<u8> {
     wire_json::read(wire_json::Message::ProfilesRequest, text, &Limits::default(), &mut |_| true).unwrap()
 }
 
-fn request(message: &Message<Batch>) -> ExportProfilesServiceRequest {
+fn request(message: &Message<SignalCount>) -> ExportProfilesServiceRequest {
     match message.body.first() {
         Some(b'{') => ExportProfilesServiceRequest::decode(&*from_json(&message.body)).unwrap(),
         _ => ExportProfilesServiceRequest::decode(&*message.body).unwrap(),
@@ -68,7 +68,7 @@ fn with_ids(profiles: &Profiles) -> Profiles {
 }
 
 /// The content of messages, independent of how they are split: each observation with its data, and how often it occurs.
-fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
+fn observation_counts(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
     let mut said = BTreeMap::new();
     for request in requests {
         let dictionary = request.dictionary.clone().unwrap_or_default();
@@ -152,7 +152,7 @@ fn nothing_is_made_of_nothing() {
     builder.resource(&[("service.name", "shop".into())]);
     builder.scope("test", "1");
     let empty = builder.finish().unwrap();
-    let view = Envelope { views: vec![View::profiles(0, empty.clone())], ..Envelope::default() };
+    let view = Envelope { views: vec![ItemView::profiles(0, empty.clone())], ..Envelope::default() };
     for telemetry in [Telemetry::from(empty), view.into()] {
         let Encoded { messages, report } = encoded(DEFAULTS, telemetry);
         assert!(messages.is_empty() && report.losses.is_none());
@@ -237,8 +237,10 @@ fn payloads() {
 /// Guarantees: an envelope is sent as the profiles that were read from it.
 #[test]
 fn views() {
-    let envelope =
-        Envelope { views: vec![View::profiles(0, batch(&[2])), View::profiles(1, batch(&[3]))], ..Envelope::default() };
+    let envelope = Envelope {
+        views: vec![ItemView::profiles(0, batch(&[2])), ItemView::profiles(1, batch(&[3]))],
+        ..Envelope::default()
+    };
     let observations: Vec<_> = messages(DEFAULTS, envelope).iter().map(|message| message.quantities).collect();
     assert_eq!(observations, [2, 3].map(Quantities::observations));
 }
@@ -257,7 +259,7 @@ fn too_large() {
         let stack = builder.stack(&[frame]);
         builder.sample(stack, None, None, &[1], &[]);
     }
-    let mut encoder = Encoder::new(DEFAULTS);
+    let mut encoder = OtlpEncoder::new(DEFAULTS);
     let telemetry = builder.finish().unwrap().into();
     assert_eq!(encoder.encode(&telemetry).messages.len(), 1);
     encoder.limit(1024);
@@ -321,7 +323,7 @@ fn compressed_spans_leave_as_they_came() {
     let mut spans = traces::decode(protobuf.clone().into(), &Limits::default()).unwrap().spans;
     spans.keep_packed(Packed { coding: "gzip", bytes: came.clone() });
     let body = |options: EncoderOptions, spans: &Spans| {
-        let mut messages = Encoder::new(options).encode(&Telemetry::from(spans.clone())).messages;
+        let mut messages = OtlpEncoder::new(options).encode(&Telemetry::from(spans.clone())).messages;
         assert_eq!(messages.len(), 1);
         messages.remove(0).body
     };
@@ -367,7 +369,7 @@ fn spans_in_json() {
     let parts = encoded(EncoderOptions { max_bytes: 4096, part_bytes: 4096, ..options }, read(text.as_bytes()));
     assert_eq!(parts.report.notes, [(SPLIT, 1)]);
     assert!(parts.report.losses.is_none() && parts.messages.iter().all(|part| part.body.len() <= 4096));
-    let count = |messages: &[Message<Batch>]| -> (usize, u64) {
+    let count = |messages: &[Message<SignalCount>]| -> (usize, u64) {
         let read = messages.iter().map(|part| read(&part.body).spans().len()).sum();
         (read, messages.iter().map(|part| part.meta.counted).sum())
     };
@@ -396,7 +398,7 @@ fn finished_messages_are_cut() {
                 let body = decompress(Coding::Zstd, part.body.clone(), most).unwrap();
                 request(&Message { body, ..part })
             });
-            assert_eq!(said(&plain.collect::<Vec<_>>()), said(&[request(&whole)]));
+            assert_eq!(observation_counts(&plain.collect::<Vec<_>>()), observation_counts(&[request(&whole)]));
         }
     }
     let small = messages(DEFAULTS, batch(&[2000])).remove(0);
@@ -435,7 +437,7 @@ proptest! {
         for message in &parts.messages {
             prop_assert!(message.body.len() <= limit);
         }
-        let requests = |encoded: &Encoded<Batch>| encoded.messages.iter().map(request).collect::<Vec<_>>();
-        prop_assert_eq!(said(&requests(&parts)), said(&requests(&whole)));
+        let requests = |encoded: &Encoded<SignalCount>| encoded.messages.iter().map(request).collect::<Vec<_>>();
+        prop_assert_eq!(observation_counts(&requests(&parts)), observation_counts(&requests(&whole)));
     }
 }

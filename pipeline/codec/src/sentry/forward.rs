@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::envelope::{Payload, Received};
+use profbridge_model::envelope::{EnvelopeBody, Payload};
 use profbridge_model::{Envelope, Item};
 use profbridge_net::compression::{Coding, Compression, decompress_into};
 use profbridge_wire::sentry::envelope::{self, Ending, EnvelopePart, Header};
@@ -15,7 +15,7 @@ use profbridge_wire::sentry::{Dsn, span_writer};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::compressor::Compressor;
-use crate::message::Report;
+use crate::message::EncodingReport;
 
 /// The identity of a forwarded envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,17 +37,17 @@ pub struct Settled<'a> {
     /// The envelope, unmodified if there were no changes. `None` if nothing of it is left.
     pub envelope: Option<Cow<'a, Envelope>>,
     /// Losses that followed from removed transactions, and changes that could not be written.
-    pub report: Report,
+    pub report: EncodingReport,
 }
 
 /// Writes the changes of an envelope's spans into its items ([`span_writer`]). Without pending changes the envelope is
 /// returned unmodified.
 pub fn settled(envelope: &Envelope) -> Settled<'_> {
     if !span_writer::is_changed(envelope) {
-        return Settled { envelope: Some(Cow::Borrowed(envelope)), report: Report::default() };
+        return Settled { envelope: Some(Cow::Borrowed(envelope)), report: EncodingReport::default() };
     }
     let written = span_writer::write(envelope.clone());
-    let mut report = Report { losses: written.losses, ..Report::default() };
+    let mut report = EncodingReport { losses: written.losses, ..EncodingReport::default() };
     if written.unwritten > 0 {
         report.note(SPAN_CHANGES_UNWRITTEN, written.unwritten);
     }
@@ -55,12 +55,12 @@ pub fn settled(envelope: &Envelope) -> Settled<'_> {
 }
 
 /// The received body of an envelope, if it can be sent to the DSN unmodified.
-pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a Received> {
+pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a EnvelopeBody> {
     envelope.received.as_ref().filter(|received| !received.changed && readdressed(&envelope.header, to).is_none())
 }
 
 /// The received body of an envelope and the header that the DSN requires, if nothing else changes.
-pub(super) fn renamed<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<(&'a Received, Bytes)> {
+pub(super) fn renamed<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<(&'a EnvelopeBody, Bytes)> {
     let received = envelope.received.as_ref().filter(|received| !received.changed)?;
     Some((received, readdressed(&envelope.header, to)?))
 }
@@ -71,7 +71,12 @@ pub(super) fn renamed<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<(&'a Recei
 /// # Errors
 ///
 /// The body cannot be decompressed again, or `out` fails.
-pub(super) fn write_renamed(received: &Received, old: usize, header: &[u8], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write_renamed(
+    received: &EnvelopeBody,
+    old: usize,
+    header: &[u8],
+    out: &mut impl Write,
+) -> io::Result<()> {
     out.write_all(header)?;
     let coding = Coding::parse(received.content_encoding).map_err(io::Error::other)?;
     decompress_into(coding, &received.body, envelope::MAX_BYTES, &mut Behind { skipped: old, out })
@@ -87,7 +92,7 @@ pub(super) fn write_renamed(received: &Received, old: usize, header: &[u8], out:
 ///
 /// The body cannot be decompressed again, or there is no memory.
 pub fn sent_later(
-    received: &Received,
+    received: &EnvelopeBody,
     header: &[u8],
     by: Duration,
     compression: Compression,
@@ -180,14 +185,14 @@ pub(super) fn payload(envelope: &Envelope, item: &Item) -> io::Result<Bytes> {
 
 fn write_pieces<'a>(
     pieces: impl IntoIterator<Item = EnvelopePart<'a>>,
-    received: Option<&Received>,
+    received: Option<&EnvelopeBody>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let missing = || io::Error::other("a payload is packed, and the body that it came in is gone");
     let mut unpacked = Unpacked { pieces: pieces.into_iter(), wanted: None, at: 0, out };
     unpacked.go_on()?;
     if unpacked.wanted.is_some() {
-        let Received { body, content_encoding, .. } = received.ok_or_else(missing)?;
+        let EnvelopeBody { body, content_encoding, .. } = received.ok_or_else(missing)?;
         let coding = Coding::parse(*content_encoding).map_err(io::Error::other)?;
         decompress_into(coding, body, envelope::MAX_BYTES, &mut unpacked)?;
     }

@@ -8,7 +8,7 @@ use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary};
 use profbridge_wire::sentry::chunk_envelope;
 
-use crate::compressor::{Compressor, Open};
+use crate::compressor::{Compressor, OpenBody};
 
 /// Maximum size of an envelope besides the chunk's JSON, in bytes: its own header and the item's.
 const HEADERS: usize = 1024;
@@ -22,7 +22,7 @@ pub(super) struct Envelopes<'a> {
     compression: Compression,
     /// An item to add to the first envelope.
     extra: Option<Item>,
-    open: Option<Open>,
+    open: Option<OpenBody>,
     /// The finished envelopes.
     pub(super) finished: Vec<(Bytes, ChunkSummary)>,
 }

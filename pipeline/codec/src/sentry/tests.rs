@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use profbridge_model::envelope::Received;
+use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::spans::{ProfilerLink, SpanChanges};
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, Spans};
 use profbridge_net::compression::{Coding, decompress};
@@ -43,7 +43,7 @@ fn plain(compression: Compression, body: &Bytes) -> Bytes {
 #[test]
 fn chunks() {
     let batch = observed(&[0, 50, 100, 30_000, 30_050, 30_100]);
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     let mut seen: Vec<Vec<Bytes>> = Vec::new();
     for compression in COMPRESSIONS.repeat(2) {
         let extra = item("client_report", None, &b"{}"[..]);
@@ -70,7 +70,7 @@ fn timeless_types() {
     builder.sample(None, None, None, &[START], &[1]);
     let mut batch = builder.finish().unwrap();
     batch.window = observed(&[0]).window;
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     let said = [1, 0].map(|times| {
         let report = encoder.profiles(&batch, Compression::None, None).report;
         assert_eq!(report.losses.get(Reason::NoTimeUnit), Quantities::observations(1));
@@ -86,7 +86,7 @@ fn envelopes() {
     let dsn = |project: u8| format!("https://0123456789abcdef0123456789abcdef@sentry.example/{project}");
     let text = format!("{{\"dsn\":\"{}\", \"k\":1}}\n{{\"type\":\"x\"}}\n1\n", dsn(1));
     let came = envelope::read(Bytes::from(text.clone())).unwrap().envelope;
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     for compression in COMPRESSIONS {
         for (to, expected) in
             [(None, text.clone()), (Some(dsn(1)), text.clone()), (Some(dsn(2)), text.replace(&dsn(1), &dsn(2)))]
@@ -107,7 +107,7 @@ fn packed(text: &str) -> Envelope {
     let plain = Bytes::copy_from_slice(text.as_bytes());
     let mut envelope = envelope::read(plain.clone()).unwrap().envelope;
     envelope.pack(&plain);
-    envelope.received = Some(Received { body, content_encoding: Some("gzip"), changed: false });
+    envelope.received = Some(EnvelopeBody { body, content_encoding: Some("gzip"), changed: false });
     envelope
 }
 
@@ -116,7 +116,7 @@ fn packed(text: &str) -> Envelope {
 fn forwarded_as_received() {
     let text = format!("{{\"dsn\":\"{DSN}\"}}\n{{\"type\":\"event\"}}\n{{\"a\":1.50}}\n{{\"type\":\"x\"}}\n");
     let envelope = packed(&text);
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     let encoded = encoder.forward(&envelope, &DSN.parse().unwrap(), Compression::ZSTD);
     let message = &encoded.messages[0];
     assert_eq!(message.body, envelope.received.as_ref().unwrap().body);
@@ -131,7 +131,7 @@ fn changed_envelopes() {
     let text = "{\"dsn\":\"http://ffffffffffffffffffffffffffffffff@h/1\", \"k\":1.50}\n{\"type\":\"event\"}\n{ \"a\" :1.50}\n\
                 {\"type\":\"x\",\"length\":3}\na\nb\n";
     let mut envelope = packed(text);
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     let plain = |body: &Bytes| decompress(Coding::Zstd, body.clone(), 1 << 20).unwrap();
     envelope.replace_payload(0, Bytes::from_static(b"{\"b\":2}"));
     let encoded = encoder.envelope(&envelope, None, Compression::ZSTD);
@@ -161,7 +161,7 @@ proptest! {
         let body = compress(compression, text.as_bytes()).unwrap();
         let content_encoding = compression.content_encoding();
         let mut packed = Envelope { received: None, ..packed(&text) };
-        packed.received = Some(Received { body, content_encoding, changed: true });
+        packed.received = Some(EnvelopeBody { body, content_encoding, changed: true });
         for (at, (_, _, change)) in items.iter().enumerate().rev() {
             match change {
                 0 => [&mut plain, &mut packed].map(|one| one.remove_item(at)),
@@ -170,7 +170,7 @@ proptest! {
             };
         }
         let to: Option<Dsn> = to_another.then(|| DSN.parse().unwrap());
-        let mut encoder = Encoder::new(Settings::default());
+        let mut encoder = EnvelopeEncoder::new(Settings::default());
         let [one, other] = [&plain, &packed].map(|one| encoder.envelope(one, to.as_ref(), Compression::None));
         prop_assert_eq!(&one.messages[0].body, &other.messages[0].body);
         prop_assert_eq!((one.messages[0].meta, one.messages[0].quantities), (other.messages[0].meta, other.messages[0].quantities));
@@ -185,11 +185,11 @@ fn what_cannot_be_unpacked_is_lost() {
     let without = Envelope { received: None, ..packed(text) };
     let short = compress(Compression::GZIP, b"{}\n{\"type\":\"event\"}\n1\n").unwrap();
     let other = Envelope {
-        received: Some(Received { body: short, content_encoding: Some("gzip"), changed: false }),
+        received: Some(EnvelopeBody { body: short, content_encoding: Some("gzip"), changed: false }),
         ..packed(text)
     };
     for envelope in [without, other] {
-        let encoded = Encoder::new(Settings::default()).envelope(&envelope, None, Compression::None);
+        let encoded = EnvelopeEncoder::new(Settings::default()).envelope(&envelope, None, Compression::None);
         assert!(encoded.messages.is_empty() && encoded.report.error.is_some());
         assert_eq!(encoded.report.losses.get(Reason::Internal), Quantities::items(2));
     }
@@ -202,17 +202,17 @@ fn readdressed_as_received() {
     let end = format!("{{\"type\":\"attachment\",\"length\":{}}}\n{}", 3 << 20, "y".repeat(3 << 20));
     let theirs = format!("{{\"dsn\":\"http://ffffffffffffffffffffffffffffffff@h/1\", \"k\":1.50}}\n{end}");
     let ours = format!("{{\"dsn\":\"{DSN}\", \"k\":1.50}}\n{end}");
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     for (compression, content_encoding) in [(Compression::None, None), (Compression::ZSTD, Some("zstd"))] {
         let mut envelope = packed(&theirs);
         let body = compress(compression, theirs.as_bytes()).unwrap();
-        envelope.received = Some(Received { body, content_encoding, changed: false });
+        envelope.received = Some(EnvelopeBody { body, content_encoding, changed: false });
         let encoded = encoder.forward(&envelope, &DSN.parse().unwrap(), Compression::GZIP);
         assert_eq!((encoded.messages[0].meta, encoded.report.losses.is_none()), (None, true));
         assert_eq!(decompress(Coding::Gzip, encoded.messages[0].body.clone(), 4 << 20).unwrap(), ours);
     }
     let mut broken = packed(&theirs);
-    broken.received = Some(Received { body: Bytes::from_static(b"no gzip"), ..broken.received.unwrap() });
+    broken.received = Some(EnvelopeBody { body: Bytes::from_static(b"no gzip"), ..broken.received.unwrap() });
     let encoded = encoder.forward(&broken, &DSN.parse().unwrap(), Compression::GZIP);
     assert_eq!((encoded.messages.len(), encoded.report.losses.get(Reason::Internal)), (0, Quantities::items(1)));
 }
@@ -239,8 +239,8 @@ const V1: &str = include_str!("../../../wire/testdata/sentry/node-10.75-v1-trans
 /// An envelope from a client that compressed it, with the views that a receiver creates.
 fn viewed(text: &'static str) -> Envelope {
     let plain = envelope::read(Bytes::from_static(text.as_bytes())).unwrap().envelope;
-    let profiles = profile_items::read_items(&plain).map(|(item, read)| View::profiles(item, read.unwrap()));
-    let spans = span_items::read_items(&plain).map(|(item, read)| View::spans(item, read.unwrap().spans));
+    let profiles = profile_items::read_items(&plain).map(|(item, read)| ItemView::profiles(item, read.unwrap()));
+    let spans = span_items::read_items(&plain).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
     Envelope { views: spans.chain(profiles).collect(), ..packed(text) }
 }
 
@@ -255,7 +255,7 @@ fn spans(envelope: &mut Envelope) -> &mut Spans {
 fn found_out_about_spans() {
     let mut envelope = viewed(TRANSACTION);
     let dsn: Dsn = DSN.parse().unwrap();
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     assert!(encoder.forward(&envelope, &dsn, Compression::None).messages[0].meta.is_some());
     let profiler = ProfilerLink { profiler_id: ProfilerId::from_hash(7), thread_id: None, thread_name: None };
     spans(&mut envelope).change(0, |changes| {
@@ -285,7 +285,7 @@ fn found_out_about_spans() {
 /// profile is upgraded keeps the changes of its spans and their count.
 #[test]
 fn transactions_and_their_profiles() {
-    let mut encoder = Encoder::new(Settings::default());
+    let mut encoder = EnvelopeEncoder::new(Settings::default());
     let mut left_out = viewed(V1);
     spans(&mut left_out).retain(|_, _| false);
     let before = left_out.quantities();

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use profbridge_model::spans::Packed;
 use profbridge_model::{Losses, Quantities, Reason, Span, SpanForm, Spans, TraceId};
 use profbridge_net::compression::Compression;
-use profbridge_wire::otlp::traces::Fields;
+use profbridge_wire::otlp::traces::OtherSpanFields;
 use profbridge_wire::sentry::otlp_spans::{MAX_BYTES, SentrySpans, client_sample_rate};
 use profbridge_wire::sentry::span_v2_writer::ProcessAttributes;
-use profbridge_wire::sentry::transaction::{Notes, Resource, root};
+use profbridge_wire::sentry::transaction::{Notes, TransactionResource, root};
 use profbridge_wire::sentry::{Dsn, ResourceAttributes, transaction_envelope};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{ContentEncoding, Encoder, containers, grouping};
+use super::{ContentEncoding, EnvelopeEncoder, containers, grouping};
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message};
 
@@ -32,7 +32,7 @@ const MAX_KEPT: usize = 64;
 
 /// The target of a resource's transactions.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
+pub struct TransactionTarget<'a> {
     /// The caller's number for this target.
     pub number: usize,
     /// Its DSN, whose public key goes into the trace header; `None` if envelopes are written to files.
@@ -79,12 +79,17 @@ pub struct SpanEnvelope {
 /// The resources of a batch with their targets.
 struct Resources<'d, R> {
     route: R,
-    kept: HashMap<u32, Option<(Target<'d>, Resource)>>,
+    kept: HashMap<u32, Option<(TransactionTarget<'d>, TransactionResource)>>,
 }
 
-impl<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>> Resources<'d, R> {
+impl<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<TransactionTarget<'d>>> Resources<'d, R> {
     /// The target and the common data of a resource; `None` if it has no target.
-    fn get(&mut self, spans: &Spans, of: &Span, environment: &str) -> Option<&(Target<'d>, Resource)> {
+    fn get(
+        &mut self,
+        spans: &Spans,
+        of: &Span,
+        environment: &str,
+    ) -> Option<&(TransactionTarget<'d>, TransactionResource)> {
         let number = spans.scope_of(of).resource;
         if self.kept.len() >= MAX_KEPT && !self.kept.contains_key(&number) {
             self.kept.clear();
@@ -92,13 +97,13 @@ impl<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>> Resources<'d, 
         let new = || {
             let resource = spans.resource_of(of);
             let target = (self.route)(&ResourceAttributes::of_resource(spans, resource))?;
-            Some((target, Resource::of(spans, resource, environment)))
+            Some((target, TransactionResource::of(spans, resource, environment)))
         };
         self.kept.entry(number).or_insert_with(new).as_ref()
     }
 }
 
-impl Encoder {
+impl EnvelopeEncoder {
     /// Encodes the transactions of a batch, each in its own envelope, and the spans that came from Sentry containers as
     /// containers again. `route` returns the target of a resource.
     ///
@@ -107,7 +112,7 @@ impl Encoder {
     pub fn spans<'d>(
         &mut self,
         spans: &Spans,
-        route: impl FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>,
+        route: impl FnMut(&ResourceAttributes<'_>) -> Option<TransactionTarget<'d>>,
     ) -> Encoded<SpanEnvelope> {
         let mut encoded = Encoded::default();
         let mut losses = Losses::default();
@@ -155,7 +160,7 @@ impl Encoder {
     pub fn streamed_spans<'d>(
         &mut self,
         spans: &Spans,
-        route: impl FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>,
+        route: impl FnMut(&ResourceAttributes<'_>) -> Option<TransactionTarget<'d>>,
     ) -> Encoded<SpanEnvelope> {
         let (mut encoded, mut losses) = (Encoded::default(), Losses::default());
         if spans.form() != SpanForm::Otlp {
@@ -210,7 +215,7 @@ impl Encoder {
     }
 
     /// Encodes the container spans in a run of spans. Returns the number of such spans.
-    fn containers<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>>(
+    fn containers<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<TransactionTarget<'d>>>(
         &mut self,
         spans: &Spans,
         run: &[Span],
@@ -229,7 +234,7 @@ impl Encoder {
                 continue;
             };
             let rate = group.iter().find_map(|span| client_sample_rate(spans, span));
-            let events: usize = group.iter().map(|span| Fields::of(spans, span).events().count()).sum();
+            let events: usize = group.iter().map(|span| OtherSpanFields::of(spans, span).events().count()).sum();
             encoded.report.note(EVENTS_LEFT_OUT, events as u64);
             let process = ProcessAttributes::of(spans, spans.resource_of(first), resource);
             for (item, count) in containers::items(spans, &group, &process, losses) {
@@ -264,7 +269,7 @@ fn put(encoded: &mut Encoded<SpanEnvelope>, losses: &mut Losses, body: io::Resul
 }
 
 /// An envelope with one item: the lines before its JSON, and the JSON.
-fn envelope(compressor: &mut Compressor, head: &[u8], json: &[u8], to: &Target<'_>) -> io::Result<Bytes> {
+fn envelope(compressor: &mut Compressor, head: &[u8], json: &[u8], to: &TransactionTarget<'_>) -> io::Result<Bytes> {
     let mut open = compressor.open(to.compression, head.len() + json.len() + 1, SHRINKS)?;
     open.write_all(head)?;
     open.write_all(json)?;
@@ -275,7 +280,7 @@ fn envelope(compressor: &mut Compressor, head: &[u8], json: &[u8], to: &Target<'
 #[cfg(test)]
 mod tests {
     use profbridge_model::spans::Segment;
-    use profbridge_model::{Envelope, View};
+    use profbridge_model::{Envelope, ItemView};
     use profbridge_wire::otlp::{Limits, traces};
     use profbridge_wire::sentry::chunk::Settings;
     use profbridge_wire::sentry::timestamp::Timestamp;
@@ -288,7 +293,7 @@ mod tests {
     /// An SDK's envelope with its spans read, as the receiver delivers it.
     fn received(text: &'static [u8]) -> Envelope {
         let mut envelope: Envelope = envelope::read(Bytes::from_static(text)).unwrap().envelope;
-        let read = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        let read = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
         envelope.views = read.collect();
         envelope
     }
@@ -308,7 +313,7 @@ mod tests {
         ] {
             let sent = received(text);
             let payload = sent.items[0].payload.plain().unwrap().clone();
-            let encoded = otlp::Encoder::new(otlp::EncoderOptions::plain(1 << 20)).encode(&sent.into());
+            let encoded = otlp::OtlpEncoder::new(otlp::EncoderOptions::plain(1 << 20)).encode(&sent.into());
             let [message] = &encoded.messages[..] else { panic!("{:?}", encoded.report) };
             let read = traces::decode(message.body.clone(), &Limits::default()).unwrap().spans;
             let first = read.spans().iter().position(Span::is_local_root).unwrap();
@@ -320,8 +325,8 @@ mod tests {
             let spans = together.collect();
             let spans = Spans::new(SpanForm::Otlp, read.bytes().clone(), resources, scopes, spans, false).unwrap();
             let dsn: Dsn = "http://0123456789abcdef0123456789abcdef@localhost/1".parse().unwrap();
-            let target = Target { number: 0, dsn: Some(&dsn), compression: Compression::None };
-            let mut encoder = Encoder::new(Settings::default());
+            let target = TransactionTarget { number: 0, dsn: Some(&dsn), compression: Compression::None };
+            let mut encoder = EnvelopeEncoder::new(Settings::default());
             let encoded = encoder.spans(&spans, |_| Some(target));
             let [message] = &encoded.messages[..] else { panic!("{:?}", encoded.report) };
             let back = envelope::read(message.body.clone()).unwrap().envelope;

@@ -8,7 +8,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::component::Retry;
 use crate::config::Section;
-use crate::fakes::{FakeExporter, Reply, batch, envelope};
+use crate::fakes::{FakeExporter, FakeReply, batch, envelope};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::{EdgeTotals, ExporterTelemetry, Metrics};
 use crate::testing::ManualClock;
@@ -96,12 +96,12 @@ impl Delivery {
 /// attempted. The exporter is informed of losses that it did not report itself.
 #[tokio::test(start_paused = true)]
 async fn outcomes() {
-    let never = Reply::Fail(Retry::Never, Reason::RejectedByPeer);
+    let never = FakeReply::Fail(Retry::Never, Reason::RejectedByPeer);
     for (reply, refuses, sent, lost, told) in [
-        (Reply::Accept, None, 7, None, false),
-        (Reply::Reject(3), None, 4, Some(Reason::RejectedByPeer), false),
+        (FakeReply::Accept, None, 7, None, false),
+        (FakeReply::Reject(3), None, 4, Some(Reason::RejectedByPeer), false),
         (never, None, 0, Some(Reason::RejectedByPeer), false),
-        (Reply::Accept, Some(Reason::RateLimited), 0, Some(Reason::RateLimited), true),
+        (FakeReply::Accept, Some(Reason::RateLimited), 0, Some(Reason::RateLimited), true),
     ] {
         let fake = FakeExporter::new([reply.clone()]);
         *fake.seen.refuses.lock().unwrap() = refuses;
@@ -124,9 +124,9 @@ async fn outcomes() {
 /// accepted is not lost.
 #[tokio::test(start_paused = true)]
 async fn retry_schedule() {
-    let later = || Reply::Fail(Retry::Later, Reason::RetriesExhausted);
-    let after = Reply::Fail(Retry::After(seconds(20)), Reason::RetriesExhausted);
-    let fake = FakeExporter::new([later(), later(), Reply::Hang, after]);
+    let later = || FakeReply::Fail(Retry::Later, Reason::RetriesExhausted);
+    let after = FakeReply::Fail(Retry::After(seconds(20)), Reason::RetriesExhausted);
+    let fake = FakeExporter::new([later(), later(), FakeReply::Hang, after]);
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     let started = Instant::now();
     delivery.put(1).await;
@@ -143,7 +143,7 @@ async fn retry_schedule() {
 /// Guarantees: retries end, the loss counts under the exporter's reason, and the exporter is informed.
 #[tokio::test(start_paused = true)]
 async fn retries_are_used_up() {
-    let fake = FakeExporter::always(Reply::Fail(Retry::Later, Reason::RetriesExhausted));
+    let fake = FakeExporter::always(FakeReply::Fail(Retry::Later, Reason::RetriesExhausted));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
     // Attempts start at 0, 1, 3, 7, 15, 23, 31, 39, 47, 55 s; the next one would start after 60 s.
@@ -161,7 +161,7 @@ async fn retries_are_used_up() {
 /// further requests are dropped and counted without waiting.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_the_newest() {
-    let fake = FakeExporter::always(Reply::Hang);
+    let fake = FakeExporter::always(FakeReply::Hang);
     let delivery = Delivery::start(&fake, settings(3, Overflow::Drop)).await;
     let before = Instant::now();
     for observations in 1..=5 {
@@ -182,7 +182,7 @@ async fn full_queue_drops_the_newest() {
 async fn other_sizers() {
     for (sizer, size) in [(Sizer::Requests, 2), (Sizer::Items, 10)] {
         let queue = QueueConfig::try_new(sizer, size, 1, Overflow::Drop).unwrap();
-        let fake = FakeExporter::always(Reply::Hang);
+        let fake = FakeExporter::always(FakeReply::Hang);
         let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
         for _ in 0..3 {
             delivery.put(5).await;
@@ -198,7 +198,7 @@ async fn other_sizers() {
 #[tokio::test(start_paused = true)]
 async fn every_request_has_weight() {
     let queue = QueueConfig::try_new(Sizer::Items, 6, 1, Overflow::Drop).unwrap();
-    let fake = FakeExporter::always(Reply::Hang);
+    let fake = FakeExporter::always(FakeReply::Hang);
     let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
     delivery.give(envelope(0)).await;
     assert_eq!(delivery.telemetry.totals().queue.size, 1);
@@ -219,7 +219,7 @@ async fn every_request_has_weight() {
 #[tokio::test(start_paused = true)]
 async fn memory_limit_bounds_every_queue() {
     let queue = QueueConfig::try_new(Sizer::Requests, 100, 1, Overflow::Drop).unwrap();
-    let mut fake = FakeExporter::always(Reply::Hang);
+    let mut fake = FakeExporter::always(FakeReply::Hang);
     fake.body = 300_000;
     let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
     for _ in 0..5 {
@@ -248,7 +248,7 @@ async fn oversized_request() {
 #[tokio::test(start_paused = true)]
 async fn waits_for_room() {
     for overflow in [Overflow::Refuse, Overflow::Wait] {
-        let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+        let fake = FakeExporter::always(FakeReply::Slow(seconds(3)));
         let delivery = Delivery::start(&fake, settings(1, overflow)).await;
         let started = Instant::now();
         for _ in 0..4 {
@@ -265,7 +265,7 @@ async fn waits_for_room() {
 /// dropped.
 #[tokio::test(start_paused = true)]
 async fn batch_beyond_the_bound_is_accepted() {
-    let fake = FakeExporter::always(Reply::Slow(seconds(1)));
+    let fake = FakeExporter::always(FakeReply::Slow(seconds(1)));
     let delivery = Delivery::start(&fake, settings(1, Overflow::Refuse)).await;
     for _ in 0..4 {
         delivery.running.sink().accept(&batch(2).into(), ManualClock::default().now());
@@ -280,7 +280,7 @@ async fn batch_beyond_the_bound_is_accepted() {
 /// counted.
 #[tokio::test(start_paused = true)]
 async fn waiting_ends_with_the_shutdown() {
-    let fake = FakeExporter::always(Reply::Hang);
+    let fake = FakeExporter::always(FakeReply::Hang);
     let delivery = Delivery::start(&fake, settings(1, Overflow::Wait)).await;
     delivery.put(1).await;
     let started = Instant::now();
@@ -295,7 +295,7 @@ async fn waiting_ends_with_the_shutdown() {
 /// Guarantees: without a queue there is no room for a second request until the first was sent.
 #[tokio::test(start_paused = true)]
 async fn without_a_queue() {
-    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let fake = FakeExporter::always(FakeReply::Slow(seconds(3)));
     let settings = DeliverySettings { queue: QueueConfig::disabled(), ..settings(1, Overflow::Refuse) };
     let delivery = Delivery::start(&fake, settings).await;
     let started = Instant::now();
@@ -311,7 +311,7 @@ async fn without_a_queue() {
 /// rule: otlp#send-concurrent
 #[tokio::test(start_paused = true)]
 async fn consumers() {
-    let fake = FakeExporter::always(Reply::Slow(seconds(1)));
+    let fake = FakeExporter::always(FakeReply::Slow(seconds(1)));
     let queue = QueueConfig::try_new(Sizer::Requests, 100, 3, Overflow::Refuse).unwrap();
     let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Refuse) }).await;
     let started = Instant::now();
@@ -328,7 +328,7 @@ async fn consumers() {
 /// Guarantees: a shutdown sends queued requests, keeps its deadline, and counts the requests not sent by then.
 #[tokio::test(start_paused = true)]
 async fn shutdown_drains_until_the_deadline() {
-    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let fake = FakeExporter::always(FakeReply::Slow(seconds(3)));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     for _ in 0..5 {
         delivery.put(2).await;
@@ -344,7 +344,7 @@ async fn shutdown_drains_until_the_deadline() {
 /// deadline, and no attempt starts after it.
 #[tokio::test(start_paused = true)]
 async fn answers_at_the_deadline() {
-    let fake = FakeExporter::always(Reply::Slow(Duration::from_millis(3400)));
+    let fake = FakeExporter::always(FakeReply::Slow(Duration::from_millis(3400)));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     for _ in 0..5 {
         delivery.put(2).await;
@@ -357,8 +357,9 @@ async fn answers_at_the_deadline() {
 /// queued ones, those between retries, and those in flight. Requests that it writes count as kept, the others as lost.
 #[tokio::test(start_paused = true)]
 async fn keeps_what_is_left() {
-    let fake = FakeExporter::new([Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted), Reply::Hang]);
-    *fake.seen.otherwise.lock().unwrap() = Reply::Hang;
+    let fake =
+        FakeExporter::new([FakeReply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted), FakeReply::Hang]);
+    *fake.seen.otherwise.lock().unwrap() = FakeReply::Hang;
     *fake.seen.keeps.lock().unwrap() = 3;
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     for observations in 1..=4 {
@@ -375,9 +376,9 @@ async fn keeps_what_is_left() {
 /// single failure and a used-up quota are not reported.
 #[tokio::test(start_paused = true)]
 async fn trouble() {
-    let refused = |reason| Reply::Fail(Retry::Never, reason);
+    let refused = |reason| FakeReply::Fail(Retry::Never, reason);
     let script = [Reason::RejectedByPeer, Reason::RejectedByPeer].map(refused);
-    let fake = FakeExporter::new(script.into_iter().chain([Reply::Accept, refused(Reason::RateLimited)]));
+    let fake = FakeExporter::new(script.into_iter().chain([FakeReply::Accept, refused(Reason::RateLimited)]));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     let limits = crate::health::Thresholds::default();
     let mut seen = Vec::new();
@@ -394,7 +395,7 @@ async fn trouble() {
 /// Guarantees: a queue that stays full is reported, although requests keep leaving it, until there is room again.
 #[tokio::test(start_paused = true)]
 async fn full_for_long() {
-    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let fake = FakeExporter::always(FakeReply::Slow(seconds(3)));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     for _ in 0..40 {
         delivery.put(1).await;
@@ -410,7 +411,7 @@ async fn full_for_long() {
 /// Guarantees: a request whose next attempt would start after the deadline does not delay the shutdown.
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_a_hopeless_retry() {
-    let fake = FakeExporter::always(Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted));
+    let fake = FakeExporter::always(FakeReply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(2).await;
     fake.attempts(1).await;
@@ -423,7 +424,7 @@ async fn shutdown_does_not_wait_for_a_hopeless_retry() {
 /// Guarantees: if an exporter panics while sending, only that request is lost, and counted.
 #[tokio::test(start_paused = true)]
 async fn panic_while_sending() {
-    let fake = FakeExporter::new([Reply::Panic]);
+    let fake = FakeExporter::new([FakeReply::Panic]);
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(2).await;
     delivery.put(3).await;
@@ -442,16 +443,16 @@ async fn after_the_end() {
     assert_eq!(telemetry.edge().totals().dropped.get(Reason::Shutdown).total(), 4);
 }
 
-fn reply() -> impl Strategy<Value = Reply> {
+fn reply() -> impl Strategy<Value = FakeReply> {
     prop_oneof![
-        3 => Just(Reply::Accept),
-        1 => (0u64..9).prop_map(Reply::Reject),
-        1 => Just(Reply::Fail(Retry::Later, Reason::RetriesExhausted)),
-        1 => Just(Reply::Fail(Retry::Never, Reason::RejectedByPeer)),
-        1 => (0u64..20).prop_map(|pause| Reply::Fail(Retry::After(seconds(pause)), Reason::RateLimited)),
-        1 => (0u64..9).prop_map(|pause| Reply::Slow(seconds(pause))),
-        1 => Just(Reply::Hang),
-        1 => Just(Reply::Panic),
+        3 => Just(FakeReply::Accept),
+        1 => (0u64..9).prop_map(FakeReply::Reject),
+        1 => Just(FakeReply::Fail(Retry::Later, Reason::RetriesExhausted)),
+        1 => Just(FakeReply::Fail(Retry::Never, Reason::RejectedByPeer)),
+        1 => (0u64..20).prop_map(|pause| FakeReply::Fail(Retry::After(seconds(pause)), Reason::RateLimited)),
+        1 => (0u64..9).prop_map(|pause| FakeReply::Slow(seconds(pause))),
+        1 => Just(FakeReply::Hang),
+        1 => Just(FakeReply::Panic),
     ]
 }
 
@@ -491,12 +492,12 @@ proptest! {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
-struct Written {
+struct DeliveryConfig {
     sending_queue: QueueConfig,
     retry_on_failure: RetryConfig,
 }
 
-fn written(yaml: &str) -> Result<Written, String> {
+fn written(yaml: &str) -> Result<DeliveryConfig, String> {
     let section = Section::from_yaml(yaml).unwrap();
     section.extract().map_err(|problems| {
         let hint = |problem: &crate::config::Problem| problem.hint.clone().unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::component::{Held, Retry};
 use crate::delivery::{
     DeliverySettings, ExporterContext, Overflow, QueueConfig, RetryConfig, RunningExporter, Sizer, Stop, deliver,
 };
-use crate::fakes::{FakeExporter, Holder, Reply, Splitter, batch, envelope};
+use crate::fakes::{FakeExporter, FakeReply, Holder, Splitter, batch, envelope};
 use crate::health::ComponentState;
 use crate::intake::{Intake, ReceiverEnd};
 use crate::peer_limits::PeerLimits;
@@ -280,7 +280,7 @@ async fn panic_while_preparing() {
 #[tokio::test]
 async fn slow_exporter_stalls_nobody() {
     let context = context();
-    let (hangs, works) = (FakeExporter::always(Reply::Hang), FakeExporter::new([]));
+    let (hangs, works) = (FakeExporter::always(FakeReply::Hang), FakeExporter::new([]));
     let (first, lost) = sink(&hangs, &context, 2, Overflow::Drop).await;
     let (second, _) = sink(&works, &context, 100, Overflow::Refuse).await;
     let pipeline = pipeline("profiles", &context, vec![], &[&first, &second]);
@@ -297,7 +297,7 @@ async fn slow_exporter_stalls_nobody() {
 #[tokio::test]
 async fn a_full_queue_refuses() {
     let context = context();
-    let away = || Reply::Fail(Retry::After(Duration::from_millis(1)), Reason::RetriesExhausted);
+    let away = || FakeReply::Fail(Retry::After(Duration::from_millis(1)), Reason::RetriesExhausted);
     let fake = FakeExporter::always(away());
     let (exporter, sent) = sink(&fake, &context, 2, Overflow::Refuse).await;
     let pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
@@ -315,7 +315,7 @@ async fn a_full_queue_refuses() {
     assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
     assert_eq!(intake.room().await.unwrap_err(), rejected);
     assert_eq!((receiver.totals().inbound.total(), receiver.totals().dropped.total().total()), (taken, 0));
-    *fake.seen.otherwise.lock().unwrap() = Reply::Accept;
+    *fake.seen.otherwise.lock().unwrap() = FakeReply::Accept;
     while consume(&intake, 5).await.is_err() {
         tokio::task::yield_now().await;
     }
@@ -329,7 +329,7 @@ async fn a_full_queue_refuses() {
 #[tokio::test]
 async fn waiting_for_room_ends_with_the_shutdown() {
     let context = context();
-    let fake = FakeExporter::always(Reply::Hang);
+    let fake = FakeExporter::always(FakeReply::Hang);
     let (exporter, _) = sink(&fake, &context, 1, Overflow::Wait).await;
     let pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
     let edge = context.metrics.edge(ComponentKind::Receiver, "test", "");
@@ -394,7 +394,7 @@ async fn signals() {
 #[tokio::test]
 async fn cancelled_sender() {
     let context = context();
-    let fake = FakeExporter::always(Reply::Hang);
+    let fake = FakeExporter::always(FakeReply::Hang);
     let (exporter, _) = sink(&fake, &context, 1, Overflow::Wait).await;
     let mut pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
     let (intake, receiver) = intake(&context, &[&pipeline]);

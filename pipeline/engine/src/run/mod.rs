@@ -14,8 +14,8 @@ mod start;
 
 use profbridge_net::Shutdown;
 
-pub use report::{ExporterReport, PipelineReport, ProcessorReport, ReceiverReport, Report};
-pub use running::{Address, RunningPlan};
+pub use report::{ExporterReport, PipelineReport, ProcessorReport, ReceiverReport, RunReport};
+pub use running::{ListenAddress, RunningPlan};
 
 use crate::component::StartError;
 use crate::config::Duration;
@@ -26,7 +26,7 @@ use crate::plan::Plan;
 /// # Errors
 ///
 /// A component could not start. Components that had been started are stopped.
-pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartError> {
+pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<RunReport, StartError> {
     let within = Duration::from(plan.service.shutdown_timeout);
     let running = start(plan).await?;
     shutdown.wait().await;

@@ -13,7 +13,7 @@ use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ExporterTotals, Rece
 
 /// What happened to all accepted data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct RunReport {
     /// The time from the start to the beginning of the shutdown.
     pub ran: Duration,
     /// How long the shutdown took.
@@ -135,7 +135,7 @@ impl ExporterReport {
     }
 }
 
-impl Report {
+impl RunReport {
     /// Names an exporter that got data and sent none, or "every exporter" if data was received and none was sent. Data
     /// that the configuration excludes on purpose, and data written to disk, does not count as unsent.
     pub fn unserved(&self) -> Option<String> {
@@ -202,7 +202,7 @@ fn number_unless_none(f: &mut fmt::Formatter<'_>, quantities: Quantities, what: 
     if quantities.is_none() { Ok(()) } else { write!(f, ", {} {what}", Number(quantities)) }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RunReport {
     /// Writes one line per component, with counts in observations unless a unit is named, and with the losses and notes
     /// of its processors; and one line per reason of loss that explains it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,7 +288,7 @@ mod tests {
             bytes: 4567,
             billed: Duration::from_secs(seconds),
         };
-        let report = Report {
+        let report = RunReport {
             ran: Duration::from_millis(83_456),
             stopped_in: Duration::from_millis(120),
             receivers: vec![ReceiverReport {

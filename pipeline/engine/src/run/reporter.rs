@@ -8,7 +8,7 @@ use profbridge_model::{Losses, Quantities, Reason};
 use profbridge_net::Shutdown;
 use tokio::time::{Instant, sleep_until};
 
-use super::running::Address;
+use super::running::ListenAddress;
 use crate::pipeline::{Chain, PipelineCounters};
 use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
@@ -42,7 +42,7 @@ pub(super) struct Reporter {
     pipelines: Vec<(ReportedPipeline, PipelineFigures)>,
     /// Each receiver with its request counts at the last line.
     receivers: Vec<(ReceiverTelemetry, [u64; 3])>,
-    listening: Vec<Address>,
+    listening: Vec<ListenAddress>,
 }
 
 impl ReportedPipeline {
@@ -95,7 +95,7 @@ impl Reporter {
     pub(super) fn new(
         pipelines: Vec<ReportedPipeline>,
         receivers: Vec<ReceiverTelemetry>,
-        listening: Vec<Address>,
+        listening: Vec<ListenAddress>,
     ) -> Self {
         let pipelines = pipelines.into_iter().map(|watched| (watched, PipelineFigures::default())).collect();
         let receivers = receivers.into_iter().map(|receiver| (receiver, [0; 3])).collect();
@@ -115,7 +115,7 @@ impl Reporter {
             let now = Instant::now();
             // A receiver that does not listen fetches its data, and itself logs if there is none.
             if silence.is_worth_a_line(now, self.requests()) && !self.listening.is_empty() {
-                let addresses: Vec<String> = self.listening.iter().map(Address::to_string).collect();
+                let addresses: Vec<String> = self.listening.iter().map(ListenAddress::to_string).collect();
                 tracing::info!(
                     "nothing arrives; waiting for profiles at {}; to see something, run `profbridge demo`",
                     addresses.join(", ")

@@ -8,7 +8,7 @@ use profbridge_net::Trigger;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::report::{ExporterReport, PipelineReport, ReceiverReport, Report};
+use super::report::{ExporterReport, PipelineReport, ReceiverReport, RunReport};
 use super::server::Server;
 use crate::delivery::{RunningExporter, Stop};
 use crate::health::{ComponentState, Health};
@@ -17,7 +17,7 @@ use crate::telemetry::{Edge, ExporterTelemetry, Metrics, ReceiverTelemetry};
 
 /// An address that a component listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct ListenAddress {
     /// The component: the id of a receiver, or `metrics` or `health`.
     pub component: String,
     /// The protocol, such as `grpc` or `http`.
@@ -26,7 +26,7 @@ pub struct Address {
     pub address: SocketAddr,
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{} on {}", self.component, self.protocol, self.address)
     }
@@ -34,7 +34,7 @@ impl std::fmt::Display for Address {
 
 /// A running plan. Dropping it stops everything at once, uncounted; [`RunningPlan::stop`] stops it in order.
 pub struct RunningPlan {
-    pub(super) addresses: Vec<Address>,
+    pub(super) addresses: Vec<ListenAddress>,
     pub(super) shutdown_timeout: Duration,
     pub(super) health: Health,
     pub(super) metrics: Metrics,
@@ -63,7 +63,7 @@ pub(super) struct ReceiverTask {
 
 impl RunningPlan {
     /// All addresses on which components listen.
-    pub fn addresses(&self) -> &[Address] {
+    pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
 
@@ -127,7 +127,7 @@ impl Deadlines {
 
 impl RunningPlan {
     /// Stops everything in order, within the configured `shutdown_timeout`, and reports what happened.
-    pub async fn stop(mut self) -> Report {
+    pub async fn stop(mut self) -> RunReport {
         let began = Instant::now();
         let deadlines = Deadlines::new(began, self.shutdown_timeout);
         self.stop_receivers(deadlines).await;
@@ -206,8 +206,8 @@ impl RunningPlan {
         }
     }
 
-    fn report(&self, began: Instant, failures: Vec<String>) -> Report {
-        Report {
+    fn report(&self, began: Instant, failures: Vec<String>) -> RunReport {
+        RunReport {
             ran: began.duration_since(self.started),
             stopped_in: began.elapsed(),
             receivers: self

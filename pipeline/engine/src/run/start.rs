@@ -7,7 +7,7 @@ use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
 use super::reporter::{ReportedPipeline, Reporter};
-use super::running::{Address, ReceiverTask, RunningPlan};
+use super::running::{ListenAddress, ReceiverTask, RunningPlan};
 use super::server::Server;
 use crate::budget::Budget;
 use crate::clock::Clock;
@@ -54,7 +54,7 @@ pub(super) async fn start(plan: Plan, clock: Clock, host: RunsOn) -> Result<Runn
         Ok(()) => {
             let Started { running, .. } = started;
             for address in &running.addresses {
-                let Address { component, protocol, address } = address;
+                let ListenAddress { component, protocol, address } = address;
                 tracing::info!("{component}/{protocol} listening on {address}");
             }
             Ok(running)
@@ -175,7 +175,7 @@ impl Started {
 
     fn listens(&mut self, component: &str, protocol: &str, address: std::net::SocketAddr) {
         let (component, protocol) = (component.to_owned(), protocol.to_owned());
-        self.running.addresses.push(Address { component, protocol, address });
+        self.running.addresses.push(ListenAddress { component, protocol, address });
     }
 
     async fn exporter(&mut self, id: &str, exporter: Box<dyn DynExporter>) -> Result<(), StartError> {

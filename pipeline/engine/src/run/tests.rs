@@ -11,7 +11,7 @@ use super::*;
 use crate::component::{Rejected, Retry};
 use crate::config::Carries;
 use crate::delivery::{DeliverySettings, DynExporter, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
-use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch, envelope};
+use crate::fakes::{FakeExporter, FakeReceiver, FakeReply, Holder, Splitter, batch, envelope};
 use crate::health::ComponentState;
 use crate::intake::Intake;
 use crate::plan::PlannedPipeline;
@@ -111,7 +111,7 @@ async fn orderly_end() {
 /// report shows that everything is lost.
 #[tokio::test(start_paused = true)]
 async fn envelopes_are_counted() {
-    for (reply, sent) in [(Reply::Accept, 2), (Reply::Fail(Retry::Never, Reason::RejectedByPeer), 0)] {
+    for (reply, sent) in [(FakeReply::Accept, 2), (FakeReply::Fail(Retry::Never, Reason::RejectedByPeer), 0)] {
         let fake = FakeExporter::always(reply);
         let (receiver, intake) = FakeReceiver::new();
         let running = start_paused(simple(receiver, &fake, 10)).await.unwrap();
@@ -156,7 +156,7 @@ async fn run_ends_with_its_shutdown() {
 /// full; the remaining data is counted.
 #[tokio::test(start_paused = true)]
 async fn deadline_holds() {
-    let fake = FakeExporter::always(Reply::Hang);
+    let fake = FakeExporter::always(FakeReply::Hang);
     let (mut receiver, intake) = FakeReceiver::new();
     receiver.hangs = true;
     let running = start_paused(simple(receiver, &fake, 2)).await.unwrap();
@@ -287,14 +287,14 @@ async fn receiver_that_ends_unasked() {
     assert!(!running.stop().await.is_clean());
 }
 
-fn reply() -> impl Strategy<Value = Reply> {
+fn reply() -> impl Strategy<Value = FakeReply> {
     prop_oneof![
-        4 => Just(Reply::Accept),
-        1 => Just(Reply::Reject(1)),
-        1 => Just(Reply::Fail(Retry::Later, Reason::RetriesExhausted)),
-        1 => Just(Reply::Fail(Retry::Never, Reason::RejectedByPeer)),
-        1 => Just(Reply::Slow(Duration::from_secs(2))),
-        1 => Just(Reply::Hang),
+        4 => Just(FakeReply::Accept),
+        1 => Just(FakeReply::Reject(1)),
+        1 => Just(FakeReply::Fail(Retry::Later, Reason::RetriesExhausted)),
+        1 => Just(FakeReply::Fail(Retry::Never, Reason::RejectedByPeer)),
+        1 => Just(FakeReply::Slow(Duration::from_secs(2))),
+        1 => Just(FakeReply::Hang),
     ]
 }
 
@@ -375,7 +375,7 @@ fn shutdown_on_real_threads() {
     for round in 0..30_usize {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
-            let (first, second) = (FakeExporter::new([]), FakeExporter::always(Reply::Hang));
+            let (first, second) = (FakeExporter::new([]), FakeExporter::always(FakeReply::Hang));
             let (receiver, intake) = FakeReceiver::new();
             let pipelines =
                 vec![pipeline("held", HOUR, &["first", "second"]), pipeline("direct", Duration::ZERO, &["first"])];
@@ -395,7 +395,7 @@ fn shutdown_on_real_threads() {
             }
             first.attempts(round).await;
             // Ends the hanging exporter, so that the shutdown does not wait for its deadline.
-            *second.seen.otherwise.lock().unwrap() = Reply::Accept;
+            *second.seen.otherwise.lock().unwrap() = FakeReply::Accept;
             let report = running.stop().await;
             let mut taken = 0;
             while let Some(sender) = sending.join_next().await {
@@ -421,7 +421,7 @@ fn blocking(id: &str, fake: &FakeExporter) -> (String, Box<dyn DynExporter>) {
 /// count all its data: nothing is counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_of_a_waiting_pipeline() {
-    let hangs = FakeExporter::always(Reply::Hang);
+    let hangs = FakeExporter::always(FakeReply::Hang);
     let (receiver, intake) = FakeReceiver::new();
     let pipelines = vec![pipeline("direct", Duration::ZERO, &["hangs"])];
     // A twentieth of the timeout is for the thread's last step, which on a busy machine has to wait for a core.
@@ -449,7 +449,7 @@ async fn shutdown_of_a_waiting_pipeline() {
 #[tokio::test(start_paused = true)]
 async fn request_being_absorbed_is_answered() {
     for (pause, expected) in [(Duration::from_millis(10), [Ok(()), Ok(())]), (HOUR, [Ok(()), Err(Reason::Shutdown)])] {
-        let slow = FakeExporter::always(Reply::Slow(pause));
+        let slow = FakeExporter::always(FakeReply::Slow(pause));
         let (mut receiver, intake) = FakeReceiver::new();
         receiver.hangs = true;
         let splits = |id: &str| PlannedPipeline {

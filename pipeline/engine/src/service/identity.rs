@@ -10,35 +10,35 @@ use crate::config::{Duration, Problem, Section};
 /// The section as written. Every key is optional.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Identity {
+pub(super) struct IdentityConfig {
     /// The length of a window in event time. With `0s` each request is cut by itself, and nothing is held.
     window: Duration,
     /// The length of a session: a process gets a new `profiler_id` in each. `0s` means one endless session.
     session: Duration,
     /// Sets of attributes that identify a process, best first.
-    attributes: Vec<Attributes>,
+    attributes: Vec<IdentityAttributes>,
 }
 
 /// A set of attributes, see [`IdentityKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Attributes {
+enum IdentityAttributes {
     Container,
     Host,
     Instance,
 }
 
-impl Default for Identity {
+impl Default for IdentityConfig {
     fn default() -> Self {
         Self {
             window: Duration::from_secs(60),
             session: Duration::ZERO,
-            attributes: vec![Attributes::Container, Attributes::Host, Attributes::Instance],
+            attributes: vec![IdentityAttributes::Container, IdentityAttributes::Host, IdentityAttributes::Instance],
         }
     }
 }
 
-impl Identity {
+impl IdentityConfig {
     /// All broken rules, each at its key in `service`, the parent section.
     pub(super) fn problems(&self, service: &Section) -> Vec<Problem> {
         let attributes = &self.attributes;
@@ -70,9 +70,9 @@ impl Identity {
     /// The rules of the checked section.
     pub(super) fn rules(self) -> Rules {
         let kinds = self.attributes.iter().map(|attributes| match attributes {
-            Attributes::Container => IdentityKind::Container,
-            Attributes::Host => IdentityKind::Host,
-            Attributes::Instance => IdentityKind::Instance,
+            IdentityAttributes::Container => IdentityKind::Container,
+            IdentityAttributes::Host => IdentityKind::Host,
+            IdentityAttributes::Instance => IdentityKind::Instance,
         });
         Rules { window: self.window.nanos(), session: self.session.nanos(), kinds: kinds.collect() }
     }

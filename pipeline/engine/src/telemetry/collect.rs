@@ -43,10 +43,10 @@ struct PerUnit {
     is_gauge: bool,
     /// Whether a kind of component has the metric.
     of: fn(ComponentKind) -> bool,
-    read: Read,
+    read: CounterSeries,
 }
 
-enum Read {
+enum CounterSeries {
     /// One series per component.
     One(fn(&EdgeTotals) -> Quantities),
     /// One series per component and reason of loss.
@@ -60,35 +60,35 @@ const COUNTERS: [PerUnit; 5] = [
         help: "handed to a component",
         is_gauge: false,
         of: |_| true,
-        read: Read::One(|totals| totals.inbound),
+        read: CounterSeries::One(|totals| totals.inbound),
     },
     PerUnit {
         name: "profbridge_{unit}_out_total",
         help: "a component handed on",
         is_gauge: false,
         of: |_| true,
-        read: Read::One(|totals| totals.outbound),
+        read: CounterSeries::One(|totals| totals.outbound),
     },
     PerUnit {
         name: "profbridge_synthesized_{unit}_total",
         help: "that a rule added",
         is_gauge: false,
         of: holds,
-        read: Read::One(|totals| totals.synthesized),
+        read: CounterSeries::One(|totals| totals.synthesized),
     },
     PerUnit {
         name: "profbridge_unaccounted_{unit}_total",
         help: "a component lost without counting them",
         is_gauge: false,
         of: holds,
-        read: Read::One(|totals| totals.unaccounted),
+        read: CounterSeries::One(|totals| totals.unaccounted),
     },
     PerUnit {
         name: "profbridge_dropped_{unit}_total",
         help: "lost, by reason",
         is_gauge: false,
         of: |_| true,
-        read: Read::Losses,
+        read: CounterSeries::Losses,
     },
 ];
 
@@ -98,7 +98,7 @@ const HELD: PerUnit = PerUnit {
     help: "a component holds",
     is_gauge: true,
     of: holds,
-    read: Read::One(|totals| totals.held.quantities),
+    read: CounterSeries::One(|totals| totals.held.quantities),
 };
 
 impl PerUnit {
@@ -110,11 +110,11 @@ impl PerUnit {
             let mut series = Vec::new();
             for LabelledEdge { labels, totals, .. } in edges.iter().filter(|edge| (self.of)(edge.kind)) {
                 match self.read {
-                    Read::One(read) if always || has_counted(totals, unit) => {
+                    CounterSeries::One(read) if always || has_counted(totals, unit) => {
                         series.push((labels.clone(), read(totals).get(unit)));
                     }
-                    Read::One(_) => {}
-                    Read::Losses => {
+                    CounterSeries::One(_) => {}
+                    CounterSeries::Losses => {
                         for loss in totals.dropped.iter().filter(|loss| loss.quantities.get(unit) > 0) {
                             series.push((with(labels, "reason", loss.reason.as_str()), loss.quantities.get(unit)));
                         }
@@ -179,8 +179,8 @@ const EXPORTER_METRICS: [ExporterMetric; 9] = [
 ];
 
 fn connections(out: &mut Page, transports: &[(Labels<'_>, TransportTelemetry)]) {
-    type Read = fn(StatsSnapshot) -> u64;
-    let ends: [(&str, Read); 6] = [
+    type StatsReader = fn(StatsSnapshot) -> u64;
+    let ends: [(&str, StatsReader); 6] = [
         ("served", |stats| stats.opened),
         ("refused", |stats| stats.refused),
         ("handshake_failed", |stats| stats.handshakes_failed),

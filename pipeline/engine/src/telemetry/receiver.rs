@@ -88,7 +88,7 @@ impl ReceiverTelemetry {
     }
 
     /// The last summaries of the processors, one line each, with the names of processor and pipeline.
-    pub fn said_by_processors(&self) -> Vec<String> {
+    pub fn processor_summaries(&self) -> Vec<String> {
         let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
         let line = |edge: &Edge| Some(format!("{} in {}: {}", edge.component(), edge.pipeline(), edge.summary()?));
         edges.iter().filter_map(line).collect()

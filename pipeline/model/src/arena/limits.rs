@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The limits of an arena. They are checked before an element is added, so a full arena stays consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ArenaLimits {
     /// The maximum of allocated memory, in bytes.
     pub bytes: u64,
     /// The maximum number of strings.
@@ -13,7 +13,7 @@ pub struct Limits {
     pub stacks: u32,
 }
 
-impl Limits {
+impl ArenaLimits {
     /// No limits but that of 32-bit offsets.
     pub const ADDRESSABLE: Self = Self { bytes: u32::MAX as u64, strings: u32::MAX, stacks: u32::MAX };
 

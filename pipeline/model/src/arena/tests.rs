@@ -56,13 +56,13 @@ fn attributes_are_compared_by_value() {
 /// changes.
 #[test]
 fn limits_are_errors() {
-    let mut arena = Arena::new(Limits { strings: 2, ..Limits::ADDRESSABLE });
+    let mut arena = Arena::new(ArenaLimits { strings: 2, ..ArenaLimits::ADDRESSABLE });
     let a = arena.string("a").unwrap();
     arena.string("b").unwrap();
     assert_eq!(arena.string("c"), Err(Full { what: "strings", limit: 2 }));
     assert_eq!(arena.string("a"), Ok(a));
 
-    let mut arena = Arena::new(Limits::bytes(64 << 10));
+    let mut arena = Arena::new(ArenaLimits::bytes(64 << 10));
     let full = (0..).find_map(|n: u32| arena.string(&format!("{n:064}")).err()).unwrap();
     assert_eq!(full, Full { what: "bytes", limit: 64 << 10 });
     assert!(arena.bytes() < 96 << 10, "{}", arena.bytes());

@@ -4,9 +4,10 @@ use super::*;
 use crate::{Builder, Value};
 
 /// The properties of an observation: service, scope, kind, profile's time, frames, thread, link, time, value.
-type Seen = (String, String, String, u64, Vec<String>, Option<i64>, Option<[u8; 16]>, Option<u64>, Vec<i64>);
+type ObservationRecord =
+    (String, String, String, u64, Vec<String>, Option<i64>, Option<[u8; 16]>, Option<u64>, Vec<i64>);
 
-fn seen(batch: &Profiles) -> Vec<Seen> {
+fn seen(batch: &Profiles) -> Vec<ObservationRecord> {
     let dictionary = batch.dictionary();
     let mut all = Vec::new();
     for resource in batch.resources() {

@@ -3,7 +3,7 @@ use crate::{Builder, Function, Line, Location, Mapping};
 
 /// The properties in which the test batches differ.
 #[derive(Clone)]
-struct Plan {
+struct BatchProperties {
     service: &'static str,
     scope: &'static str,
     kind: &'static str,
@@ -21,7 +21,7 @@ struct Plan {
     turned: bool,
 }
 
-impl Default for Plan {
+impl Default for BatchProperties {
     fn default() -> Self {
         Self {
             service: "checkout",
@@ -42,7 +42,7 @@ impl Default for Plan {
     }
 }
 
-fn batch(plan: &Plan) -> Profiles {
+fn batch(plan: &BatchProperties) -> Profiles {
     let mut builder = Builder::new();
     if plan.turned {
         for text in ["something else", plan.function, "main", plan.kind] {
@@ -83,7 +83,7 @@ fn batch(plan: &Plan) -> Profiles {
     builder.finish().unwrap()
 }
 
-fn hash(plan: &Plan) -> [u8; 16] {
+fn hash(plan: &BatchProperties) -> [u8; 16] {
     let batch = batch(plan);
     let hashes = content_hashes(&batch);
     assert_eq!(hashes.len(), 1);
@@ -94,31 +94,31 @@ fn hash(plan: &Plan) -> [u8; 16] {
 /// the profile's id, which is set from the hash.
 #[test]
 fn equal_content() {
-    let plan = Plan::default();
-    assert_eq!(hash(&plan), hash(&Plan { turned: true, ..plan.clone() }));
-    assert_eq!(hash(&plan), hash(&Plan { id: Some([3; 16]), ..plan }));
+    let plan = BatchProperties::default();
+    assert_eq!(hash(&plan), hash(&BatchProperties { turned: true, ..plan.clone() }));
+    assert_eq!(hash(&plan), hash(&BatchProperties { id: Some([3; 16]), ..plan }));
 }
 
 /// Guarantees: any other difference in a profile, its samples, its resource or its scope changes the hash.
 #[test]
 fn different_content() {
-    let plan = Plan::default();
+    let plan = BatchProperties::default();
     let all = [
         plan.clone(),
-        Plan { service: "cart", ..plan.clone() },
-        Plan { scope: "", ..plan.clone() },
-        Plan { kind: "events", ..plan.clone() },
-        Plan { function: "main", ..plan.clone() },
-        Plan { line: 13, ..plan.clone() },
-        Plan { address: 0x1001, ..plan.clone() },
-        Plan { file: "libm.so.6", ..plan.clone() },
-        Plan { thread: 8, ..plan.clone() },
-        Plan { span: 2, ..plan.clone() },
-        Plan { times: vec![1, 3], ..plan.clone() },
-        Plan { times: vec![1, 2, 3], ..plan.clone() },
-        Plan { values: vec![1, 1], ..plan.clone() },
-        Plan { times: vec![1], values: vec![2], ..plan.clone() },
-        Plan { time: 2, ..plan },
+        BatchProperties { service: "cart", ..plan.clone() },
+        BatchProperties { scope: "", ..plan.clone() },
+        BatchProperties { kind: "events", ..plan.clone() },
+        BatchProperties { function: "main", ..plan.clone() },
+        BatchProperties { line: 13, ..plan.clone() },
+        BatchProperties { address: 0x1001, ..plan.clone() },
+        BatchProperties { file: "libm.so.6", ..plan.clone() },
+        BatchProperties { thread: 8, ..plan.clone() },
+        BatchProperties { span: 2, ..plan.clone() },
+        BatchProperties { times: vec![1, 3], ..plan.clone() },
+        BatchProperties { times: vec![1, 2, 3], ..plan.clone() },
+        BatchProperties { values: vec![1, 1], ..plan.clone() },
+        BatchProperties { times: vec![1], values: vec![2], ..plan.clone() },
+        BatchProperties { time: 2, ..plan },
     ];
     let mut hashes: Vec<_> = all.iter().map(hash).collect();
     hashes.sort_unstable();
@@ -130,6 +130,6 @@ fn different_content() {
 /// depend on it.
 #[test]
 fn stable() {
-    let hex: String = hash(&Plan::default()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = hash(&BatchProperties::default()).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "aa246592ea7ecba04deb81660d2bcf04");
 }

@@ -1,6 +1,6 @@
 //! Copies the elements that profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
 
-use super::{LoggedResource, LoggedScope, Series, Shape};
+use super::{LoggedResource, LoggedScope, SampleLayout, Series};
 use crate::arena::{Arena, Carry, Full, TableSource, TableWriter, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
@@ -68,7 +68,13 @@ impl Carrier<'_> {
     /// # Errors
     ///
     /// See [`Carrier::resource`].
-    pub fn series(&mut self, profile: &Profile, resource: u32, scope: u32, shape: Shape) -> Result<Series, Full> {
+    pub fn series(
+        &mut self,
+        profile: &Profile,
+        resource: u32,
+        scope: u32,
+        shape: SampleLayout,
+    ) -> Result<Series, Full> {
         let mut carry = Carry { transfer: self.transfer, from: self.source, to: self.arena };
         let profile = profile.map_ids(&mut carry)?;
         // `SampleLog::series` gets the times and the id separately.

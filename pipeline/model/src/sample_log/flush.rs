@@ -7,7 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
 use super::log::{RecordHead, RecordReader};
-use super::{LoggedResource, LoggedScope, SampleLog, Series, Shape};
+use super::{LoggedResource, LoggedScope, SampleLayout, SampleLog, Series};
 use crate::arena::{Arena, Carry, Full, TableSource, TableStore, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
@@ -135,10 +135,10 @@ fn by_series(rows: &[MergedSample], series: &[u32]) -> Vec<u32> {
 }
 
 /// The timestamps and values of each row, and where to write them.
-type Places = (Vec<(ByteRange, ByteRange)>, Vec<Cursor>);
+type RowRanges = (Vec<(ByteRange, ByteRange)>, Vec<Cursor>);
 
 /// Reserves room for the timestamps and values of all rows.
-fn places(rows: &[MergedSample], order: &[u32], store: &mut TableStore) -> Result<Places, Full> {
+fn places(rows: &[MergedSample], order: &[u32], store: &mut TableStore) -> Result<RowRanges, Full> {
     let total: u64 = rows.iter().map(|row| u64::from(row.times) * 8 + u64::from(row.values)).sum();
     store.put_zeros(total)?;
     let mut spans = Vec::with_capacity(rows.len());
@@ -212,7 +212,9 @@ impl BatchWriter<'_> {
     fn profile(&mut self, held: &SampleLog, at: u32, series: &Series) -> Result<(), Full> {
         let joined = held.joined[at as usize];
         let (time_unix_nano, duration_nano, profile_id) = match series.shape {
-            Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
+            SampleLayout::Values { time_unix_nano, duration_nano, profile_id } => {
+                (time_unix_nano, duration_nano, profile_id)
+            }
             // Capped, so that the duration stays positive when read as signed.
             _ => (joined.start, (joined.end - joined.start).min(i64::MAX as u64), joined.profile_id),
         };

@@ -8,9 +8,9 @@ use crate::arena::{Arena, TableWriter, Transfer};
 use crate::varint;
 
 /// Maps (series, stack, attributes, link) to the times and values observed there.
-type Observed = BTreeMap<(u32, u32, u32, u32), Vec<(u64, i64)>>;
+type ObservedValues = BTreeMap<(u32, u32, u32, u32), Vec<(u64, i64)>>;
 
-fn series(kind: Option<StringId>, shape: Shape, resource: u32, scope: u32) -> Series {
+fn series(kind: Option<StringId>, shape: SampleLayout, resource: u32, scope: u32) -> Series {
     Series {
         resource,
         scope,
@@ -38,11 +38,12 @@ proptest! {
         let mut arena = Arena::default();
         let names: Vec<_> = (0..3).map(|n| arena.string(&format!("kind{n}")).unwrap()).collect();
         let mut held = SampleLog::new();
-        let mut expected = Observed::new();
+        let mut expected = ObservedValues::new();
         for (kind, stack, attribute, link, observations) in &pushed {
             let resource = held.resource(LoggedResource { dropped_attributes_count: kind % 2, ..LoggedResource::default() });
             let scope = held.scope(LoggedScope::default());
-            let at = held.series(series(names[*kind as usize], Shape::TimesAndValues, resource, scope), 0..0, None);
+            let series = series(names[*kind as usize], SampleLayout::TimesAndValues, resource, scope);
+            let at = held.series(series, 0..0, None);
             let location = crate::Location { address: u64::from(*stack), ..Default::default() };
             let location = arena.put_location(location, &[]).unwrap();
             let stack_id = arena.stack([location]).unwrap();
@@ -60,7 +61,7 @@ proptest! {
         prop_assert_eq!(batch.observations(), held.observations());
         prop_assert_eq!(batch.columns().len(), expected.len());
         let dictionary = batch.dictionary();
-        let mut found = Observed::new();
+        let mut found = ObservedValues::new();
         for profile in batch.profiles() {
             let kind = dictionary.string(profile.sample_type.kind).trim_start_matches("kind").parse().unwrap();
             for sample in batch.samples(profile) {
@@ -82,7 +83,7 @@ fn values_without_timestamps_stay_apart() {
     let mut held = SampleLog::new();
     let (resource, scope) = (held.resource(LoggedResource::default()), held.scope(LoggedScope::default()));
     for start in [10, 10, 20] {
-        let shape = Shape::Values { time_unix_nano: start, duration_nano: 5, profile_id: None };
+        let shape = SampleLayout::Values { time_unix_nano: start, duration_nano: 5, profile_id: None };
         let at = held.series(series(None, shape, resource, scope), start..start + 5, None);
         held.push(at, SampleIds::default(), &[], &packed(&[3, 4]));
     }
@@ -98,7 +99,7 @@ fn values_without_timestamps_stay_apart() {
 fn joined_profiles_share_range_and_id() {
     let mut held = SampleLog::new();
     let (resource, scope) = (held.resource(LoggedResource::default()), held.scope(LoggedScope::default()));
-    let key = series(None, Shape::Times, resource, scope);
+    let key = series(None, SampleLayout::Times, resource, scope);
     let id = Some([7; 16]);
     let backwards = std::ops::Range { start: 9, end: 3 };
     for range in [0..0, 40..40, 30..35, 10..20, backwards] {
@@ -133,7 +134,7 @@ fn the_dictionary_is_compact() {
     let entity_refs = arena.put_blob(b"\x06entity\x00\x02ab").unwrap();
     let resource = held.resource(LoggedResource { attributes, entity_refs, ..LoggedResource::default() });
     let scope = held.scope(LoggedScope { name, ..LoggedScope::default() });
-    let at = held.series(series(None, Shape::Times, resource, scope), 0..0, None);
+    let at = held.series(series(None, SampleLayout::Times, resource, scope), 0..0, None);
     held.push(at, SampleIds { stack: crate::id::StackId::new(500), ..SampleIds::default() }, &bytes(&[1]), &[]);
     let batch = held.flush(&arena, &mut Transfer::default()).unwrap();
     let tables = batch.dictionary().tables();

@@ -22,10 +22,10 @@ fn batch(count: u64) -> Profiles {
 }
 
 /// Function, system name, file, line and column.
-type Said = (String, String, String, i64, i64);
+type SymbolLine = (String, String, String, i64, i64);
 
 /// The lines of all locations, by address.
-fn lines(profiles: &Profiles) -> BTreeMap<u64, Vec<Said>> {
+fn lines(profiles: &Profiles) -> BTreeMap<u64, Vec<SymbolLine>> {
     let dictionary = profiles.dictionary();
     let text = |id| dictionary.string(id).to_owned();
     let of = |location: &Location| {
@@ -54,8 +54,8 @@ fn names_locations() {
     let samples = std::ptr::from_ref(before.columns());
     let first = location(&before, 1);
     let mut naming = SymbolOverlay::new(before);
-    let inlined = Name { function: "inner", system_name: "_inner", filename: "known.c", line: 3, column: 9 };
-    let caller = Name { function: "known", system_name: "known", filename: "known.c", line: 8, column: 0 };
+    let inlined = SymbolName { function: "inner", system_name: "_inner", filename: "known.c", line: 3, column: 9 };
+    let caller = SymbolName { function: "known", system_name: "known", filename: "known.c", line: 8, column: 0 };
     assert!(naming.name(first, &[inlined, caller]));
     assert!(!naming.name(first, &[inlined]), "it has a line by now");
     let after = naming.finish();
@@ -78,13 +78,13 @@ fn leaves_the_rest_alone() {
     let id = location(&before, 1);
     let mut naming = SymbolOverlay::new(before);
     assert!(!naming.name(id, &[]));
-    assert!(!naming.name(LocationId::new(4000).unwrap(), &[Name { function: "f", ..Name::default() }]));
+    assert!(!naming.name(LocationId::new(4000).unwrap(), &[SymbolName { function: "f", ..SymbolName::default() }]));
     let after = naming.finish();
     assert_eq!(after.received, other.received);
     assert_eq!(lines(&after), lines(&other));
 
     let mut naming = SymbolOverlay::new(after.clone());
-    assert!(naming.name(id, &[Name { function: "f", ..Name::default() }]));
+    assert!(naming.name(id, &[SymbolName { function: "f", ..SymbolName::default() }]));
     let named = naming.finish();
     assert_eq!(lines(&after), lines(&other));
     assert_ne!(lines(&named), lines(&other));
@@ -103,7 +103,12 @@ proptest! {
         for (address, given) in &names {
             let found = before.dictionary().tables().locations.iter().position(|location| location.address == *address);
             let Some(id) = found.and_then(|at| LocationId::new(at as u32)) else { continue };
-            let list: Vec<_> = given.iter().map(|(function, system_name, filename, line)| Name { function, system_name, filename, line: *line, column: 0 }).collect();
+            let list: Vec<_> = given
+                .iter()
+                .map(|(function, system_name, filename, line)| {
+                    SymbolName { function, system_name, filename, line: *line, column: 0 }
+                })
+                .collect();
             let slot = expected.get_mut(address).unwrap();
             prop_assert_eq!(naming.name(id, &list), slot.is_empty() && !list.is_empty());
             if slot.is_empty() {

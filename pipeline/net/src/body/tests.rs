@@ -8,7 +8,7 @@ use tokio::time::{Instant, Sleep};
 use super::*;
 
 /// A body that sends pieces of one size at an interval, then ends or breaks.
-struct Script {
+struct ScriptedBody {
     pieces: VecDeque<usize>,
     every: Duration,
     pause: Option<Pin<Box<Sleep>>>,
@@ -18,12 +18,12 @@ struct Script {
     polled: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
-fn script(pieces: &[usize], every: Duration) -> Script {
+fn script(pieces: &[usize], every: Duration) -> ScriptedBody {
     let pieces = pieces.iter().copied().collect();
-    Script { pieces, every, pause: None, announced: None, breaks: false, polled: Default::default() }
+    ScriptedBody { pieces, every, pause: None, announced: None, breaks: false, polled: Default::default() }
 }
 
-impl Body for Script {
+impl Body for ScriptedBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -4,14 +4,14 @@ use std::io::{self, Read};
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 
-type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
+type DecoderState = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
 /// Decompresses one stream. A truncated stream and bytes after its end are errors. The window grows with the output, up
 /// to 16 MiB, the maximum of RFC 7932.
 pub(super) struct BrotliReader<'a> {
     input: &'a [u8],
     at: usize,
-    state: State,
+    state: DecoderState,
     ended: bool,
 }
 

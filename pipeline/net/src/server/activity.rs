@@ -130,18 +130,18 @@ impl Drop for RunningRequest {
 }
 
 /// A response body that reports when a part of it is read.
-pub(super) struct Observed<B> {
+pub(super) struct ObservedBody<B> {
     body: Pin<Box<B>>,
     activity: std::sync::Arc<Activity>,
 }
 
-impl<B> Observed<B> {
+impl<B> ObservedBody<B> {
     pub(super) fn new(body: B, activity: std::sync::Arc<Activity>) -> Self {
-        Observed { body: Box::pin(body), activity }
+        ObservedBody { body: Box::pin(body), activity }
     }
 }
 
-impl<B: Body> Body for Observed<B> {
+impl<B: Body> Body for ObservedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -235,7 +235,7 @@ mod tests {
         let activity = Arc::new(Activity::new(Instant::now()));
         drop(activity.begin());
         let body = http_body_util::Full::new(bytes::Bytes::from_static(b"part"));
-        let mut body = Observed::new(body, Arc::clone(&activity));
+        let mut body = ObservedBody::new(body, Arc::clone(&activity));
         seconds(200).await;
         assert_eq!(left(&activity), Some(100));
         assert!(body.frame().await.is_some());

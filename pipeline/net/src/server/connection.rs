@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::activity::{Activity, Observed};
+use super::activity::{Activity, ObservedBody};
 use super::connection_log::{ConnectionLog, WrongProtocol};
 use super::socket::{Socket, Stream};
 use super::{ConnectionState, Peer, ServerLimits, ServerStats};
@@ -240,7 +240,7 @@ where
     S::Future: Send + 'static,
     B: Body,
 {
-    type Response = Response<Observed<B>>;
+    type Response = Response<ObservedBody<B>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -253,7 +253,7 @@ where
         Box::pin(async move {
             let response = response.await;
             drop(in_request);
-            response.map(|response| response.map(|body| Observed::new(body, activity)))
+            response.map(|response| response.map(|body| ObservedBody::new(body, activity)))
         })
     }
 }

@@ -3,11 +3,11 @@
 //! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
-mod target;
 #[path = "../../tests/common/elf.rs"]
 mod elf;
+mod target;
 
-use elf::{Part, file};
+use elf::{ElfSection, file};
 use libfuzzer_sys::fuzz_target;
 
 const NAMES: [&str; 9] = [
@@ -25,13 +25,13 @@ const NAMES: [&str; 9] = [
 fuzz_target!(|data: &[u8]| {
     // Each section is preceded by its length.
     let mut rest = data;
-    let mut parts = vec![Part::code()];
+    let mut parts = vec![ElfSection::code()];
     for name in NAMES {
         let Some((length, after)) = rest.split_first_chunk::<2>() else { break };
         let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
         let (section, after) = after.split_at(length);
         rest = after;
-        parts.push(Part::debug(name, section.to_vec()));
+        parts.push(ElfSection::debug(name, section.to_vec()));
     }
     target::ask(&file(&parts));
 });

@@ -4,11 +4,11 @@
 //! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
-mod target;
 #[path = "../../tests/common/elf.rs"]
 mod elf;
+mod target;
 
-use elf::{Part, file};
+use elf::{ElfSection, file};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -20,16 +20,16 @@ fuzz_target!(|data: &[u8]| {
         rest = after;
         Some(section.to_vec())
     };
-    let mut section = |name| Part::debug(name, next().unwrap_or_default());
+    let mut section = |name| ElfSection::debug(name, next().unwrap_or_default());
     target::ask(&file(&[
-        Part { flags: 6, address: 0x2000, ..section(".plt") },
-        Part { kind: 4, flags: 2, link: 3, ..section(".rela.plt") },
-        Part { kind: 11, link: 4, ..section(".dynsym") },
-        Part { kind: 3, ..section(".dynstr") },
+        ElfSection { flags: 6, address: 0x2000, ..section(".plt") },
+        ElfSection { kind: 4, flags: 2, link: 3, ..section(".rela.plt") },
+        ElfSection { kind: 11, link: 4, ..section(".dynsym") },
+        ElfSection { kind: 3, ..section(".dynstr") },
         section(".gnu_debugdata"),
         section(".zdebug_info"),
         section(".zdebug_abbrev"),
         section(".gnu_debugaltlink"),
-        Part::code(),
+        ElfSection::code(),
     ]));
 });

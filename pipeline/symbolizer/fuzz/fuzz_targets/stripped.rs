@@ -3,18 +3,18 @@
 //! Checks: no panic; every address gets a final answer; the tables stay within their memory limit.
 #![no_main]
 
-mod target;
 #[path = "../../tests/common/elf.rs"]
 mod elf;
 #[path = "../../tests/common/go_table.rs"]
 mod go_table;
+mod target;
 
-use elf::{Part, file};
-use go_table::{Function, VERSIONS, table};
+use elf::{ElfSection, file};
+use go_table::{GoTableFunction, VERSIONS, table};
 use libfuzzer_sys::fuzz_target;
 
-const FUNCTIONS: [Function<'_>; 2] = [
-    Function {
+const FUNCTIONS: [GoTableFunction<'_>; 2] = [
+    GoTableFunction {
         name: "main.f",
         file: "/f.go",
         start: 0x2000,
@@ -22,7 +22,7 @@ const FUNCTIONS: [Function<'_>; 2] = [
         lines: &[(100, 3), (0x800, 5)],
         inlined: &[(200, -1), (300, 0), (0x800, -1)],
     },
-    Function { name: "main.g", file: "/g.go", start: 0x2800, end: 0x3000, lines: &[(0x800, 7)], inlined: &[] },
+    GoTableFunction { name: "main.g", file: "/g.go", start: 0x2800, end: 0x3000, lines: &[(0x800, 7)], inlined: &[] },
 ];
 
 fuzz_target!(|data: &[u8]| {
@@ -44,8 +44,8 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     target::ask(&file(&[
-        Part::code(),
-        Part::debug(".gopclntab", go),
-        Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", unwind.to_vec()) },
+        ElfSection::code(),
+        ElfSection::debug(".gopclntab", go),
+        ElfSection { flags: 2, address: 0x200_0000, ..ElfSection::debug(".eh_frame", unwind.to_vec()) },
     ]));
 });

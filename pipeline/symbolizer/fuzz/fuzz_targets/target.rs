@@ -4,7 +4,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use profbridge_symbolizer::{ObjectKey, Object, Settings, ObjectSource, Symbolizer};
+use profbridge_symbolizer::{Object, ObjectKey, ObjectSource, Settings, Symbolizer};
 
 /// The symbolizer, whose one thread serves all runs.
 pub fn symbolizer() -> &'static Symbolizer {

@@ -5,7 +5,7 @@ use gimli::UnitOffset;
 use super::budget::{DwarfBudget, Error};
 use super::lines::file_index;
 use super::unit::{Extent, Opened, Reference};
-use super::{DwarfReader, SourcePosition};
+use super::{DwarfReader, UnresolvedPosition};
 
 /// Maximum depth of inlining. Compilers inline far less deeply.
 const MAX_NESTED: usize = 128;
@@ -23,7 +23,7 @@ pub(super) struct Inline {
     /// The entry that has the name.
     pub(super) origin: Option<Reference>,
     /// The position of the call.
-    pub(super) call: SourcePosition,
+    pub(super) call: UnresolvedPosition,
 }
 
 impl Inlines {
@@ -58,7 +58,7 @@ impl Inlines {
                 continue;
             }
             let mut extent = Extent::default();
-            let mut inline = Inline { depth: here, origin: None, call: SourcePosition::default() };
+            let mut inline = Inline { depth: here, origin: None, call: UnresolvedPosition::default() };
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 let number = || attribute.udata_value().unwrap_or(0);

@@ -9,7 +9,7 @@ use crate::text::{MAX_NAME, clean, cut};
 
 use super::budget::{DwarfBudget, Error};
 use super::unit::{self, Opened};
-use super::{DwarfReader, FunctionName, SourceFrame, SourcePosition};
+use super::{DwarfReader, FunctionName, SourceFrame, UnresolvedPosition};
 
 /// The maximum size of a line program's header, in bytes. The header names all files of a unit. In memory it is up to
 /// 150 times as large.
@@ -18,7 +18,7 @@ const MAX_HEADER: u64 = 1 << 20;
 /// The lines of given addresses, and the files of their unit.
 #[derive(Debug)]
 pub(super) struct LineTable<'a> {
-    at: Vec<SourcePosition>,
+    at: Vec<UnresolvedPosition>,
     header: Option<gimli::LineProgramHeader<DwarfReader<'a>>>,
     files: HashMap<u64, Option<Arc<str>>>,
 }
@@ -32,7 +32,7 @@ impl<'a> LineTable<'a> {
         is_code: impl Fn(u64) -> bool,
         budget: &mut DwarfBudget<'_>,
     ) -> Result<Self, Error> {
-        let none = SourcePosition::default();
+        let none = UnresolvedPosition::default();
         let mut lines = Self { at: vec![none; addresses.len()], header: None, files: HashMap::default() };
         let Some(offset) = opened.lines else { return Ok(lines) };
         match lines.run(dwarf, opened, offset, addresses, is_code, budget) {
@@ -57,7 +57,7 @@ impl<'a> LineTable<'a> {
 
         let mut rows = program.rows();
         // The previous row, which is valid up to the next one.
-        let mut before: Option<(u64, SourcePosition)> = None;
+        let mut before: Option<(u64, UnresolvedPosition)> = None;
         let mut starts = true;
         let mut removed = false;
         while let Some((_, row)) = rows.next_row()? {
@@ -86,7 +86,7 @@ impl<'a> LineTable<'a> {
                     gimli::ColumnType::Column(column) => u32::try_from(column.get()).unwrap_or(0),
                 };
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
-                (address, SourcePosition { file: Some(row.file_index()), line, column })
+                (address, UnresolvedPosition { file: Some(row.file_index()), line, column })
             });
             if row.end_sequence() {
                 starts = true;
@@ -96,7 +96,7 @@ impl<'a> LineTable<'a> {
     }
 
     /// The source position of `addresses[position]`.
-    pub(super) fn at(&self, position: usize) -> SourcePosition {
+    pub(super) fn at(&self, position: usize) -> UnresolvedPosition {
         self.at[position]
     }
 
@@ -105,7 +105,7 @@ impl<'a> LineTable<'a> {
         &mut self,
         dwarf: &gimli::Dwarf<DwarfReader<'a>>,
         opened: &Opened<'a>,
-        position: SourcePosition,
+        position: UnresolvedPosition,
         name: Option<FunctionName>,
         budget: &mut DwarfBudget<'_>,
     ) -> Result<SourceFrame, Error> {

@@ -11,7 +11,7 @@ use super::budget::{DwarfBudget, Error};
 use super::index::UnitIndex;
 use super::lines::{self, file_index};
 use super::unit::{self, Reference, SharedUnit};
-use super::{DwarfReader, FunctionName, SourcePosition};
+use super::{DwarfReader, FunctionName, UnresolvedPosition};
 
 /// The maximum number of open units. References lead to few units.
 const MAX_OPEN: usize = 16;
@@ -180,7 +180,7 @@ impl<'a> FunctionNames<'a> {
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
             budget.spend(1 + abbreviation.attributes().len())?;
             let mut class_name = None;
-            let mut at = SourcePosition::default();
+            let mut at = UnresolvedPosition::default();
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 let number = || attribute.udata_value().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
@@ -212,7 +212,7 @@ impl<'a> FunctionNames<'a> {
                 };
                 let file = file.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
                 let kind = if method == "operator()" { "lambda" } else { "unnamed" };
-                let SourcePosition { line, column, .. } = at;
+                let UnresolvedPosition { line, column, .. } = at;
                 return Ok(Some(format!("{{{kind} at {file}:{line}:{column}}}")));
             }
         }

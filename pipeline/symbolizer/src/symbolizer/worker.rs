@@ -18,7 +18,7 @@ use crate::demangle::is_mangled;
 use crate::dwarf::{FunctionName, SourceFrames};
 use crate::go_table::Steps;
 use crate::text::clean;
-use crate::{DebugFileServer, Frame, NamedBy, ObjectId, Symbols, Unknown};
+use crate::{DebugFileServer, NamedBy, ObjectId, SymbolFrame, Symbols, Unknown};
 
 /// Prefix of the aliases by which glibc calls its own functions.
 const HIDDEN_ALIAS: &str = "__GI_";
@@ -239,7 +239,7 @@ impl Combiner<'_> {
         let mut frames = Vec::with_capacity(place.frames.len());
         for (position, frame) in place.frames.into_iter().enumerate() {
             let symbol = symbol.filter(|_| position == last);
-            let says_more = |name: &Option<FunctionName>, symbol: &Frame| match name {
+            let says_more = |name: &Option<FunctionName>, symbol: &SymbolFrame| match name {
                 None => true,
                 Some(FunctionName { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
                 // All mangled aliases are equally public, so DWARF's is used: it matches the source position.
@@ -261,7 +261,7 @@ impl Combiner<'_> {
                 (None, _) => continue,
             };
             let file = frame.file.map(|file| self.strings.keep(&file));
-            frames.push(Frame { function, system_name, file, line: frame.line, column: frame.column });
+            frames.push(SymbolFrame { function, system_name, file, line: frame.line, column: frame.column });
         }
         (!frames.is_empty()).then(|| Arc::new(frames.into()))
     }
@@ -274,7 +274,7 @@ fn one_frame(
     named_by: NamedBy,
 ) -> Arc<Symbols> {
     let (file, line) = line.map_or((None, 0), |(file, line)| (Some(file), line));
-    let frame = Frame { function, system_name, file, line, column: 0 };
+    let frame = SymbolFrame { function, system_name, file, line, column: 0 };
     Arc::new(Symbols { frames: [frame].into(), named_by })
 }
 

@@ -6,7 +6,7 @@ pub(crate) const CODE: (u64, u64) = (0x1000, 0x100_0000);
 
 /// A section of a handmade file.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct ElfSection {
     pub(crate) name: &'static str,
     pub(crate) kind: u32,
     pub(crate) flags: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Part {
     pub(crate) link: u32,
 }
 
-impl Part {
+impl ElfSection {
     /// A section with debug information.
     pub(crate) fn debug(name: &'static str, data: Vec<u8>) -> Self {
         Self { name, kind: 1, flags: 0, address: 0, data, size: None, offset: None, link: 0 }
@@ -51,11 +51,11 @@ impl Part {
 }
 
 /// Builds a file from sections. The first one gets number 1.
-pub(crate) fn file(parts: &[Part]) -> Vec<u8> {
+pub(crate) fn file(parts: &[ElfSection]) -> Vec<u8> {
     let mut names = vec![0];
     let mut body: Vec<u8> = Vec::new();
     let mut headers = vec![0; 64];
-    let header = |name: u32, part: &Part, offset: u64, size: u64| {
+    let header = |name: u32, part: &ElfSection, offset: u64, size: u64| {
         let mut header = Vec::new();
         header.extend(name.to_le_bytes());
         header.extend(part.kind.to_le_bytes());
@@ -75,7 +75,7 @@ pub(crate) fn file(parts: &[Part]) -> Vec<u8> {
     }
     let name = names.len() as u32;
     names.extend(b".shstrtab\0");
-    let names = Part::strings(names);
+    let names = ElfSection::strings(names);
     headers.extend(header(name, &names, 64 + body.len() as u64, names.data.len() as u64));
     body.extend(&names.data);
 

@@ -6,7 +6,7 @@ pub(crate) const VERSIONS: [u32; 4] = [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0x
 
 /// A function in a handmade table. Lines and inlining are given for offsets from its start.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Function<'a> {
+pub(crate) struct GoTableFunction<'a> {
     pub(crate) name: &'a str,
     pub(crate) file: &'a str,
     pub(crate) start: u64,
@@ -31,7 +31,7 @@ fn runs(values: &[(u32, i32)]) -> Vec<u8> {
 }
 
 /// A table of functions, in order of their starts, for 64-bit addresses with a quantum of one byte.
-pub(crate) fn table(magic: u32, functions: &[Function<'_>]) -> Vec<u8> {
+pub(crate) fn table(magic: u32, functions: &[GoTableFunction<'_>]) -> Vec<u8> {
     let (old, relative) = (magic == VERSIONS[0], magic <= VERSIONS[3] && magic >= VERSIONS[2]);
     let text = functions[0].start;
     let end = functions[functions.len() - 1].end;

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use profbridge_symbolizer::{Frame, Object, ObjectId, ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbolizer};
+use profbridge_symbolizer::{
+    Object, ObjectId, ObjectKey, ObjectSource, Settings, SymbolAnswer, SymbolFrame, Symbolizer,
+};
 
 /// Timeout for the background thread, far longer than needed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -104,7 +106,7 @@ pub(crate) fn function(answer: &SymbolAnswer) -> Option<&str> {
 }
 
 /// The frames of an answer.
-pub(crate) fn frames(answer: &SymbolAnswer) -> &[Frame] {
+pub(crate) fn frames(answer: &SymbolAnswer) -> &[SymbolFrame] {
     answer.symbols().map_or(&[], |symbols| &symbols.frames)
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use profbridge_model::buffer::ByteRange;
 use profbridge_model::dictionary::{Attribute, Value};
 use profbridge_model::{
-    Builder, Envelope, Item, Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, Telemetry, View,
+    Builder, Envelope, Item, ItemView, Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, Telemetry,
 };
 
 use profbridge_engine::component::Now;
@@ -62,8 +62,8 @@ pub fn telemetry(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Te
     if random.u8(0..8) > 0 {
         return profiles(random, max_samples, now).into();
     }
-    let views: Vec<View> =
-        (0..random.usize(0..3)).map(|item| View::profiles(item, profiles(random, max_samples, now))).collect();
+    let views: Vec<ItemView> =
+        (0..random.usize(0..3)).map(|item| ItemView::profiles(item, profiles(random, max_samples, now))).collect();
     let item =
         |header: &'static str| Item { header: Bytes::from_static(header.as_bytes()), payload: Bytes::new().into() };
     let mut items = vec![item("{\"type\":\"profile_chunk\"}"); views.len()];

@@ -7,14 +7,14 @@ use opentelemetry_proto::tonic::{
 
 /// The attributes that apply to one sample.
 #[derive(Clone, Copy)]
-pub(super) struct Attributes<'a> {
+pub(super) struct SampleAttributes<'a> {
     pub(super) dictionary: &'a ProfilesDictionary,
     pub(super) resource: &'a [KeyValue],
     pub(super) profile: &'a [i32],
     pub(super) sample: &'a [i32],
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> SampleAttributes<'a> {
     fn get(&self, key: &str) -> Option<&'a AnyValue> {
         indexed(self.dictionary, self.sample, key)
             .or_else(|| indexed(self.dictionary, self.profile, key))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::chunk::{Chunk, Frame};
+use super::chunk::{NaiveChunk, NaiveFrame};
 
 /// A sample without indices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,22 +12,22 @@ pub struct CanonicalSample {
     /// The thread.
     pub thread_id: String,
     /// The frames, leaf first; empty for an idle thread.
-    pub stack: Vec<Frame>,
+    pub stack: Vec<NaiveFrame>,
 }
 
 /// The properties of a frame that a reader sees: all except its address and its language.
-fn identifying(frame: &Frame) -> Frame {
-    Frame { instruction_addr: None, platform: None, ..frame.clone() }
+fn identifying(frame: &NaiveFrame) -> NaiveFrame {
+    NaiveFrame { instruction_addr: None, platform: None, ..frame.clone() }
 }
 
 /// The debug ids of the images of `chunk`.
-pub fn debug_ids(chunk: &Chunk) -> BTreeSet<&str> {
+pub fn debug_ids(chunk: &NaiveChunk) -> BTreeSet<&str> {
     chunk.debug_meta.images.iter().map(|image| &*image.debug_id).collect()
 }
 
 /// The samples of `chunk` as a sorted multiset. An invalid index becomes an empty stack or a missing frame.
-pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
-    let stack = |id: usize| -> Vec<Frame> {
+pub fn canonical(chunk: &NaiveChunk) -> Vec<CanonicalSample> {
+    let stack = |id: usize| -> Vec<NaiveFrame> {
         let indices = chunk.profile.stacks.get(id).map_or(&[][..], Vec::as_slice);
         indices.iter().filter_map(|&frame| chunk.profile.frames.get(frame)).map(identifying).collect()
     };
@@ -46,7 +46,7 @@ pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
 }
 
 /// The first difference between the samples and images of two chunks as text; `None` if they are equal.
-pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
+pub fn difference(left: &NaiveChunk, right: &NaiveChunk) -> Option<String> {
     if debug_ids(left) != debug_ids(right) {
         return Some(format!("images:\n  left  {:?}\n  right {:?}", debug_ids(left), debug_ids(right)));
     }
@@ -59,7 +59,7 @@ pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
 
 /// The microseconds that Sentry attributes to each thread's stacks: a non-idle sample lasts until the next sample of
 /// its thread, and the last one has no duration.
-pub fn attributed_us(chunk: &Chunk) -> BTreeMap<String, i64> {
+pub fn attributed_us(chunk: &NaiveChunk) -> BTreeMap<String, i64> {
     let mut threads: BTreeMap<String, Vec<(i64, bool)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {
         let busy = chunk.profile.stacks.get(sample.stack_id).is_some_and(|stack| !stack.is_empty());

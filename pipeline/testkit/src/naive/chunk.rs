@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// One `profile_chunk` payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Chunk {
+pub struct NaiveChunk {
     /// 32 hex digits.
     pub chunk_id: String,
     /// 32 hex digits, equal for all chunks of a process.
@@ -30,7 +30,7 @@ pub struct Chunk {
     #[serde(default, skip_serializing_if = "DebugMeta::is_empty")]
     pub debug_meta: DebugMeta,
     /// Samples and their tables.
-    pub profile: Profile,
+    pub profile: NaiveProfile,
 }
 
 /// Name and version of the sender.
@@ -46,7 +46,7 @@ pub struct ClientSdk {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DebugMeta {
     /// One image per mapping with a GNU build id.
-    pub images: Vec<Image>,
+    pub images: Vec<NaiveImage>,
 }
 
 impl DebugMeta {
@@ -58,7 +58,7 @@ impl DebugMeta {
 
 /// One binary in the chunk's synthetic address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
+pub struct NaiveImage {
     /// Always `symbolic`: the only type that Relay and Sentry accept for Linux.
     #[serde(rename = "type")]
     pub kind: String,
@@ -76,13 +76,13 @@ pub struct Image {
 
 /// Samples, stacks and frames.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct NaiveProfile {
     /// The samples in order of time.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<NaiveSample>,
     /// Frame indices, leaf first; an empty stack is an idle thread.
     pub stacks: Vec<Vec<usize>>,
     /// The frames.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<NaiveFrame>,
     /// The metadata of threads with samples, by thread id.
     #[serde(default)]
     pub thread_metadata: BTreeMap<String, ThreadMetadata>,
@@ -90,7 +90,7 @@ pub struct Profile {
 
 /// One stack of one thread at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct NaiveSample {
     /// Seconds since the epoch, in whole microseconds.
     pub timestamp: f64,
     /// The thread.
@@ -109,7 +109,7 @@ pub struct ThreadMetadata {
 
 /// One frame: one line entry of a location.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Frame {
+pub struct NaiveFrame {
     /// The function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,

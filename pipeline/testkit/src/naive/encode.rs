@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use flate2::{Compression, write::GzEncoder};
 
-use super::chunk::Chunk;
+use super::chunk::NaiveChunk;
 
 /// The chunk as JSON.
 ///
 /// # Errors
 /// None in practice: no map has keys other than strings, and times are finite.
-pub fn json(chunk: &Chunk) -> serde_json::Result<Vec<u8>> {
+pub fn json(chunk: &NaiveChunk) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(chunk)
 }
 

@@ -4,19 +4,19 @@ use opentelemetry_proto::tonic::profiles::v1development::{Line, Location, Profil
 
 use super::{
     attributes::{indexed, string, text_of},
-    chunk::Frame,
-    images::{Images, mapping},
+    chunk::NaiveFrame,
+    images::{NaiveImages, mapping},
     modules::module,
 };
 
 /// The frames of one location, innermost first: one per line, or a single one without a name.
 pub(super) fn frames(
     dictionary: &ProfilesDictionary,
-    images: &Images,
+    images: &NaiveImages,
     location: &Location,
     kind: &str,
     root_platform: &str,
-) -> Vec<Frame> {
+) -> Vec<NaiveFrame> {
     if location.lines.is_empty() {
         return vec![frame(dictionary, images, location, None, kind, root_platform)];
     }
@@ -25,12 +25,12 @@ pub(super) fn frames(
 
 fn frame(
     dictionary: &ProfilesDictionary,
-    images: &Images,
+    images: &NaiveImages,
     location: &Location,
     line: Option<&Line>,
     kind: &str,
     root_platform: &str,
-) -> Frame {
+) -> NaiveFrame {
     let function = line
         .and_then(|line| dictionary.function_table.get(usize::try_from(line.function_index).ok()?))
         .filter(|_| line.is_some_and(|line| line.function_index > 0));
@@ -55,7 +55,7 @@ fn frame(
     });
     let is_anonymous = kind == "v8js" && filename.is_some() && name.as_deref().is_none_or(|name| name == "<anonymous>");
     let function = if is_anonymous { Some(String::new()) } else { name };
-    Frame {
+    NaiveFrame {
         abs_path: filename.clone().filter(|path| is_absolute(path)),
         lineno: line.and_then(|line| positive(line.line)),
         colno: line.and_then(|line| positive(line.column)),
@@ -87,16 +87,16 @@ fn file_of_module(path: &str, module: &str) -> String {
 }
 
 /// The kind of a location's code.
-pub(super) struct Kind {
+pub(super) struct CodeKind {
     pub(super) frame_type: String,
     pub(super) platform: &'static str,
 }
 
 /// The kind of each location.
-pub(super) fn kinds(dictionary: &ProfilesDictionary) -> Vec<Kind> {
+pub(super) fn kinds(dictionary: &ProfilesDictionary) -> Vec<CodeKind> {
     let kind = |location| {
         let frame_type = frame_type(dictionary, location);
-        Kind { platform: platform(&frame_type), frame_type }
+        CodeKind { platform: platform(&frame_type), frame_type }
     };
     dictionary.location_table.iter().map(kind).collect()
 }
@@ -178,7 +178,7 @@ fn package(dictionary: &ProfilesDictionary, location: &Location, frame_type: &st
     non_empty(string(dictionary, mapping.filename_strindex))
 }
 
-fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> Option<String> {
+fn instruction_addr(images: &NaiveImages, location: &Location, frame_type: &str) -> Option<String> {
     if !has_machine_address(frame_type) {
         return None;
     }

@@ -1,10 +1,10 @@
 //! The process of a sample, and the ids computed from it.
 
-use super::attributes::Attributes;
+use super::attributes::SampleAttributes;
 
 /// The identity of a process. Service and executable names are never part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Identity {
+pub enum NaiveIdentity {
     /// `container.id` and `process.pid`.
     Container(String, i64),
     /// The attributes of the host, the pod and the container, and `process.pid`.
@@ -16,25 +16,25 @@ pub enum Identity {
 }
 
 /// The identity from the first complete tuple.
-pub(super) fn identity(attributes: &Attributes<'_>, resource_number: usize) -> Identity {
+pub(super) fn identity(attributes: &SampleAttributes<'_>, resource_number: usize) -> NaiveIdentity {
     let pid = attributes.int("process.pid");
     let host = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
     let host = host.map(|key| attributes.text(key));
     let is_host = host[..3].iter().any(Option::is_some);
     if let (Some(container), Some(pid)) = (attributes.text("container.id"), pid) {
-        return Identity::Container(container, pid);
+        return NaiveIdentity::Container(container, pid);
     }
     if let (true, Some(pid)) = (is_host, pid) {
-        return Identity::Host(host, pid);
+        return NaiveIdentity::Host(host, pid);
     }
     match attributes.text("service.instance.id") {
-        Some(instance) => Identity::Instance(instance),
-        None => Identity::Weak(resource_number),
+        Some(instance) => NaiveIdentity::Instance(instance),
+        None => NaiveIdentity::Weak(resource_number),
     }
 }
 
 /// An id that is the same for every chunk of a process.
-pub(super) fn profiler_id(identity: &Identity) -> String {
+pub(super) fn profiler_id(identity: &NaiveIdentity) -> String {
     uuid_from(format!("{identity:?}").as_bytes())
 }
 

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{Mapping, ProfilesDicti
 
 use super::{
     attributes::{indexed, string, text_of},
-    chunk::Image,
+    chunk::NaiveImage,
 };
 
 const PAGE: u64 = 4096;
@@ -16,7 +16,7 @@ const BASE: u64 = 0x1_0000_0000;
 
 /// The synthetic address space of one chunk.
 #[derive(Default)]
-pub(super) struct Images {
+pub(super) struct NaiveImages {
     placed: BTreeMap<i32, Placed>,
 }
 
@@ -27,7 +27,7 @@ struct Placed {
     size: u64,
 }
 
-impl Images {
+impl NaiveImages {
     /// Places every used mapping, in order of its index. `used` contains the highest used address of each.
     pub(super) fn place(dictionary: &ProfilesDictionary, used: &BTreeMap<i32, u64>) -> Self {
         let mut next = BASE;
@@ -53,10 +53,10 @@ impl Images {
     }
 
     /// The images of the mappings that have a GNU build id.
-    pub(super) fn list(&self, dictionary: &ProfilesDictionary) -> Vec<Image> {
+    pub(super) fn list(&self, dictionary: &ProfilesDictionary) -> Vec<NaiveImage> {
         let image = |(&index, placed): (&i32, &Placed)| {
             let mapping = mapping(dictionary, index)?;
-            Some(Image {
+            Some(NaiveImage {
                 kind: "symbolic".to_owned(),
                 debug_id: debug_id(&gnu_build_id(dictionary, mapping)?)?,
                 code_file: string(dictionary, mapping.filename_strindex).to_owned(),

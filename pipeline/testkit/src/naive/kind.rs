@@ -6,7 +6,7 @@ use super::attributes::string;
 
 /// How a profile measures time. Among the profiles of a process, only those of the highest kind are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum TimeMeasure {
     /// Values count samples of a known period.
     CountTimesPeriod,
     /// Values are CPU time.
@@ -21,12 +21,12 @@ pub(super) enum Kind {
 
 /// A profile's kind and the nanoseconds per unit of its values (or per timestamp, without values).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Meaning {
-    pub(super) kind: Kind,
+pub(super) struct NaiveMeaning {
+    pub(super) kind: TimeMeasure,
     unit: u64,
 }
 
-impl Meaning {
+impl NaiveMeaning {
     /// The weight in nanoseconds of a sample's `position`-th observation.
     pub(super) fn weight(&self, sample: &Sample, position: usize) -> u64 {
         let value = sample.values.get(position).map_or(1, |&value| u64::try_from(value).unwrap_or(0));
@@ -35,7 +35,7 @@ impl Meaning {
 }
 
 /// The meaning of `profile`; `None` if it measures no time, or off-CPU time although that is disabled.
-pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cpu: bool) -> Option<Meaning> {
+pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cpu: bool) -> Option<NaiveMeaning> {
     let (kind, unit) = names(dictionary, profile.sample_type.as_ref());
     if kind == "off_cpu" && !off_cpu {
         return None;
@@ -46,13 +46,13 @@ pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cp
     let counted = nanoseconds(names(dictionary, profile.sample_type.as_ref()).1).is_none();
     let timestamped = profile.samples.iter().any(|sample| !sample.timestamps_unix_nano.is_empty());
     let kind = match (timestamped, wall, counted) {
-        (true, true, _) => Kind::TimestampedWall,
-        (true, false, _) => Kind::Timestamped,
-        (false, _, true) => Kind::CountTimesPeriod,
-        (false, true, false) => Kind::WallTime,
-        (false, false, false) => Kind::CpuTime,
+        (true, true, _) => TimeMeasure::TimestampedWall,
+        (true, false, _) => TimeMeasure::Timestamped,
+        (false, _, true) => TimeMeasure::CountTimesPeriod,
+        (false, true, false) => TimeMeasure::WallTime,
+        (false, false, false) => TimeMeasure::CpuTime,
     };
-    Some(Meaning { kind, unit })
+    Some(NaiveMeaning { kind, unit })
 }
 
 /// The period in nanoseconds, if it is a duration.

@@ -28,18 +28,18 @@ pub mod transaction;
 use opentelemetry_proto::tonic::profiles::v1development::{Location, ProfilesDictionary};
 
 pub use canonical::{CanonicalSample, attributed_us, canonical, debug_ids, difference};
-pub use chunk::Chunk;
+pub use chunk::NaiveChunk;
 pub use encode::{envelope, gzip, json};
 pub(crate) use frames::basename;
-pub use identity::Identity;
+pub use identity::NaiveIdentity;
 
 use crate::ExportProfilesServiceRequest;
-use process::Process;
+use process::NaiveProcess;
 use timeline::{Observation, WINDOW};
 
 /// The options of the conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct NaiveOptions {
     /// Whether to convert off-CPU profiles.
     pub off_cpu: bool,
     /// The end of the window in nanoseconds since the epoch; by default the end of the process's last profile.
@@ -55,7 +55,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// The request does not decode.
 pub fn run(request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     let mut envelopes = Vec::new();
-    for chunk in convert(&decode(request)?, &Options::default()) {
+    for chunk in convert(&decode(request)?, &NaiveOptions::default()) {
         envelopes.push(gzip(&envelope(&chunk.platform, &json(&chunk)?))?);
     }
     Ok(envelopes)
@@ -70,7 +70,7 @@ pub fn decode(request: &[u8]) -> Result<ExportProfilesServiceRequest, prost::Dec
 }
 
 /// The chunks of a request: one per process and minute, in order of the processes' first samples.
-pub fn convert(request: &ExportProfilesServiceRequest, options: &Options) -> Vec<Chunk> {
+pub fn convert(request: &ExportProfilesServiceRequest, options: &NaiveOptions) -> Vec<NaiveChunk> {
     let empty = ProfilesDictionary::default();
     let dictionary = request.dictionary.as_ref().unwrap_or(&empty);
     let source = Source { dictionary, kinds: frames::kinds(dictionary) };
@@ -91,7 +91,7 @@ pub fn convert(request: &ExportProfilesServiceRequest, options: &Options) -> Vec
 struct Source<'a> {
     dictionary: &'a ProfilesDictionary,
     /// The kind of each location.
-    kinds: Vec<frames::Kind>,
+    kinds: Vec<frames::CodeKind>,
 }
 
 /// The common properties of all chunks of a process.
@@ -102,7 +102,12 @@ struct About {
     thread_names: HashMap<String, String>,
 }
 
-fn process_chunks(source: &Source<'_>, about: &About, process: Process, options: &Options) -> Vec<Chunk> {
+fn process_chunks(
+    source: &Source<'_>,
+    about: &About,
+    process: NaiveProcess,
+    options: &NaiveOptions,
+) -> Vec<NaiveChunk> {
     let (mut observations, start, end) = process.observations();
     timeline::assign_lanes(&mut observations);
     let end = options.window_end.unwrap_or(end);
@@ -115,12 +120,12 @@ fn process_chunks(source: &Source<'_>, about: &About, process: Process, options:
         .collect()
 }
 
-fn chunk(source: &Source<'_>, about: &About, observations: Vec<Observation>, window_end: u64) -> Chunk {
+fn chunk(source: &Source<'_>, about: &About, observations: Vec<Observation>, window_end: u64) -> NaiveChunk {
     let platform = source.root_platform(&observations);
-    let images = images::Images::place(source.dictionary, &source.used_mappings(&observations));
+    let images = images::NaiveImages::place(source.dictionary, &source.used_mappings(&observations));
     let entries = timeline::entries(observations, window_end);
     let first = entries.first().map_or(0, |entry| entry.timestamp);
-    Chunk {
+    NaiveChunk {
         chunk_id: identity::chunk_id(&about.profiler_id, first, entries.len()),
         profiler_id: about.profiler_id.clone(),
         release: about.release.clone(),

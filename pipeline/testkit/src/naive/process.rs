@@ -8,33 +8,33 @@ use opentelemetry_proto::tonic::{
 };
 
 use super::{
-    Options,
-    attributes::Attributes,
-    identity::{Identity, identity},
-    kind::{Kind, Meaning, meaning},
+    NaiveOptions,
+    attributes::SampleAttributes,
+    identity::{NaiveIdentity, identity},
+    kind::{NaiveMeaning, TimeMeasure, meaning},
     timeline::{Observation, spread},
 };
 use crate::ExportProfilesServiceRequest;
 
 /// The contents of a request for one process.
 #[derive(Default)]
-pub(super) struct Process {
+pub(super) struct NaiveProcess {
     pub(super) release: Option<String>,
     pub(super) environment: Option<String>,
     pub(super) thread_names: HashMap<String, String>,
-    parts: Vec<Part>,
+    parts: Vec<ProfileShare>,
 }
 
 /// A process's samples of one profile.
-struct Part {
-    kind: Kind,
+struct ProfileShare {
+    kind: TimeMeasure,
     start: u64,
     duration: u64,
     observations: Vec<Observation>,
     values: Vec<(i32, Option<Rc<str>>, u64)>,
 }
 
-impl Process {
+impl NaiveProcess {
     /// The observations of the highest kind, and the earliest start and latest end of their profiles.
     pub(super) fn observations(self) -> (Vec<Observation>, u64, u64) {
         let best = self.parts.iter().map(|part| part.kind).max();
@@ -55,8 +55,8 @@ impl Process {
 pub(super) fn processes(
     request: &ExportProfilesServiceRequest,
     dictionary: &ProfilesDictionary,
-    options: &Options,
-) -> Vec<(Identity, Process)> {
+    options: &NaiveOptions,
+) -> Vec<(NaiveIdentity, NaiveProcess)> {
     let mut found = Found::default();
     for (number, resource_profiles) in request.resource_profiles.iter().enumerate() {
         let resource = resource_profiles.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
@@ -75,7 +75,7 @@ pub(super) fn processes(
                 }
                 let process = &mut found.processes[process_number].1;
                 let part = *part_of.entry(process_number).or_insert_with(|| {
-                    process.parts.push(Part::new(profile, &meaning));
+                    process.parts.push(ProfileShare::new(profile, &meaning));
                     process.parts.len() - 1
                 });
                 let thread: Option<Rc<str>> = attributes.text("thread.id").map(Rc::from);
@@ -94,18 +94,18 @@ pub(super) fn processes(
 /// The processes found so far.
 #[derive(Default)]
 struct Found {
-    processes: Vec<(Identity, Process)>,
-    numbers: HashMap<Identity, usize>,
+    processes: Vec<(NaiveIdentity, NaiveProcess)>,
+    numbers: HashMap<NaiveIdentity, usize>,
 }
 
 impl Found {
     /// The number of the process with these attributes.
-    fn process(&mut self, attributes: &Attributes<'_>, resource_number: usize) -> usize {
+    fn process(&mut self, attributes: &SampleAttributes<'_>, resource_number: usize) -> usize {
         let identity = identity(attributes, resource_number);
         *self.numbers.entry(identity.clone()).or_insert_with(|| {
             let release = release(attributes);
             let environment = Some(environment(attributes));
-            self.processes.push((identity, Process { release, environment, ..Process::default() }));
+            self.processes.push((identity, NaiveProcess { release, environment, ..NaiveProcess::default() }));
             self.processes.len() - 1
         })
     }
@@ -116,12 +116,12 @@ fn attributes<'a>(
     resource: &'a [KeyValue],
     profile: &'a Profile,
     sample: &'a Sample,
-) -> Attributes<'a> {
-    Attributes { dictionary, resource, profile: &profile.attribute_indices, sample: &sample.attribute_indices }
+) -> SampleAttributes<'a> {
+    SampleAttributes { dictionary, resource, profile: &profile.attribute_indices, sample: &sample.attribute_indices }
 }
 
-impl Part {
-    fn new(profile: &Profile, meaning: &Meaning) -> Self {
+impl ProfileShare {
+    fn new(profile: &Profile, meaning: &NaiveMeaning) -> Self {
         Self {
             kind: meaning.kind,
             start: profile.time_unix_nano,
@@ -131,7 +131,7 @@ impl Part {
         }
     }
 
-    fn add(&mut self, sample: &Sample, thread: Option<Rc<str>>, meaning: &Meaning) {
+    fn add(&mut self, sample: &Sample, thread: Option<Rc<str>>, meaning: &NaiveMeaning) {
         let stack = sample.stack_index;
         if sample.timestamps_unix_nano.is_empty() {
             self.values.push((stack, thread, meaning.weight(sample, 0)));
@@ -145,7 +145,7 @@ impl Part {
 }
 
 /// `service.name@service.version`, or `service.name`.
-fn release(attributes: &Attributes<'_>) -> Option<String> {
+fn release(attributes: &SampleAttributes<'_>) -> Option<String> {
     let name = attributes.text("service.name")?;
     match attributes.text("service.version") {
         Some(version) => Some(format!("{name}@{version}")),
@@ -154,6 +154,6 @@ fn release(attributes: &Attributes<'_>) -> Option<String> {
 }
 
 /// `deployment.environment.name`, or `production` without it.
-fn environment(attributes: &Attributes<'_>) -> String {
+fn environment(attributes: &SampleAttributes<'_>) -> String {
     attributes.text("deployment.environment.name").unwrap_or_else(|| "production".to_owned())
 }

@@ -4,21 +4,21 @@ use std::{collections::HashMap, rc::Rc};
 
 use super::{
     Source,
-    chunk::{Frame, Profile, Sample, ThreadMetadata},
+    chunk::{NaiveFrame, NaiveProfile, NaiveSample, ThreadMetadata},
     frames,
-    images::Images,
+    images::NaiveImages,
     timeline::Entry,
 };
 
 /// The chunk's tables. Each location is converted once.
 pub(super) fn tables(
     source: &Source<'_>,
-    images: &Images,
+    images: &NaiveImages,
     platform: &str,
     thread_names: &HashMap<String, String>,
     entries: Vec<Entry>,
-) -> Profile {
-    let mut profile = Profile::default();
+) -> NaiveProfile {
+    let mut profile = NaiveProfile::default();
     let mut interned =
         Interned { source, images, platform, frame_ids: HashMap::new(), by_location: vec![None; source.kinds.len()] };
     let mut stack_ids: HashMap<Vec<usize>, usize> = HashMap::new();
@@ -42,7 +42,7 @@ pub(super) fn tables(
         samples.push((entry.timestamp, entry.thread, stack_id));
     }
     halve_unlisted(&profile, &mut samples);
-    let sample = |(timestamp, thread, stack_id): (u64, Rc<str>, usize)| Sample {
+    let sample = |(timestamp, thread, stack_id): (u64, Rc<str>, usize)| NaiveSample {
         timestamp: (timestamp / 1000) as f64 / 1e6,
         thread_id: thread.to_string(),
         stack_id,
@@ -53,7 +53,7 @@ pub(super) fn tables(
 
 /// Sentry lists a function only if at least two samples of a chunk count for it (observed with `vroomrs` 0.1.24), so
 /// the only sample of a function is split in half.
-fn halve_unlisted(profile: &Profile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
+fn halve_unlisted(profile: &NaiveProfile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
     let owner = |stack: usize| owner(profile, stack);
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
     for key in samples.iter().filter_map(|&(_, _, stack)| owner(stack)) {
@@ -74,9 +74,9 @@ fn halve_unlisted(profile: &Profile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
 }
 
 /// The function of a stack's innermost in-app frame, as Sentry groups functions; `None` if that is the root frame.
-fn owner(profile: &Profile, stack: usize) -> Option<(&str, &str)> {
-    let frames: Vec<&Frame> = profile.stacks[stack].iter().map(|&frame| &profile.frames[frame]).collect();
-    let own = |frame: &&&Frame| frame.in_app == Some(true) && frame.platform.is_none();
+fn owner(profile: &NaiveProfile, stack: usize) -> Option<(&str, &str)> {
+    let frames: Vec<&NaiveFrame> = profile.stacks[stack].iter().map(|&frame| &profile.frames[frame]).collect();
+    let own = |frame: &&&NaiveFrame| frame.in_app == Some(true) && frame.platform.is_none();
     let frame = frames.split_last()?.1.iter().find(own)?;
     let file = || frame.package.as_deref().map_or("", |package| super::basename(package));
     Some((frame.module.as_deref().unwrap_or_else(file), frame.function.as_deref().unwrap_or("")))
@@ -85,14 +85,14 @@ fn owner(profile: &Profile, stack: usize) -> Option<(&str, &str)> {
 /// The frames that are already in the chunk.
 struct Interned<'a> {
     source: &'a Source<'a>,
-    images: &'a Images,
+    images: &'a NaiveImages,
     platform: &'a str,
-    frame_ids: HashMap<Frame, usize>,
+    frame_ids: HashMap<NaiveFrame, usize>,
     by_location: Vec<Option<Vec<usize>>>,
 }
 
 impl Interned<'_> {
-    fn location(&mut self, index: usize, frames: &mut Vec<Frame>) -> &[usize] {
+    fn location(&mut self, index: usize, frames: &mut Vec<NaiveFrame>) -> &[usize] {
         let frame_ids = &mut self.frame_ids;
         self.by_location[index].get_or_insert_with(|| {
             let location = &self.source.dictionary.location_table[index];

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::Error;
 
 #[derive(Serialize)]
-struct Transaction {
+struct NaiveTransaction {
     #[serde(rename = "type")]
     kind: &'static str,
     platform: String,
@@ -79,7 +79,10 @@ pub fn transactions(request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     Ok(json)
 }
 
-fn transaction(resource: &Map<String, Value>, mut spans: Vec<(InstrumentationScope, Span)>) -> Option<Transaction> {
+fn transaction(
+    resource: &Map<String, Value>,
+    mut spans: Vec<(InstrumentationScope, Span)>,
+) -> Option<NaiveTransaction> {
     let position = spans.iter().position(|(_, span)| span.parent_span_id.is_empty())?;
     let (scope, root) = spans.remove(position);
     spans.sort_by_key(|(_, span)| span.start_time_unix_nano);
@@ -122,7 +125,7 @@ fn transaction(resource: &Map<String, Value>, mut spans: Vec<(InstrumentationSco
     contexts.insert("app".to_owned(), app);
     let cloud = ["cloud.provider", "cloud.region", "host.id"].map(|key| (key.to_owned(), of_resource(key).into()));
     contexts.insert("cloud_resource".to_owned(), Value::Object(cloud.into_iter().collect()));
-    Some(Transaction {
+    Some(NaiveTransaction {
         kind: "transaction",
         platform: of_resource("telemetry.sdk.language"),
         transaction: child.description,

@@ -42,14 +42,14 @@ fn valid() -> ExportProfilesServiceRequest {
 }
 
 /// A change that makes a valid request invalid, and the rule it breaks.
-type Broken = (fn(&mut Profile, &mut ProfilesDictionary), &'static str);
+type BreakingChange = (fn(&mut Profile, &mut ProfilesDictionary), &'static str);
 
 /// Guarantees: a valid request is accepted, and each broken rule is detected separately.
 /// rule: round-trip#profcheck
 #[test]
 fn each_rule() {
     assert_eq!(check(&valid().encode_to_vec()), Ok(()));
-    let broken: &[Broken] = &[
+    let broken: &[BreakingChange] = &[
         (|profile, _| profile.samples[0].timestamps_unix_nano[1] = 20, "has the time 20 outside of 10..20"),
         (|profile, _| profile.samples[0].timestamps_unix_nano[1] = 9, "has the time 9 outside of 10..20"),
         (|profile, _| profile.samples[0].stack_index = 2, "2 is out of range"),

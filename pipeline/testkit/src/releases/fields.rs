@@ -14,14 +14,14 @@ use super::messages::{
 };
 
 /// The encoded fields of one message.
-pub(super) struct Fields {
+pub(super) struct MessageFields {
     release: Release,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Release {
-    pub(super) fn fields(self) -> Fields {
-        Fields { release: self, bytes: Vec::new() }
+    pub(super) fn fields(self) -> MessageFields {
+        MessageFields { release: self, bytes: Vec::new() }
     }
 
     /// The position of this release's numbers in a list.
@@ -172,7 +172,7 @@ impl Release {
     }
 }
 
-impl Fields {
+impl MessageFields {
     /// The number of a field in this release, if the release has the field.
     fn number(&self, numbers: &[u32]) -> Option<u32> {
         numbers.get(self.release.column()).copied().filter(|&number| number != 0)

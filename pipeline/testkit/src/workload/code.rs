@@ -12,7 +12,7 @@ use super::{names, shape::Recipe};
 
 /// The language of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Runtime {
+pub(super) enum WorkloadRuntime {
     Cxx,
     Dotnet,
     Go,
@@ -24,7 +24,7 @@ pub(super) enum Runtime {
     Rust,
 }
 
-impl Runtime {
+impl WorkloadRuntime {
     /// The runtime's `profile.frame.type`.
     fn frame_type(self) -> &'static str {
         match self {
@@ -71,14 +71,14 @@ pub(super) struct Binary {
 
 /// A function; either text may be empty, but not both.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
+pub(super) struct WorkloadFunction {
     pub(super) name: String,
     pub(super) file: String,
 }
 
 /// A location; lines are (function, line), innermost first.
 #[derive(Clone, Debug)]
-pub(super) struct Location {
+pub(super) struct WorkloadLocation {
     pub(super) frame_type: &'static str,
     pub(super) binary: Option<usize>,
     pub(super) address: u64,
@@ -108,12 +108,12 @@ const KERNEL: f64 = 0.22;
 pub(super) struct Code {
     rng: Rng,
     recipe: Recipe,
-    runtime: Runtime,
+    runtime: WorkloadRuntime,
     pub(super) binaries: Vec<Binary>,
     files: Vec<String>,
-    pub(super) functions: Vec<Function>,
+    pub(super) functions: Vec<WorkloadFunction>,
     known_names: HashSet<String>,
-    pub(super) locations: Vec<Location>,
+    pub(super) locations: Vec<WorkloadLocation>,
     callees: Vec<Vec<usize>>,
     /// The stacks, each with its leaf first.
     pub(super) stacks: Vec<Vec<usize>>,
@@ -121,7 +121,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    pub(super) fn new(recipe: Recipe, runtime: Runtime, executable: &str, seed: u64) -> Self {
+    pub(super) fn new(recipe: Recipe, runtime: WorkloadRuntime, executable: &str, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let binaries = binaries(&mut rng, executable);
         let files = (0..recipe.files).map(|_| names::path(&mut rng, runtime)).collect();
@@ -200,7 +200,7 @@ impl Code {
         callee
     }
 
-    fn location(&mut self) -> Location {
+    fn location(&mut self) -> WorkloadLocation {
         let place = self.rng.f64();
         let kernel = self.binaries.len() - 1;
         let (frame_type, binary) = match place {
@@ -223,7 +223,7 @@ impl Code {
                 lines.push((outer, self.rng.i64(1..900)));
             }
         }
-        Location { frame_type, binary, address, lines }
+        WorkloadLocation { frame_type, binary, address, lines }
     }
 
     /// A line in a function. The function is new with such a probability that the last location reaches the recipe's
@@ -244,14 +244,14 @@ impl Code {
             "kernel" => String::new(),
             _ => self.files[skewed(&mut self.rng, self.files.len(), 1.2)].clone(),
         };
-        self.functions.push(Function { name, file });
+        self.functions.push(WorkloadFunction { name, file });
         (self.functions.len() - 1, line)
     }
 
     fn name(&mut self, frame_type: &str) -> String {
         match frame_type {
             "kernel" => names::kernel_function(&mut self.rng),
-            "native" => names::function(&mut self.rng, Runtime::Cxx),
+            "native" => names::function(&mut self.rng, WorkloadRuntime::Cxx),
             _ => names::function(&mut self.rng, self.runtime),
         }
     }

@@ -40,22 +40,22 @@ pub struct Host {
     seed: u64,
     start: u64,
     name: String,
-    processes: Vec<Process>,
+    processes: Vec<WorkloadProcess>,
 }
 
 #[derive(Clone, Debug)]
-struct Process {
+struct WorkloadProcess {
     service: String,
     version: String,
     executable: String,
     container: String,
     pid: i64,
-    threads: Vec<Thread>,
+    threads: Vec<WorkloadThread>,
     code: Code,
 }
 
 #[derive(Clone, Debug)]
-struct Thread {
+struct WorkloadThread {
     id: i64,
     name: String,
     phase: u64,
@@ -63,7 +63,7 @@ struct Thread {
 
 /// One observation: the time, the number of its thread, its stack, and its span.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct HostObservation {
     at: u64,
     thread: usize,
     stack: usize,
@@ -77,7 +77,7 @@ impl Host {
         let recipe = shape.recipe();
         let processes = match shape {
             Shape::Adversarial => Vec::new(),
-            _ => (0..recipe.processes).map(|number| Process::new(&mut rng, recipe, number)).collect(),
+            _ => (0..recipe.processes).map(|number| WorkloadProcess::new(&mut rng, recipe, number)).collect(),
         };
         Self { shape, recipe, seed, start: T0, name: format!("ip-10-{}-{}", rng.u8(..), rng.u8(..)), processes }
     }
@@ -126,14 +126,14 @@ impl Host {
     }
 }
 
-impl Process {
+impl WorkloadProcess {
     fn new(rng: &mut Rng, recipe: Recipe, number: usize) -> Self {
         let runtime = recipe.runtimes[number % recipe.runtimes.len()];
         let service = names::service(rng);
         let executable = runtime.executable(&service);
         let pid = rng.i64(300..90_000);
         let threads = (0..recipe.threads)
-            .map(|thread| Thread {
+            .map(|thread| WorkloadThread {
                 id: pid + thread as i64,
                 name: names::thread(rng, thread),
                 phase: rng.u64(..recipe.period()),
@@ -154,7 +154,7 @@ impl Process {
 
     /// The observations of the process from `begin` (nanoseconds from the host's start) on. Every active stack is
     /// observed at least once.
-    fn observe(&self, rng: &mut Rng, recipe: &Recipe, begin: u64, stacks: &[usize]) -> Vec<Seen> {
+    fn observe(&self, rng: &mut Rng, recipe: &Recipe, begin: u64, stacks: &[usize]) -> Vec<HostObservation> {
         let window = begin..begin + recipe.window;
         let times: Vec<Vec<u64>> = self
             .threads
@@ -177,7 +177,7 @@ impl Process {
                     None => stacks[popular(rng, stacks.len(), recipe.skew)],
                 };
                 last = Some(stack);
-                seen.push(Seen { at, thread, stack, span: spans.next() });
+                seen.push(HostObservation { at, thread, stack, span: spans.next() });
             }
             spans.end();
         }
@@ -185,7 +185,7 @@ impl Process {
     }
 
     /// Merges observations of equal stack, thread and span into one sample, in order of first appearance.
-    fn samples(&self, rng: &mut Rng, dictionary: &mut Dictionary, start: u64, seen: &[Seen]) -> Vec<Sample> {
+    fn samples(&self, rng: &mut Rng, dictionary: &mut Dictionary, start: u64, seen: &[HostObservation]) -> Vec<Sample> {
         let mut tables = Tables { process: self, dictionary, locations: HashMap::new(), stacks: HashMap::new() };
         let mut links: HashMap<usize, i32> = HashMap::new();
         let mut by_identity: HashMap<(usize, usize, Option<usize>), usize> = HashMap::new();
@@ -252,7 +252,7 @@ impl Process {
 
 /// The indices of a process's code in the dictionary.
 struct Tables<'a> {
-    process: &'a Process,
+    process: &'a WorkloadProcess,
     dictionary: &'a mut Dictionary,
     locations: HashMap<usize, i32>,
     stacks: HashMap<usize, i32>,

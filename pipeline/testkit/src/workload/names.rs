@@ -4,7 +4,7 @@
 
 use fastrand::Rng;
 
-use super::code::Runtime;
+use super::code::WorkloadRuntime;
 
 const NOUNS: &str = "\
     account address attribute balance batch block buffer cache cart catalog channel chunk client cluster \
@@ -34,57 +34,59 @@ const GEMS: &str = "\
 const KERNEL: &str = "ext4 tcp ip sock futex vfs skb net_rx page blk_mq nf_hook dev_queue";
 
 /// A path of packages or modules with a file, e.g. `/app/vendor/…/order_cache.go`.
-pub(super) fn path(rng: &mut Rng, runtime: Runtime) -> String {
+pub(super) fn path(rng: &mut Rng, runtime: WorkloadRuntime) -> String {
     let (package, sub) = (pick(rng, PACKAGES), pick(rng, PACKAGES));
     let file = format!("{}_{}", pick(rng, QUALITIES), pick(rng, NOUNS));
     let camel = format!("{}{}", capital(pick(rng, QUALITIES)), capital(pick(rng, NOUNS)));
     match runtime {
-        Runtime::Go if rng.u8(..4) == 0 => format!("runtime/{file}.go"),
-        Runtime::Go => format!("acme/{package}/{sub}/{file}.go"),
-        Runtime::Python if rng.bool() => format!("/usr/local/lib/python3.12/site-packages/{package}/{sub}/{file}.py"),
-        Runtime::Python => format!("/srv/app/{package}/{file}.py"),
-        Runtime::Ruby => match rng.u8(..3) {
+        WorkloadRuntime::Go if rng.u8(..4) == 0 => format!("runtime/{file}.go"),
+        WorkloadRuntime::Go => format!("acme/{package}/{sub}/{file}.go"),
+        WorkloadRuntime::Python if rng.bool() => {
+            format!("/usr/local/lib/python3.12/site-packages/{package}/{sub}/{file}.py")
+        }
+        WorkloadRuntime::Python => format!("/srv/app/{package}/{file}.py"),
+        WorkloadRuntime::Ruby => match rng.u8(..3) {
             0 => format!("/app/{package}/{file}.rb"),
             1 => format!("/gems/{}/{file}.rb", pick(rng, GEMS)),
             _ => format!("{sub}/{file}.rb"),
         },
-        Runtime::Jvm => format!("{camel}{}.java", capital(sub)),
-        Runtime::Node => format!("/srv/app/node_modules/@acme/{package}/dist/{sub}/{file}.js"),
-        Runtime::Php => format!("/var/www/vendor/acme/{package}/src/{camel}{}.php", capital(sub)),
-        Runtime::Dotnet => format!("/src/Acme.{}/{}/{camel}.cs", capital(package), capital(sub)),
-        Runtime::Cxx => format!("/build/src/{package}/{sub}/{file}.cc"),
-        Runtime::Rust => format!("/build/crates/{package}/src/{sub}/{file}.rs"),
+        WorkloadRuntime::Jvm => format!("{camel}{}.java", capital(sub)),
+        WorkloadRuntime::Node => format!("/srv/app/node_modules/@acme/{package}/dist/{sub}/{file}.js"),
+        WorkloadRuntime::Php => format!("/var/www/vendor/acme/{package}/src/{camel}{}.php", capital(sub)),
+        WorkloadRuntime::Dotnet => format!("/src/Acme.{}/{}/{camel}.cs", capital(package), capital(sub)),
+        WorkloadRuntime::Cxx => format!("/build/src/{package}/{sub}/{file}.cc"),
+        WorkloadRuntime::Rust => format!("/build/crates/{package}/src/{sub}/{file}.rs"),
     }
 }
 
 /// A function name as in a profiler's output for this runtime.
-pub(super) fn function(rng: &mut Rng, runtime: Runtime) -> String {
+pub(super) fn function(rng: &mut Rng, runtime: WorkloadRuntime) -> String {
     let (verb, noun, other) = (pick(rng, VERBS), pick(rng, NOUNS), pick(rng, NOUNS));
     let (package, sub) = (pick(rng, PACKAGES), pick(rng, PACKAGES));
     let (class, element) = (capital(noun), capital(other));
     let quality = pick(rng, QUALITIES);
     match runtime {
-        Runtime::Go => match rng.u8(..4) {
+        WorkloadRuntime::Go => match rng.u8(..4) {
             0 => format!("runtime.{verb}{class}{element}"),
             1 => format!("acme/{package}.{}{class}{element}", capital(verb)),
             2 => format!("acme/{package}.(*{class}).{verb}{element}"),
             _ => format!("acme/{package}.(*{class}).{}{element}.func{}", capital(verb), rng.u8(1..4)),
         },
-        Runtime::Python if rng.bool() => format!("{class}{element}.{verb}_{quality}_{other}"),
-        Runtime::Python => format!("{verb}_{quality}_{noun}_{other}"),
-        Runtime::Ruby => match rng.u8(..4) {
+        WorkloadRuntime::Python if rng.bool() => format!("{class}{element}.{verb}_{quality}_{other}"),
+        WorkloadRuntime::Python => format!("{verb}_{quality}_{noun}_{other}"),
+        WorkloadRuntime::Ruby => match rng.u8(..4) {
             0 => format!("{class}#{verb}_{quality}_{other}"),
             1 => format!("{class}.{verb}_{other}_{quality}"),
             2 => format!("block in {class}#{verb}_{quality}_{other}"),
             _ => format!("{verb}_{quality}_{noun}_{other}"),
         },
-        Runtime::Jvm => format!(
+        WorkloadRuntime::Jvm => format!(
             "void com.acme.{package}.{sub}.{}{class}.{verb}{element}(com.acme.{package}.{element})",
             capital(quality)
         ),
-        Runtime::Node => format!("{class}{}.{verb}{element}", capital(quality)),
-        Runtime::Php => format!("Acme\\{}\\{class}{}::{verb}{element}", capital(package), capital(quality)),
-        Runtime::Dotnet => {
+        WorkloadRuntime::Node => format!("{class}{}.{verb}{element}", capital(quality)),
+        WorkloadRuntime::Php => format!("Acme\\{}\\{class}{}::{verb}{element}", capital(package), capital(quality)),
+        WorkloadRuntime::Dotnet => {
             format!(
                 "Acme.{}.{}{class}<System.__Canon>.{}{element}Async",
                 capital(package),
@@ -92,14 +94,14 @@ pub(super) fn function(rng: &mut Rng, runtime: Runtime) -> String {
                 capital(verb)
             )
         }
-        Runtime::Cxx => match rng.u8(..3) {
+        WorkloadRuntime::Cxx => match rng.u8(..3) {
             0 => format!("acme::{package}::{class}::{}{element}(acme::{package}::{element} const&)", capital(verb)),
             1 => {
                 format!("acme::{package}::{quality}_{verb}_{other}(std::__1::basic_string<char> const&, unsigned long)")
             }
             _ => format!("std::__1::vector<acme::{package}::{class}>::__{verb}_{quality}_{other}(unsigned long)"),
         },
-        Runtime::Rust => match rng.u8(..3) {
+        WorkloadRuntime::Rust => match rng.u8(..3) {
             0 => format!("acme_{package}::{sub}::{class}{element}::{verb}_{quality}"),
             1 => format!("<acme_{package}::{class} as acme_{sub}::{element}>::{verb}_{quality}"),
             _ => format!("acme_{package}::{sub}::{verb}_{quality}_{noun}_{other}::{{{{closure}}}}"),

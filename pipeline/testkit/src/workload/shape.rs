@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::code::Runtime;
+use super::code::WorkloadRuntime;
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ impl Shape {
             },
             Self::Avg => Recipe::AVG,
             Self::RubyDeep => Recipe {
-                runtimes: &[Runtime::Ruby],
+                runtimes: &[WorkloadRuntime::Ruby],
                 stacks: 4_000,
                 depth: 146,
                 locations: 6_000,
@@ -65,16 +65,16 @@ impl Shape {
             },
             Self::Large => Recipe {
                 runtimes: &[
-                    Runtime::Jvm,
-                    Runtime::Cxx,
-                    Runtime::Rust,
-                    Runtime::Go,
-                    Runtime::Python,
-                    Runtime::Jvm,
-                    Runtime::Node,
-                    Runtime::Ruby,
-                    Runtime::Php,
-                    Runtime::Dotnet,
+                    WorkloadRuntime::Jvm,
+                    WorkloadRuntime::Cxx,
+                    WorkloadRuntime::Rust,
+                    WorkloadRuntime::Go,
+                    WorkloadRuntime::Python,
+                    WorkloadRuntime::Jvm,
+                    WorkloadRuntime::Node,
+                    WorkloadRuntime::Ruby,
+                    WorkloadRuntime::Php,
+                    WorkloadRuntime::Dotnet,
                 ],
                 processes: 20,
                 stacks: 6_000,
@@ -112,7 +112,7 @@ impl FromStr for Shape {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
     /// The runtimes, assigned to the processes in rotation.
-    pub(super) runtimes: &'static [Runtime],
+    pub(super) runtimes: &'static [WorkloadRuntime],
     pub(super) processes: usize,
     pub(super) stacks: usize,
     /// The average number of frames per stack.
@@ -138,7 +138,7 @@ pub(super) struct Recipe {
 
 impl Recipe {
     const AVG: Self = Self {
-        runtimes: &[Runtime::Go],
+        runtimes: &[WorkloadRuntime::Go],
         processes: 1,
         stacks: 1_000,
         depth: 31,

@@ -6,10 +6,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_model::content_hash::content_hashes;
+use profbridge_relay_rules::{Strictness, validate};
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_wire::sentry::chunk_reader;
-use profbridge_relay_rules::{Strictness, validate};
 
 /// The longest message about a chunk, in bytes: it ends up in a line of the log.
 const MAX_MESSAGE: usize = 1 << 10;

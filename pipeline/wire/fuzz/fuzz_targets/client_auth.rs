@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, Forms};
-use profbridge_wire::sentry::rate_limit::{Answer, limits_of};
+use profbridge_wire::sentry::rate_limit::{LimitResponse, limits_of};
 use profbridge_wire::sentry::{Auth, Category, Dsn, RateLimits};
 
 fuzz_target!(|data: &[u8]| {
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!((&read.key, read.client.as_deref()), (&auth.key, Some("sentry.fuzz/1.0")));
     }
     if let Some(limits) = limits {
-        let answer = Answer { status: 200, limits: Some(limits), retry_after: None };
+        let answer = LimitResponse { status: 200, limits: Some(limits), retry_after: None };
         let mut handed_on = String::new();
         for (time, rest) in limits_of(answer) {
             // Whole seconds change nothing of what is limited.
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let (mut before, mut after) = (RateLimits::default(), RateLimits::default());
         before.update(answer, 0);
-        after.update(Answer { limits: Some(&handed_on), ..answer }, 0);
+        after.update(LimitResponse { limits: Some(&handed_on), ..answer }, 0);
         for category in Category::ALL {
             let [before, after] = [&before, &after].map(|limits| limits.blocked(&[*category], 0));
             assert!(before <= after, "{category:?}: {before:?}, handed on {after:?}");

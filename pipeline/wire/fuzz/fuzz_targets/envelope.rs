@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use profbridge_relay_rules::{Strictness, validate};
 use profbridge_wire::folded::{Folded, Threads};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
-use profbridge_relay_rules::{Strictness, validate};
 use profbridge_wire::sentry::{chunk_reader, envelope};
 
 fuzz_target!(|data: &[u8]| {

@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profbridge_wire::folded::{Counted, Folded, Threads, is_flat, is_folded, read};
+use profbridge_wire::folded::{CountUnit, Folded, Threads, is_flat, is_folded, read};
 
 fn written(text: &[u8]) -> (Vec<u8>, u64) {
-    let read = read(text, Counted::Samples).expect("less than 4 GiB");
+    let read = read(text, CountUnit::Samples).expect("less than 4 GiB");
     let mut folded = Folded::new(Threads::Apart);
     folded.add(&read.profiles);
     let mut out = Vec::new();

@@ -7,9 +7,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
+use profbridge_relay_rules::validate_json;
 use profbridge_wire::perf_name;
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
-use profbridge_relay_rules::validate_json;
 
 const START: u64 = 1_760_000_000_000_000_000;
 

@@ -7,13 +7,13 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use profbridge_wire::otlp::traces::{DecodedSpans, OtherSpanFields, decode, encode, encode_within, read, split};
 use profbridge_wire::otlp::{Limits, signal};
-use profbridge_wire::otlp::traces::{DecodedSpans, Fields, decode, encode, encode_within, read, split};
 use profbridge_wire::sentry::otlp_spans::SentrySpans;
+use profbridge_wire::sentry::span_v2_reader;
 use profbridge_wire::sentry::span_v2_writer::{self, ProcessAttributes};
 use profbridge_wire::sentry::trace_header::TraceHeader;
-use profbridge_wire::sentry::transaction::Resource;
-use profbridge_wire::sentry::span_v2_reader;
+use profbridge_wire::sentry::transaction::TransactionResource;
 
 fuzz_target!(|data: &[u8]| {
     signal(data);
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     let DecodedSpans { mut spans, .. } = decoded;
     let all = spans.spans().len();
     for span in spans.spans() {
-        let fields = Fields::of(&spans, span);
+        let fields = OtherSpanFields::of(&spans, span);
         fields.attributes().for_each(drop);
         fields.events().for_each(|event| event.attributes().for_each(drop));
         fields.links().for_each(|link| link.attributes.for_each(drop));
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(again.is_err() || again.is_ok_and(|again| again.spans.spans().len() == count));
     }
     let Some(first) = spans.resources().first() else { return };
-    let process = ProcessAttributes::of(&spans, first, &Resource::of(&spans, first, "production"));
+    let process = ProcessAttributes::of(&spans, first, &TransactionResource::of(&spans, first, "production"));
     if let Some(item) = span_v2_writer::item(&spans, spans.spans(), &process) {
         let payload = item.payload.plain().expect("it was written here");
         let again = span_v2_reader::read(payload, Some(all as u64), &TraceHeader::default());

@@ -10,7 +10,7 @@ use profbridge_model::spans::Segment;
 use profbridge_model::{Quantities, Span, Spans};
 use profbridge_relay_rules::validate_transaction;
 use profbridge_wire::otlp::{Limits, traces};
-use profbridge_wire::sentry::transaction::{Resource, Writer, root};
+use profbridge_wire::sentry::transaction::{TransactionResource, TransactionWriter, root};
 use profbridge_wire::sentry::transaction_envelope;
 
 fuzz_target!(|data: &[u8]| {
@@ -25,10 +25,10 @@ fuzz_target!(|data: &[u8]| {
     let (resources, scopes) = (came.resources().to_vec(), came.scopes().to_vec());
     let spans = Spans::new(came.form(), came.bytes().clone(), resources, scopes, spans, true).expect("as it was read");
     let to = "https://0123456789abcdef0123456789abcdef@h/1".parse().expect("a DSN");
-    let (mut writer, mut again) = (Writer::default(), Writer::default());
+    let (mut writer, mut again) = (TransactionWriter::default(), TransactionWriter::default());
     for segment in spans.segments() {
         let root = root(segment).expect("a segment has spans");
-        let resource = Resource::of(&spans, spans.resource_of(root), "production");
+        let resource = TransactionResource::of(&spans, spans.resource_of(root), "production");
         let transaction = writer.write(&spans, segment, &resource).expect("a segment has spans");
         if let Err(violations) = validate_transaction(transaction.json) {
             panic!("{violations:?}: {}", String::from_utf8_lossy(transaction.json));

@@ -7,9 +7,9 @@
 use libfuzzer_sys::fuzz_target;
 use profbridge_model::Envelope;
 use profbridge_model::content_hash::content_hashes;
+use profbridge_relay_rules::{Strictness, validate};
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Converter, Settings};
-use profbridge_relay_rules::{Strictness, validate};
 use profbridge_wire::sentry::v1_reader::{Companion, read};
 use profbridge_wire::sentry::v1_upgrade::upgrade;
 use profbridge_wire::sentry::{chunk_reader, envelope};

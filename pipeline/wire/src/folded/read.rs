@@ -31,7 +31,7 @@ const MEMORY_BASE: usize = 1 << 20;
 
 /// What the numbers at the end of lines count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Counted {
+pub enum CountUnit {
     /// Samples.
     #[default]
     Samples,
@@ -45,7 +45,7 @@ pub enum Counted {
     Bytes,
 }
 
-impl Counted {
+impl CountUnit {
     /// The type and the unit of the profile's values in pprof's terms.
     fn value_type(self) -> (&'static str, &'static str) {
         match self {
@@ -60,7 +60,7 @@ impl Counted {
 
 /// The result of reading a file.
 #[derive(Debug, Clone)]
-pub struct Read {
+pub struct FoldedProfile {
     /// One profile, with a sample for each distinct stack, in the order of first occurrence.
     pub profiles: Profiles,
     /// The first hundred rejected lines.
@@ -190,7 +190,7 @@ fn is_any_number(text: &[u8]) -> bool {
 /// # Errors
 ///
 /// The names are larger than 4 GiB and cannot be addressed.
-pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
+pub fn read(text: &[u8], counted: CountUnit) -> Result<FoldedProfile, Invalid> {
     let mut builder = Builder::new();
     builder.resource(&[]);
     builder.scope("", "");
@@ -225,7 +225,7 @@ pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
     for (stack, value) in samples {
         builder.sample(stack, None, None, &[], &[value]);
     }
-    Ok(Read { profiles: builder.finish()?, refused, refused_lines, replaced_lines })
+    Ok(FoldedProfile { profiles: builder.finish()?, refused, refused_lines, replaced_lines })
 }
 
 struct StackCollector {

@@ -10,7 +10,7 @@ mod value;
 
 use profbridge_model::{AttributeId, AttributeSetId, ByteRange, Dictionary, Profile, Profiles, varint};
 
-use self::put::{Sink, Size, Sizes};
+use self::put::{FieldSink, FieldSize, Sizes};
 
 /// Options for encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +38,7 @@ pub fn payload_may_leave(dictionary: &Dictionary, profile: &Profile) -> bool {
 /// canonical.
 pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
     let mut encoder = RequestEncoder::new(profiles, options);
-    let mut size = Size(0);
+    let mut size = FieldSize(0);
     encoder.request(&mut size);
     let mut out = Vec::with_capacity(size.0);
     encoder.request(&mut out);
@@ -48,7 +48,7 @@ pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
 
 /// The number of bytes that [`encode`] writes.
 pub fn encoded_len(profiles: &Profiles, options: &EncodeOptions) -> usize {
-    let mut size = Size(0);
+    let mut size = FieldSize(0);
     RequestEncoder::new(profiles, options).request(&mut size);
     size.0
 }
@@ -80,7 +80,7 @@ impl<'a> RequestEncoder<'a> {
     }
 
     /// Writes the request; called first to count its size, then to write it.
-    fn request(&mut self, out: &mut impl Sink) {
+    fn request(&mut self, out: &mut impl FieldSink) {
         let profiles = self.profiles;
         for resource in profiles.resources() {
             self.resource_profiles(out, resource);

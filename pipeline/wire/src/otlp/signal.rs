@@ -17,7 +17,7 @@ use super::reader::{FIXED32, FIXED64, LEN, ProtobufReader, VARINT};
 
 /// The likely signal of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
+pub enum LikelySignal {
     /// Profiles, in any layout; also an empty request.
     Profiles,
     /// Spans.
@@ -27,16 +27,16 @@ pub enum Signal {
 }
 
 /// Determines the likely signal of a request, without validating it.
-pub fn signal(request: &[u8]) -> Signal {
+pub fn signal(request: &[u8]) -> LikelySignal {
     let mut evidence = Evidence::default();
     evidence.request(ProtobufReader::new(request));
     match evidence {
-        Evidence { profiles: true, traces: true, .. } => Signal::Unclear,
-        Evidence { profiles: true, .. } => Signal::Profiles,
-        Evidence { traces: true, .. } => Signal::Traces,
-        Evidence { either: true, .. } => Signal::Unclear,
+        Evidence { profiles: true, traces: true, .. } => LikelySignal::Unclear,
+        Evidence { profiles: true, .. } => LikelySignal::Profiles,
+        Evidence { traces: true, .. } => LikelySignal::Traces,
+        Evidence { either: true, .. } => LikelySignal::Unclear,
         // Either an empty request, or one that neither decoder could read.
-        Evidence { .. } => Signal::Profiles,
+        Evidence { .. } => LikelySignal::Profiles,
     }
 }
 
@@ -187,26 +187,26 @@ mod tests {
     fn known_by() {
         let name: &[u8] = b"\x2a\x02ab";
         for (bytes, expected) in [
-            (request(IDS, b""), Signal::Traces),
-            (request(&[IDS, name, TIMES].concat(), b""), Signal::Traces),
+            (request(IDS, b""), LikelySignal::Traces),
+            (request(&[IDS, name, TIMES].concat(), b""), LikelySignal::Traces),
             // Ids of a wrong length are left to the decoder of spans to reject.
-            (request(&[b"\x0a\x01t", TIMES].concat(), b""), Signal::Traces),
-            (request(b"\x0a\x04\x08\x01\x10\x02\x12\x02\x08\x01", b""), Signal::Profiles),
-            (request(b"\x19\x01\0\0\0\0\0\0\0", b""), Signal::Profiles),
-            (request(b"\x20\x05", b""), Signal::Profiles),
-            (request(name, b"\x12\x02\x2a\0"), Signal::Profiles),
-            (request(name, b""), Signal::Unclear),
-            (request(IDS, b"\x12\x02\x2a\0"), Signal::Unclear),
-            ([request(IDS, b""), request(b"\x20\x05", b"")].concat(), Signal::Unclear),
-            (request(b"", b""), Signal::Profiles),
-            (Vec::new(), Signal::Profiles),
-            (b"\x0a\xff".to_vec(), Signal::Profiles),
+            (request(&[b"\x0a\x01t", TIMES].concat(), b""), LikelySignal::Traces),
+            (request(b"\x0a\x04\x08\x01\x10\x02\x12\x02\x08\x01", b""), LikelySignal::Profiles),
+            (request(b"\x19\x01\0\0\0\0\0\0\0", b""), LikelySignal::Profiles),
+            (request(b"\x20\x05", b""), LikelySignal::Profiles),
+            (request(name, b"\x12\x02\x2a\0"), LikelySignal::Profiles),
+            (request(name, b""), LikelySignal::Unclear),
+            (request(IDS, b"\x12\x02\x2a\0"), LikelySignal::Unclear),
+            ([request(IDS, b""), request(b"\x20\x05", b"")].concat(), LikelySignal::Unclear),
+            (request(b"", b""), LikelySignal::Profiles),
+            (Vec::new(), LikelySignal::Profiles),
+            (b"\x0a\xff".to_vec(), LikelySignal::Profiles),
         ] {
             assert_eq!(signal(&bytes), expected, "{bytes:x?}");
         }
         // Sixteen bytes that are also a valid sample type are ambiguous, and so is the name.
         let both: &[u8] = b"\x0a\x10\x08\x01\x10\x02\x08\x01\x10\x02\x08\x01\x10\x02\x08\x01\x10\x02\x12\x08ssssssss";
-        assert_eq!(signal(&request(both, b"")), Signal::Unclear);
+        assert_eq!(signal(&request(both, b"")), LikelySignal::Unclear);
     }
 
     proptest::proptest! {

@@ -13,4 +13,4 @@ pub(crate) mod write;
 
 pub use decode::{DecodedSpans, RefusedSpan, decode};
 pub use encode::{encode, encode_within, split};
-pub use read::{AnyValue, Attributes, Event, Fields, SpanLink};
+pub use read::{AnyValue, Attributes, Event, OtherSpanFields, SpanLink};

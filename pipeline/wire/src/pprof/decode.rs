@@ -41,7 +41,7 @@ use crate::otlp::reader::ProtobufReader;
 
 /// A decoded pprof profile.
 #[derive(Debug, Clone)]
-pub struct Decoded {
+pub struct DecodedProfile {
     /// The profiles, one for each sample type.
     pub profiles: Profiles,
     /// Number of strings that were not valid UTF-8 and had bytes replaced by U+FFFD.
@@ -58,13 +58,13 @@ pub struct Decoded {
 /// # Errors
 ///
 /// See [`DecodeError`].
-pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
+pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<DecodedProfile, DecodeError> {
     let most = limits.max_request.min(i32::MAX as usize);
     if profile.len() > most {
         return Err(DecodeError::LimitExceeded { what: "bytes of the profile", limit: most as u64 });
     }
     let mut budget = Budget::new(limits, profile.len());
-    let places = Places::of(&profile, &mut budget)?;
+    let places = ElementRanges::of(&profile, &mut budget)?;
     let mut decoder = Decoder::new(&profile, limits, budget, &places)?;
     let header = decoder.read(places)?;
     decoder.finish(header, &profile)
@@ -72,7 +72,7 @@ pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
 
 /// The byte ranges of a profile's elements.
 #[derive(Debug, Default)]
-struct Places<'a> {
+struct ElementRanges<'a> {
     strings: Vec<ByteRange>,
     functions: Vec<ByteRange>,
     mappings: Vec<ByteRange>,
@@ -85,7 +85,7 @@ struct Places<'a> {
     lines: usize,
 }
 
-impl<'a> Places<'a> {
+impl<'a> ElementRanges<'a> {
     /// Scans the message, and rejects fields with a wrong wire type.
     fn of(profile: &'a [u8], budget: &mut Budget) -> Result<Self> {
         let mut places = Self::default();
@@ -173,7 +173,7 @@ struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Charges the room for the counted elements, and allocates it.
-    fn new(profile: &'a [u8], limits: &'a Limits, mut budget: Budget, places: &Places<'a>) -> Result<Self> {
+    fn new(profile: &'a [u8], limits: &'a Limits, mut budget: Budget, places: &ElementRanges<'a>) -> Result<Self> {
         let samples = places.samples.len();
         let rows = samples.saturating_mul(places.types);
         budget.charge::<Mapping>(places.mappings.len())?;
@@ -238,8 +238,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn read(&mut self, places: Places<'a>) -> Result<Header> {
-        let Places { strings, functions, mappings, locations, samples, rest, types: _, lines: _ } = places;
+    fn read(&mut self, places: ElementRanges<'a>) -> Result<Header> {
+        let ElementRanges { strings, functions, mappings, locations, samples, rest, types: _, lines: _ } = places;
         self.tables.strings = strings;
         match self.tables.strings.first() {
             Some(first) if first.is_empty() => {}
@@ -362,7 +362,7 @@ impl<'a> Decoder<'a> {
         self.sets.extended(None, ids, &mut self.budget)
     }
 
-    fn finish(mut self, header: Header, profile: &Bytes) -> std::result::Result<Decoded, DecodeError> {
+    fn finish(mut self, header: Header, profile: &Bytes) -> std::result::Result<DecodedProfile, DecodeError> {
         let attributes = self.attributes_of(&header)?;
         let mut scope = Scope::default();
         if header.default_sample_type.is_some() {
@@ -398,7 +398,7 @@ impl<'a> Decoder<'a> {
         let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
         let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
         let Self { left_out_numbers, left_out_references, .. } = self;
-        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references })
+        Ok(DecodedProfile { profiles, replaced_strings, left_out_numbers, left_out_references })
     }
 
     /// The attributes that all profiles share.

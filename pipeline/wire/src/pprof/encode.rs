@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
 
 /// An uncompressed pprof profile, and counts of the omitted data.
 #[derive(Debug, Clone)]
-pub struct Encoded {
+pub struct EncodedProfile {
     /// The profile.
     pub bytes: Vec<u8>,
     /// Number of samples whose times were omitted.
@@ -109,7 +109,7 @@ fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
 }
 
 /// Encodes a group of profiles of a batch.
-pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
+pub fn encode(batch: &Profiles, group: &Group<'_>) -> EncodedProfile {
     let mut encoder = ProfileEncoder {
         batch,
         dictionary: batch.dictionary(),
@@ -122,7 +122,7 @@ pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
     };
     let bytes = encoder.profile(group);
     let ProfileEncoder { left_out_times, left_out_attributes, .. } = encoder;
-    Encoded { bytes, left_out_times, left_out_attributes }
+    EncodedProfile { bytes, left_out_times, left_out_attributes }
 }
 
 /// The types of running and of waiting time.

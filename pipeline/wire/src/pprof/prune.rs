@@ -60,7 +60,8 @@ pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     }
     let mut tables = dictionary.tables().clone();
     let mut columns = batch.columns().clone();
-    let mut made = Made { bytes: Vec::new(), base: tables.buffer.len(), locations: Vec::new(), stacks: Vec::new() };
+    let mut made =
+        NewElements { bytes: Vec::new(), base: tables.buffer.len(), locations: Vec::new(), stacks: Vec::new() };
     for profile in batch.profiles() {
         let Some(pruning) = profile.attributes.and_then(|set| patterns.get_mut(&set)) else { continue };
         for row in profile.samples.clone() {
@@ -97,7 +98,7 @@ struct Left {
 }
 
 /// New elements for the tables.
-struct Made {
+struct NewElements {
     bytes: Vec<u8>,
     /// Offset of these bytes in the final buffer.
     base: usize,
@@ -181,7 +182,7 @@ impl<'a> Pruning<'a> {
         goes
     }
 
-    fn location(&mut self, id: LocationId, made: &mut Made, left: &mut Left) -> Fate {
+    fn location(&mut self, id: LocationId, made: &mut NewElements, left: &mut Left) -> Fate {
         if let Some(&known) = self.locations.get(&id) {
             return known;
         }
@@ -207,7 +208,7 @@ impl<'a> Pruning<'a> {
         fate
     }
 
-    fn stack(&mut self, id: StackId, made: &mut Made, left: &mut Left) -> Option<StackId> {
+    fn stack(&mut self, id: StackId, made: &mut NewElements, left: &mut Left) -> Option<StackId> {
         if let Some(&known) = self.stacks.get(&id) {
             return known;
         }

@@ -23,7 +23,7 @@ use crate::otlp::traces::encode::{
     PROFILER_ID, Rewrite, SAMPLE_RATE, THREAD_ID, THREAD_NAME, encode_within_with, split_with,
 };
 use crate::otlp::traces::write::any_double;
-use crate::otlp::traces::{AnyValue, Fields};
+use crate::otlp::traces::{AnyValue, OtherSpanFields};
 use crate::spans::SpanView;
 
 /// The size of a request that Relay accepts, in bytes, less room for what a proxy may count differently
@@ -52,7 +52,7 @@ struct OwnAttributes<'a> {
 impl<'a> OwnAttributes<'a> {
     fn of(spans: &'a Spans, span: &'a Span) -> Self {
         let mut own = Self::default();
-        for (key, value) in Fields::of(spans, span).attributes() {
+        for (key, value) in OtherSpanFields::of(spans, span).attributes() {
             match key {
                 THREAD_ID if own.thread_id.is_none() => own.thread_id = Some(value),
                 SENTRY_THREAD_ID => own.has_sentry_thread_id = true,
@@ -159,7 +159,7 @@ impl<'a> SentrySpans<'a> {
 /// Sampling"), which Relay reads since 26.9.0.
 pub fn client_sample_rate(spans: &Spans, span: &Span) -> Option<f64> {
     let view = SpanView::of(spans, span);
-    view.sample_rate().or_else(|| threshold_rate(Fields::of(spans, span).trace_state))
+    view.sample_rate().or_else(|| threshold_rate(OtherSpanFields::of(spans, span).trace_state))
 }
 
 /// The rate of `ot=th:HEX` in a `tracestate`: the threshold has at most 14 digits, trailing zeros left out, and is the

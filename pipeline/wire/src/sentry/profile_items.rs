@@ -7,7 +7,7 @@ use profbridge_model::{Envelope, Item, Profiles};
 
 use super::chunk_reader;
 use super::envelope::ItemHeader;
-use super::sampled::{ProfileError, Read};
+use super::sampled::{ProfileError, SampledProfile};
 use super::v1_reader::{self, Companion};
 
 /// The content type of chunks with a Perfetto trace (getsentry/relay `relay-server/src/envelope/content_type.rs`).
@@ -66,7 +66,7 @@ impl ProfileItems<'_> {
             let companion = Companion::find(self.envelope, header.sampled);
             v1_reader::read(payload, &companion)
         };
-        let read = read.map(|Read { profiles, left_out, unused }| {
+        let read = read.map(|SampledProfile { profiles, left_out, unused }| {
             self.left_out += left_out;
             self.unused += unused;
             profiles

@@ -23,7 +23,7 @@ pub struct RateLimits {
 
 /// The parts of a response that concern limits.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Answer<'a> {
+pub struct LimitResponse<'a> {
     /// The HTTP status.
     pub status: u16,
     /// The value of `X-Sentry-Rate-Limits`.
@@ -40,7 +40,7 @@ pub fn peer_key(project: u64, public_key: &str) -> String {
 
 /// Parses the limits of a response. Each has its duration and its text without the duration, which an intermediate
 /// server passes on to the client. The format is `retry_after:rest`, with an optional rest.
-pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
+pub fn limits_of(answer: LimitResponse<'_>) -> Vec<(Duration, &str)> {
     match answer.limits {
         Some(limits) => limits
             .split(',')
@@ -57,7 +57,7 @@ pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
 impl RateLimits {
     /// Processes a response that arrived at `now`. Responses of any status may have limits; `Retry-After` and
     /// [`DEFAULT`] only count for a 429 without limits. For each category the limit that ends last applies.
-    pub fn update(&mut self, answer: Answer<'_>, now: u64) {
+    pub fn update(&mut self, answer: LimitResponse<'_>, now: u64) {
         for (time, limit) in limits_of(answer) {
             self.limit(time, limit, now);
         }
@@ -106,7 +106,7 @@ mod tests {
 
     fn after(status: u16, limits: Option<&str>, retry_after: Option<u64>) -> RateLimits {
         let mut state = RateLimits::default();
-        state.update(Answer { status, limits, retry_after: retry_after.map(Duration::from_secs) }, 100 * SECOND);
+        state.update(LimitResponse { status, limits, retry_after: retry_after.map(Duration::from_secs) }, 100 * SECOND);
         state
     }
 
@@ -146,7 +146,10 @@ mod tests {
     #[test]
     fn longest_wins() {
         let mut state = after(200, Some("50:profile_chunk, 20:profile_chunk, 30"), None);
-        state.update(Answer { status: 429, limits: None, retry_after: Some(Duration::from_secs(1)) }, 100 * SECOND);
+        state.update(
+            LimitResponse { status: 429, limits: None, retry_after: Some(Duration::from_secs(1)) },
+            100 * SECOND,
+        );
         assert_eq!(seconds_left(&state, CHUNK), Some(50.0));
         assert_eq!(seconds_left(&state, UI), Some(30.0));
         assert!(state.blocked(CHUNK, 150 * SECOND - 1).is_some());
@@ -168,7 +171,7 @@ mod tests {
         #[test]
         fn arbitrary_headers(limits in "[0-9einfa:;, _profile_chunk.-]{0,60}", now in any::<u64>()) {
             let mut state = RateLimits::default();
-            state.update(Answer { status: 429, limits: Some(&limits), retry_after: None }, now);
+            state.update(LimitResponse { status: 429, limits: Some(&limits), retry_after: None }, now);
             prop_assert!(state.blocked(CHUNK, now).unwrap_or_default() <= LONGEST);
         }
     }

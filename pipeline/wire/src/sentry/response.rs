@@ -69,12 +69,12 @@ const MAX_DETAIL: usize = 300;
 /// server may repeat. `None` if the body is not in Relay's format.
 pub fn detail(body: &[u8], dsn: &Dsn) -> Option<String> {
     #[derive(Deserialize)]
-    struct Body {
+    struct ErrorBody {
         detail: String,
         #[serde(default)]
         causes: Vec<String>,
     }
-    let body: Body = serde_json::from_slice(body).ok()?;
+    let body: ErrorBody = serde_json::from_slice(body).ok()?;
     let mut text = body.detail;
     for cause in body.causes {
         text.push_str(": ");

@@ -34,11 +34,11 @@ use serde_json::{Map, Value, json};
 use super::chunk_envelope::SDK_NAME;
 use super::otlp_spans::{CLIENT_SAMPLE_RATE, client_sample_rate};
 use super::span_v2_reader::CONTENT_TYPE;
-use super::transaction::Resource;
+use super::transaction::TransactionResource;
 use crate::otlp::traces::decode::FORM;
 use crate::otlp::traces::encode::{PROFILER_ID, THREAD_ID, THREAD_NAME};
 use crate::otlp::traces::read::{resource_attributes, scope_attributes, scope_name};
-use crate::otlp::traces::{AnyValue, Fields, SpanLink};
+use crate::otlp::traces::{AnyValue, OtherSpanFields, SpanLink};
 
 /// The size that a container should not exceed, in bytes; Relay takes 12 MiB (getsentry/relay
 /// `relay-config/src/config.rs`, `max_container_size`).
@@ -54,7 +54,7 @@ pub struct ProcessAttributes(Map<String, Value>);
 
 impl ProcessAttributes {
     /// The attributes that follow from a resource of this batch. `about` is the same resource, as transactions have it.
-    pub fn of(spans: &Spans, resource: &SpanResource, about: &Resource) -> Self {
+    pub fn of(spans: &Spans, resource: &SpanResource, about: &TransactionResource) -> Self {
         let received = || resource_attributes(spans, resource);
         let added = resource.added.iter().map(|(key, value)| (&**key, AnyValue::Text(value)));
         let mut shared = Map::new();
@@ -102,7 +102,7 @@ pub fn item(spans: &Spans, group: &[Span], process: &ProcessAttributes) -> Optio
 
 /// A span of a container.
 fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
-    let fields = Fields::of(spans, span);
+    let fields = OtherSpanFields::of(spans, span);
     let was_in_container = fields.attributes().find(FORM).is_some();
     let mut attributes = attributes(fields.attributes());
     if !fields.status_message.is_empty() {
@@ -139,7 +139,7 @@ fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
 }
 
 /// The name of a span, which Sentry requires. For one without it is the operation, as Relay names it.
-fn name<'a>(fields: &Fields<'a>, span: &Span) -> &'a str {
+fn name<'a>(fields: &OtherSpanFields<'a>, span: &Span) -> &'a str {
     if !fields.name.is_empty() {
         return fields.name;
     }
@@ -173,7 +173,7 @@ fn complete(spans: &Spans, span: &Span, process: &ProcessAttributes, attributes:
     let segment = span.segment.and_then(|segment| spans.spans().get(segment.number as usize));
     if let Some(segment) = segment.filter(|segment| segment.is_local_root() && segment.trace_id == span.trace_id) {
         add("sentry.segment.id", Some(text(&segment.span_id.to_string())));
-        add("sentry.segment.name", Some(text(name(&Fields::of(spans, segment), segment))));
+        add("sentry.segment.name", Some(text(name(&OtherSpanFields::of(spans, segment), segment))));
     }
     let rate = client_sample_rate(spans, span);
     add(CLIENT_SAMPLE_RATE, rate.map(|rate| json!({ "value": rate, "type": "double" })));

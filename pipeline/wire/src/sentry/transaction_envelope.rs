@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::Dsn;
 use super::chunk_envelope::SDK_NAME;
-use super::transaction::{NameSource, Resource, Summary};
+use super::transaction::{NameSource, Summary, TransactionResource};
 
 /// The lines before a transaction's JSON: the envelope's header and the item's. A line break follows the JSON.
 ///
@@ -19,7 +19,7 @@ use super::transaction::{NameSource, Resource, Summary};
 /// process. As in Sentry's SDKs, it has no transaction name if the name may contain identifiers. If the destination
 /// `to` is unknown, as for a file, it has no `public_key`: Relay then ignores it (getsentry/relay
 /// `relay-sampling/src/dsc.rs`, where the key is required), and profbridge's own reader takes the rate from it.
-pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> String {
+pub fn head(transaction: &Summary, resource: &TransactionResource, to: Option<&Dsn>) -> String {
     let name = Some(&*transaction.name).filter(|_| transaction.source != NameSource::Url);
     let trace = trace(transaction.trace_id, transaction.sample_rate, name, resource, to);
     let (event_id, sdk) = (transaction.event_id.simple(), sdk());
@@ -35,7 +35,7 @@ pub fn container_head(
     item: &Item,
     trace_id: TraceId,
     rate: Option<f64>,
-    resource: &Resource,
+    resource: &TransactionResource,
     to: Option<&Dsn>,
 ) -> Vec<u8> {
     let trace = trace(trace_id, rate, None, resource, to);
@@ -48,7 +48,13 @@ fn sdk() -> String {
 }
 
 /// The header `trace`.
-fn trace(trace_id: TraceId, rate: Option<f64>, name: Option<&str>, resource: &Resource, to: Option<&Dsn>) -> Value {
+fn trace(
+    trace_id: TraceId,
+    rate: Option<f64>,
+    name: Option<&str>,
+    resource: &TransactionResource,
+    to: Option<&Dsn>,
+) -> Value {
     let mut trace = Map::new();
     let mut say = |key: &str, value: Option<String>| {
         if let Some(value) = value {

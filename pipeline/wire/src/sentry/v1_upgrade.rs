@@ -9,7 +9,7 @@ use bytes::Bytes;
 use profbridge_model::{Envelope, Item, Profiles, Value, whole_chunk};
 use serde_json::json;
 
-use super::chunk::{Collected, Converter, Report};
+use super::chunk::{Collected, ConversionReport, Converter};
 use super::envelope::ItemHeader;
 use super::splice::{self, SpliceError};
 
@@ -23,7 +23,7 @@ pub struct Upgraded {
     /// unsampled transaction is sent alone.
     pub transaction: Option<(usize, Item)>,
     /// What happened to the profile's samples.
-    pub report: Report,
+    pub report: ConversionReport,
 }
 
 /// Why a profile cannot be upgraded. The caller then sends it unmodified.
@@ -51,8 +51,8 @@ pub enum UpgradeError {
     },
 }
 
-/// Upgrades a V1 profile of an envelope, which was read as this batch (a [`View`](profbridge_model::View)). The
-/// transaction may come before or after it.
+/// Upgrades a V1 profile of an envelope, which was read as this batch (an [`ItemView`](profbridge_model::ItemView)).
+/// The transaction may come before or after it.
 ///
 /// # Errors
 ///

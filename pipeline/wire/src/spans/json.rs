@@ -12,9 +12,9 @@ type Keys<'a> = Entries<'a, &'a RawValue, MAX_KEYS>;
 
 /// A JSON object with parsed keys and raw values. Of duplicate keys the last one counts, as in Relay.
 #[derive(Debug, Default)]
-pub(super) struct Object<'a>(Keys<'a>);
+pub(super) struct JsonObject<'a>(Keys<'a>);
 
-impl<'a> Object<'a> {
+impl<'a> JsonObject<'a> {
     /// Parses the object in these bytes; empty if there is none.
     pub(super) fn read(json: &'a [u8]) -> Self {
         Self(serde_json::from_slice(json).unwrap_or_default())

@@ -81,7 +81,7 @@ struct ValuesFirst {
 
 /// A profile of 1.8 without an id, which the Collector always writes, or a profile of 1.9.
 #[derive(Clone, PartialEq, Message)]
-struct Profile {
+struct OlderProfile {
     #[prost(message, optional, tag = "1")]
     sample_type: Option<ValueType1_8>,
     #[prost(message, repeated, tag = "2")]
@@ -93,7 +93,7 @@ struct Profile {
 }
 
 /// A request with this profile and with the tables of [`small`].
-fn request(profile: &Profile) -> Vec<u8> {
+fn request(profile: &OlderProfile) -> Vec<u8> {
     let mut tables = small(3);
     tables.resource_profiles.clear();
     [super::attacks::profile(&profile.encode_to_vec()), tables.encode_to_vec()].concat()
@@ -116,18 +116,18 @@ fn version_1_8_without_an_id() {
         [values_first(&[1], &[1], 0, &[5]), values_first(&[1], &[], 1, &[5]), values_first(&[1], &[], 0, &[5])]
     {
         // The dropped count is field 8 in 1.10 and field 9 in 1.8, which is a string in 1.10.
-        let profile = Profile { samples: vec![sample], dropped_attributes_of_1_8: 3, ..Default::default() };
+        let profile = OlderProfile { samples: vec![sample], dropped_attributes_of_1_8: 3, ..Default::default() };
         assert_eq!(found(request(&profile)), "1.8");
     }
     let sample_type = Some(ValueType1_8 { type_strindex: 1, aggregation_temporality: 1 });
     let samples = vec![values_first(&[1], &[1], 0, &[5])];
-    let profile = Profile { sample_type, samples, ..Default::default() };
+    let profile = OlderProfile { sample_type, samples, ..Default::default() };
     assert_eq!(found(request(&profile)), "1.8");
 }
 
 /// A request of 1.9 with these samples.
 fn version_1_9(samples: Vec<ValuesFirst>) -> Vec<u8> {
-    request(&Profile { samples, id_of_1_9: vec![7; 16], ..Default::default() })
+    request(&OlderProfile { samples, id_of_1_9: vec![7; 16], ..Default::default() })
 }
 
 /// Guarantees: a request of 1.9 is detected if a single sample has attributes, whose field number 1.10 gave to links;

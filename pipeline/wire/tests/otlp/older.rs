@@ -9,7 +9,7 @@ use profbridge_testkit::T0;
 use profbridge_testkit::releases::messages::EarlierValueType;
 use profbridge_testkit::releases::{Release::*, Way, plain};
 use profbridge_testkit::workload::{self, Shape};
-use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, Signal, decode, decode_as, signal};
+use profbridge_wire::otlp::{DecodeError, Decoded, Layout, LikelySignal, Limits, decode, decode_as, signal};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -19,7 +19,7 @@ use crate::otlp::round_trip::with_lawful_payloads;
 
 /// Decodes a request of this known layout.
 fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {
-    assert_ne!(signal(&bytes), Signal::Traces, "profiles are not taken for spans");
+    assert_ne!(signal(&bytes), LikelySignal::Traces, "profiles are not taken for spans");
     let decoded = decode_as(Bytes::from(bytes), layout, &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
     assert_eq!(decoded.profiles.received.is_some(), layout == Layout::V1_10, "what came is not passed on");
@@ -28,7 +28,7 @@ fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {
 
 /// Decodes a request whose layout has to be detected.
 fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
-    assert_eq!(signal(&bytes), Signal::Profiles);
+    assert_eq!(signal(&bytes), LikelySignal::Profiles);
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
     assert_eq!(decoded.layout, layout);
@@ -37,9 +37,9 @@ fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
 }
 
 /// The content of a batch, independent of its tables: the content hash of each profile, its id and its payload.
-type Said = Vec<([u8; 16], Option<[u8; 16]>, String, Vec<u8>)>;
+type BatchContents = Vec<([u8; 16], Option<[u8; 16]>, String, Vec<u8>)>;
 
-fn said(decoded: &Decoded) -> Said {
+fn batch_contents(decoded: &Decoded) -> BatchContents {
     let batch = &decoded.profiles;
     let dictionary = batch.dictionary();
     let of = |(profile, hash): (&Profile, _)| {
@@ -81,21 +81,21 @@ proptest! {
     fn any_data_in_1_3_to_1_7(request in requests(), bare: bool, no_totals: bool) {
         let way = Way { bare, no_totals, ..Way::default() };
         let request = plain(without_references(request));
-        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        let expected = batch_contents(&read_as(Layout::V1_10, request.encode_to_vec()));
         for (layout, bytes) in [
             (Layout::V1_7, V1_7.write_as(&request, way)),
             (Layout::V1_6, V1_6.write_as(&request, way)),
             (Layout::V1_4, V1_5.write_as(&request, way)),
             (Layout::V1_4, V1_4.write_as(&request, way)),
         ] {
-            prop_assert_eq!(&said(&read_as(layout, bytes)), &expected, "{}", layout.name());
+            prop_assert_eq!(&batch_contents(&read_as(layout, bytes)), &expected, "{}", layout.name());
         }
         let request = timely(request);
-        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        let expected = batch_contents(&read_as(Layout::V1_10, request.encode_to_vec()));
         for other in [false, true] {
             let way = Way { one_by_one: other, milliseconds: other, ..way };
             let bytes = V1_3.write_as(&request, way);
-            prop_assert_eq!(&said(&read_as(Layout::V1_3, bytes)), &expected, "1.3, {:?}", way);
+            prop_assert_eq!(&batch_contents(&read_as(Layout::V1_3, bytes)), &expected, "1.3, {:?}", way);
         }
     }
 
@@ -119,14 +119,14 @@ fn workloads_are_recognised() {
             assert_eq!(to_prost(&found(layout, bytes).profiles), request, "{shape:?} in {}", layout.name());
         }
         let request = plain(request);
-        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        let expected = batch_contents(&read_as(Layout::V1_10, request.encode_to_vec()));
         for (layout, bytes) in [
             (Layout::V1_7, V1_7.write(&request)),
             (Layout::V1_6, V1_6.write(&request)),
             (Layout::V1_4, V1_5.write(&request)),
             (Layout::V1_3, V1_3.write(&request)),
         ] {
-            assert_eq!(said(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
+            assert_eq!(batch_contents(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
         }
     }
 }

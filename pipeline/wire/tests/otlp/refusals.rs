@@ -79,8 +79,8 @@ const FIRST: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
 /// rule: otep-0239#type, otep-0239#sample-stack, otep-0239#sample-attributes, otep-0239#sample-link
 #[test]
 fn indices_of_a_profile() {
-    type Change = fn(&mut proto::Profile, i32);
-    let cases: [(&str, &str, Change); 6] = [
+    type ProfileChange = fn(&mut proto::Profile, i32);
+    let cases: [(&str, &str, ProfileChange); 6] = [
         ("samples[1].stack_index", "stack_table has 2", |profile, index| profile.samples[1].stack_index = index),
         ("samples[1].link_index", "link_table has 2", |profile, index| profile.samples[1].link_index = index),
         ("samples[1].attribute_indices", "attribute_table has 3", |profile, index| {
@@ -184,7 +184,7 @@ fn several_faults() {
     );
 }
 
-type Change<T> = fn(&mut proto::ProfilesDictionary, T);
+type DictionaryChange<T> = fn(&mut proto::ProfilesDictionary, T);
 
 /// Returns the rule by which a request with this dictionary is refused.
 fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> String {
@@ -201,7 +201,7 @@ fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> Stri
 /// rule: otep-0239#mapping-filename, otep-0239#location-mapping, otep-0239#line-function
 #[test]
 fn indices_of_the_dictionary() {
-    let cases: [(&str, &str, Change<i32>); 7] = [
+    let cases: [(&str, &str, DictionaryChange<i32>); 7] = [
         ("function_table[1].system_name_strindex", "string_table has 5", |tables, index| {
             tables.function_table[1].system_name_strindex = index;
         }),
@@ -239,7 +239,7 @@ fn indices_of_the_dictionary() {
 #[test]
 fn element_zero() {
     let rule = "is not the zero value, which element 0 has to be";
-    let cases: [(&str, &str, Change<()>); 9] = [
+    let cases: [(&str, &str, DictionaryChange<()>); 9] = [
         ("string_table[0]", rule, |tables, ()| tables.string_table[0] = "x".to_owned()),
         ("function_table[0]", rule, |tables, ()| tables.function_table[0].start_line = 1),
         ("location_table[0]", rule, |tables, ()| tables.location_table[0].lines.push(proto::Line::default())),

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+use super::proto::{Label, Line, PprofFunction, PprofLocation, PprofMapping, PprofProfile, PprofSample, ValueType};
 
 /// Texts, including those of labels that name a sample's span.
 const TEXTS: [&str; 18] = [
@@ -75,9 +75,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn function(id: u64)(names in [text(), text(), text()], start_line in number()) -> Function {
+    fn function(id: u64)(names in [text(), text(), text()], start_line in number()) -> PprofFunction {
         let [name, system_name, filename] = names;
-        Function { id, name, system_name, filename, start_line }
+        PprofFunction { id, name, system_name, filename, start_line }
     }
 }
 
@@ -86,26 +86,32 @@ prop_compose! {
         [memory_start, memory_limit, file_offset] in [unsigned(), unsigned(), unsigned()],
         [filename, build_id] in [text(), text()],
         has in any::<[bool; 4]>(),
-    ) -> Mapping {
+    ) -> PprofMapping {
         let [has_functions, has_filenames, has_line_numbers, has_inline_frames] = has;
-        Mapping {
+        PprofMapping {
             id, memory_start, memory_limit, file_offset, filename, build_id,
             has_functions, has_filenames, has_line_numbers, has_inline_frames,
         }
     }
 }
 
-fn location(id: u64, mappings: &[u64], functions: &[u64]) -> impl Strategy<Value = Location> + use<> {
+fn location(id: u64, mappings: &[u64], functions: &[u64]) -> impl Strategy<Value = PprofLocation> + use<> {
     let line = (one_of(functions, true), number(), number());
     let line = line.prop_map(|(function_id, line, column)| Line { function_id, line, column });
     let parts = (one_of(mappings, true), unsigned(), vec(line, 0..4), any::<bool>());
-    parts.prop_map(move |(mapping_id, address, line, is_folded)| Location { id, mapping_id, address, line, is_folded })
+    parts.prop_map(move |(mapping_id, address, line, is_folded)| PprofLocation {
+        id,
+        mapping_id,
+        address,
+        line,
+        is_folded,
+    })
 }
 
-fn sample(types: usize, locations: &[u64]) -> impl Strategy<Value = Sample> + use<> {
+fn sample(types: usize, locations: &[u64]) -> impl Strategy<Value = PprofSample> + use<> {
     let depth = if locations.is_empty() { 0..1 } else { 0..6 };
     let parts = (vec(one_of(locations, false), depth), vec(number(), types), vec(label(), 0..4));
-    parts.prop_map(|(location_id, value, label)| Sample { location_id, value, label })
+    parts.prop_map(|(location_id, value, label)| PprofSample { location_id, value, label })
 }
 
 /// Elements with these ids, in the order of the ids.
@@ -118,7 +124,7 @@ where
 }
 
 /// A valid profile.
-pub(crate) fn profile() -> impl Strategy<Value = Profile> {
+pub(crate) fn profile() -> impl Strategy<Value = PprofProfile> {
     let tables = (0usize..4, 0usize..6, 0usize..6, 1usize..4);
     let ids = tables.prop_flat_map(|(m, f, l, types)| (ids(m), ids(f), ids(l), Just(types)));
     ids.prop_flat_map(|(m, f, l, types)| {
@@ -136,7 +142,7 @@ pub(crate) fn profile() -> impl Strategy<Value = Profile> {
     .prop_map(|((mapping, function, location, sample, sample_type), rest)| {
         let (texts, [time_nanos, duration_nanos], period, period_type, comment) = rest;
         let [drop_frames, keep_frames, default_sample_type, doc_url] = texts;
-        Profile {
+        PprofProfile {
             sample_type,
             sample,
             mapping,

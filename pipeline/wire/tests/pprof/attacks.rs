@@ -3,20 +3,20 @@
 use bytes::Bytes;
 use profbridge_model::varint;
 use profbridge_wire::otlp::{Limits, memory};
-use profbridge_wire::pprof::{DecodeError, Decoded, decode, encode, groups};
+use profbridge_wire::pprof::{DecodeError, DecodedProfile, decode, encode, groups};
 use proptest::prelude::*;
 use prost::Message;
 
 use crate::pprof::arbitrary::profile;
-use crate::pprof::proto::{Location, Sample};
+use crate::pprof::proto::{PprofLocation, PprofSample};
 use crate::pprof::refusals::valid;
 use crate::scramble::field;
 
-fn attack(bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
+fn attack(bytes: Vec<u8>) -> Result<DecodedProfile, DecodeError> {
     decode(Bytes::from(bytes), &Limits::default())
 }
 
-fn limit(outcome: Result<Decoded, DecodeError>) -> (&'static str, u64) {
+fn limit(outcome: Result<DecodedProfile, DecodeError>) -> (&'static str, u64) {
     match outcome {
         Err(DecodeError::LimitExceeded { what, limit }) => (what, limit),
         other => panic!("{:?}", other.map(|decoded| memory(&decoded.profiles))),
@@ -58,11 +58,11 @@ fn types_times_samples() {
 #[test]
 fn deep_stacks_and_many_lines() {
     let mut profile = valid();
-    profile.sample.push(Sample { location_id: vec![1; 65_537], value: vec![1], label: Vec::new() });
+    profile.sample.push(PprofSample { location_id: vec![1; 65_537], value: vec![1], label: Vec::new() });
     assert_eq!(limit(attack(profile.encode_to_vec())), ("locations of one sample", 65_536));
     let mut profile = valid();
     let line = profile.location[0].line[0];
-    profile.location.push(Location { id: 2, line: vec![line; 4097], ..Location::default() });
+    profile.location.push(PprofLocation { id: 2, line: vec![line; 4097], ..PprofLocation::default() });
     assert_eq!(limit(attack(profile.encode_to_vec())), ("lines of one location", 4096));
 }
 
@@ -71,10 +71,10 @@ fn deep_stacks_and_many_lines() {
 #[test]
 fn ids_far_apart() {
     let mut profile = valid();
-    profile.location.extend((0..50_000u64).map(|n| Location {
+    profile.location.extend((0..50_000u64).map(|n| PprofLocation {
         id: u64::MAX - (n << 20),
         address: u64::MAX,
-        ..Location::default()
+        ..PprofLocation::default()
     }));
     let bytes = profile.encode_to_vec();
     let decoded = attack(bytes).unwrap();

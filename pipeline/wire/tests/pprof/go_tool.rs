@@ -8,7 +8,7 @@ use profbridge_wire::otlp::Limits;
 use profbridge_wire::pprof::{decode, encode, groups};
 use prost::Message;
 
-use crate::pprof::proto::{Label, Profile};
+use crate::pprof::proto::{Label, PprofProfile};
 use crate::pprof::refusals::valid;
 
 /// The output of `go tool pprof` for a profile; `None` without Go.
@@ -26,7 +26,7 @@ fn go(profile: &[u8], name: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-fn through(profile: &Profile) -> Vec<u8> {
+fn through(profile: &PprofProfile) -> Vec<u8> {
     let batch = decode(Bytes::from(profile.encode_to_vec()), &Limits::default()).unwrap().profiles;
     let [group] = &groups(&batch)[..] else { panic!("one profile") };
     encode(&batch, group).bytes

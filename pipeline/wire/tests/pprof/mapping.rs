@@ -9,10 +9,10 @@ use profbridge_wire::otlp::{EncodeOptions, Limits, encode};
 use profbridge_wire::pprof::{self, decode, groups};
 use prost::Message;
 
-use crate::pprof::proto::{Label, Location, Mapping, Profile, Sample};
+use crate::pprof::proto::{Label, PprofLocation, PprofMapping, PprofProfile, PprofSample};
 use crate::pprof::refusals::valid;
 
-fn otlp(profile: &Profile) -> ExportProfilesServiceRequest {
+fn otlp(profile: &PprofProfile) -> ExportProfilesServiceRequest {
     let batch = decode(Bytes::from(profile.encode_to_vec()), &Limits::default()).unwrap().profiles;
     ExportProfilesServiceRequest::decode(&encode(&batch, &EncodeOptions::default())[..]).unwrap()
 }
@@ -44,8 +44,8 @@ fn fields() {
     let second = profile.value_type("samples", "count");
     profile.sample_type.insert(0, second);
     profile.sample[0].value.insert(0, 3);
-    profile.mapping.push(Mapping { id: 2, ..Mapping::default() });
-    profile.location.push(Location { id: 2, mapping_id: 2, is_folded: true, ..Location::default() });
+    profile.mapping.push(PprofMapping { id: 2, ..PprofMapping::default() });
+    profile.location.push(PprofLocation { id: 2, mapping_id: 2, is_folded: true, ..PprofLocation::default() });
     profile.sample[0].location_id.push(2);
     let mut text = |text: &str| profile.text(text);
     let texts =
@@ -57,7 +57,7 @@ fn fields() {
     (profile.comment, profile.default_sample_type) = (vec![one, two], cpu);
     (profile.time_nanos, profile.duration_nanos, profile.period) = (1_000, 2_000, 10_000_000);
     profile.period_type = Some(profile.sample_type[1]);
-    profile.mapping[0] = Mapping {
+    profile.mapping[0] = PprofMapping {
         filename: file,
         build_id,
         has_functions: true,
@@ -148,15 +148,15 @@ fn from_otlp() {
     let written: Vec<_> = groups.iter().map(|group| pprof::encode(&batch, group)).collect();
     let left_out: Vec<_> = written.iter().map(|one| (one.left_out_times, one.left_out_attributes)).collect();
     assert_eq!(left_out, [(1, 1), (1, 0)]);
-    let profiles: Vec<_> = written.iter().map(|one| Profile::decode(&one.bytes[..]).unwrap()).collect();
-    let of = |profile: &Profile| (profile.sample[0].value.clone(), profile.location.len(), profile.function.len());
+    let profiles: Vec<_> = written.iter().map(|one| PprofProfile::decode(&one.bytes[..]).unwrap()).collect();
+    let of = |profile: &PprofProfile| (profile.sample[0].value.clone(), profile.location.len(), profile.function.len());
     assert_eq!((of(&profiles[0]), of(&profiles[1])), ((vec![3], 2, 2), (vec![7], 2, 1)));
-    let labels = |profile: &Profile| -> Vec<String> {
-        let Sample { label, .. } = &profile.sample[0];
+    let labels = |profile: &PprofProfile| -> Vec<String> {
+        let PprofSample { label, .. } = &profile.sample[0];
         let text = |index: i64| &profile.string_table[index as usize];
         label.iter().map(|label| format!("{}={}{}", text(label.key), text(label.str), label.num)).collect()
     };
     assert_eq!(labels(&profiles[0]), ["thread.id=7", "ok=true0"]);
     assert_eq!(labels(&profiles[1]), ["trace_id=010101010101010101010101010101010", "span_id=02020202020202020"]);
-    assert_eq!(profiles[1].location[0], Location { id: 1, ..Location::default() });
+    assert_eq!(profiles[1].location[0], PprofLocation { id: 1, ..PprofLocation::default() });
 }

@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Profile {
+pub(crate) struct PprofProfile {
     #[prost(message, repeated, tag = "1")]
     pub(crate) sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) sample: Vec<Sample>,
+    pub(crate) sample: Vec<PprofSample>,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) mapping: Vec<Mapping>,
+    pub(crate) mapping: Vec<PprofMapping>,
     #[prost(message, repeated, tag = "4")]
-    pub(crate) location: Vec<Location>,
+    pub(crate) location: Vec<PprofLocation>,
     #[prost(message, repeated, tag = "5")]
-    pub(crate) function: Vec<Function>,
+    pub(crate) function: Vec<PprofFunction>,
     #[prost(string, repeated, tag = "6")]
     pub(crate) string_table: Vec<String>,
     #[prost(int64, tag = "7")]
@@ -47,7 +47,7 @@ pub(crate) struct ValueType {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Sample {
+pub(crate) struct PprofSample {
     #[prost(uint64, repeated, tag = "1")]
     pub(crate) location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
@@ -69,7 +69,7 @@ pub(crate) struct Label {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct Mapping {
+pub(crate) struct PprofMapping {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
     #[prost(uint64, tag = "2")]
@@ -93,7 +93,7 @@ pub(crate) struct Mapping {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Location {
+pub(crate) struct PprofLocation {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
     #[prost(uint64, tag = "2")]
@@ -117,7 +117,7 @@ pub(crate) struct Line {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct Function {
+pub(crate) struct PprofFunction {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
     #[prost(int64, tag = "2")]
@@ -130,7 +130,7 @@ pub(crate) struct Function {
     pub(crate) start_line: i64,
 }
 
-impl Profile {
+impl PprofProfile {
     /// The index of a text.
     pub(crate) fn text(&mut self, text: &str) -> i64 {
         if self.string_table.is_empty() {
@@ -149,7 +149,7 @@ impl Profile {
     }
 
     /// The content: every reference is replaced by its target, and data whose order is irrelevant is sorted.
-    pub(crate) fn says(&self) -> Said {
+    pub(crate) fn contents(&self) -> ProfileContents {
         let text = |index: i64| self.string_table[index as usize].clone();
         let value_type = |value: &ValueType| [text(value.r#type), text(value.unit)];
         let functions: HashMap<u64, String> = self
@@ -164,7 +164,7 @@ impl Profile {
             .mapping
             .iter()
             .map(|m| {
-                let plain = Mapping { id: 0, filename: 0, build_id: 0, ..*m };
+                let plain = PprofMapping { id: 0, filename: 0, build_id: 0, ..*m };
                 (m.id, format!("{plain:?} {:?}", [text(m.filename), text(m.build_id)]))
             })
             .collect();
@@ -193,7 +193,7 @@ impl Profile {
             all.sort();
             all
         };
-        Said {
+        ProfileContents {
             types: self.sample_type.iter().map(value_type).collect(),
             samples: samples.collect(),
             period_type: self.period_type.as_ref().map(value_type).unwrap_or_default(),
@@ -207,7 +207,7 @@ impl Profile {
 
 /// The content of a profile.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct ProfileContents {
     types: Vec<[String; 2]>,
     samples: Vec<(Vec<String>, Vec<i64>, Vec<String>)>,
     period_type: [String; 2],

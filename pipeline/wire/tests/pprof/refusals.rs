@@ -2,26 +2,26 @@
 
 use bytes::Bytes;
 use profbridge_wire::otlp::Limits;
-use profbridge_wire::pprof::{DecodeError, Decoded, decode};
+use profbridge_wire::pprof::{DecodeError, DecodedProfile, decode};
 use prost::Message;
 
-use crate::pprof::proto::{Function, Label, Line, Location, Mapping, Profile, Sample};
+use crate::pprof::proto::{Label, Line, PprofFunction, PprofLocation, PprofMapping, PprofProfile, PprofSample};
 
-fn read(profile: &Profile) -> Result<Decoded, DecodeError> {
+fn read(profile: &PprofProfile) -> Result<DecodedProfile, DecodeError> {
     decode(Bytes::from(profile.encode_to_vec()), &Limits::default())
 }
 
 /// A profile of one sample.
-pub(crate) fn valid() -> Profile {
-    let mut profile = Profile::default();
+pub(crate) fn valid() -> PprofProfile {
+    let mut profile = PprofProfile::default();
     let sample_type = profile.value_type("cpu", "nanoseconds");
     let name = profile.text("main.work");
     profile.sample_type.push(sample_type);
-    profile.function.push(Function { id: 1, name, ..Function::default() });
-    profile.mapping.push(Mapping { id: 1, memory_start: 0x1000, memory_limit: 0x2000, ..Mapping::default() });
+    profile.function.push(PprofFunction { id: 1, name, ..PprofFunction::default() });
+    profile.mapping.push(PprofMapping { id: 1, memory_start: 0x1000, memory_limit: 0x2000, ..PprofMapping::default() });
     let line = Line { function_id: 1, line: 7, column: 0 };
-    profile.location.push(Location { id: 1, mapping_id: 1, line: vec![line], ..Location::default() });
-    profile.sample.push(Sample { location_id: vec![1], value: vec![10_000_000], label: Vec::new() });
+    profile.location.push(PprofLocation { id: 1, mapping_id: 1, line: vec![line], ..PprofLocation::default() });
+    profile.sample.push(PprofSample { location_id: vec![1], value: vec![10_000_000], label: Vec::new() });
     profile
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn valid() -> Profile {
 /// rule: otep-0239#pprof
 #[test]
 fn rules() {
-    type Break = fn(&mut Profile);
+    type Break = fn(&mut PprofProfile);
     let cases: [(Break, &str); 16] = [
         (|p| p.string_table.clear(), "string_table: is empty, its first element has to be the empty string"),
         (|p| p.string_table[0] = "x".to_owned(), "string_table[0]: is not the empty string, which it has to be"),
@@ -72,7 +72,7 @@ fn rules() {
 /// with the id 0, to which nothing can refer, whatever ids the others have.
 #[test]
 fn references_that_name_nothing() {
-    type Change = fn(&mut Profile);
+    type Change = fn(&mut PprofProfile);
     let cases: [(Change, [usize; 2], u64); 7] = [
         (|_| {}, [1, 1], 0),
         (|p| p.location[0].mapping_id = 2, [0, 1], 1),
@@ -80,7 +80,7 @@ fn references_that_name_nothing() {
         (|p| p.location[0].line[0].function_id = 0, [1, 0], 1),
         (|p| (p.mapping[0].id, p.location[0].mapping_id) = (0, 0), [0, 1], 1),
         (|p| (p.function[0].id, p.location[0].line[0].function_id) = (0, 0), [1, 0], 2),
-        (|p| p.function.insert(0, Function { name: 1, ..Function::default() }), [1, 1], 1),
+        (|p| p.function.insert(0, PprofFunction { name: 1, ..PprofFunction::default() }), [1, 1], 1),
     ];
     for (change, expected, left_out) in cases {
         let mut profile = valid();
@@ -105,7 +105,7 @@ fn what_is_valid() {
     profile.sample_type.clear();
     assert_eq!(read(&profile).unwrap().profiles.profiles().count(), 0);
     let mut profile = valid();
-    profile.location.insert(0, Location { id: 5, ..Location::default() });
+    profile.location.insert(0, PprofLocation { id: 5, ..PprofLocation::default() });
     let batch = read(&profile).unwrap().profiles;
     let stack = batch.sample(0).stack;
     let named =
@@ -118,8 +118,8 @@ fn what_is_valid() {
 #[test]
 fn kept() {
     let mut profile = valid();
-    profile.sample.push(Sample { location_id: vec![1], value: vec![-(1 << 40)], label: Vec::new() });
-    profile.sample.push(Sample { location_id: vec![1], value: vec![1 << 40], label: Vec::new() });
+    profile.sample.push(PprofSample { location_id: vec![1], value: vec![-(1 << 40)], label: Vec::new() });
+    profile.sample.push(PprofSample { location_id: vec![1], value: vec![1 << 40], label: Vec::new() });
     let key = profile.text("key");
     profile.sample[2].label.push(Label { key, str: key, num: 5, num_unit: 0 });
     let mut bytes = profile.encode_to_vec();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use prost::Message;
 
 use crate::pprof::arbitrary::profile;
-use crate::pprof::proto::Profile;
+use crate::pprof::proto::PprofProfile;
 use crate::scramble::{PPROF, Random, scramble};
 
 fn read(bytes: Vec<u8>) -> Profiles {
@@ -16,11 +16,11 @@ fn read(bytes: Vec<u8>) -> Profiles {
 }
 
 /// The pprof profile of a batch, which must be the only one.
-fn write(batch: &Profiles) -> Profile {
+fn write(batch: &Profiles) -> PprofProfile {
     let [group] = &groups(batch)[..] else { panic!("one profile") };
     let encoded = encode(batch, group);
     assert_eq!((encoded.left_out_times, encoded.left_out_attributes), (0, 0));
-    Profile::decode(&encoded.bytes[..]).unwrap()
+    PprofProfile::decode(&encoded.bytes[..]).unwrap()
 }
 
 /// The batch that a peer decodes if this batch is sent to it over OTLP.
@@ -38,13 +38,13 @@ proptest! {
     /// rule: otep-0239#pprof
     #[test]
     fn equal(profile in profile(), seed: u64) {
-        let said = profile.says();
+        let contents = profile.contents();
         let batch = read(profile.encode_to_vec());
         prop_assert_eq!(batch.observations() as usize, profile.sample.len() * profile.sample_type.len());
-        prop_assert_eq!(&write(&batch).says(), &said);
-        prop_assert_eq!(&write(&through_otlp(&batch)).says(), &said);
+        prop_assert_eq!(&write(&batch).contents(), &contents);
+        prop_assert_eq!(&write(&through_otlp(&batch)).contents(), &contents);
         let batch = read(scramble(&profile.encode_to_vec(), &PPROF, &mut Random::new(seed)));
-        prop_assert_eq!(&write(&batch).says(), &said);
+        prop_assert_eq!(&write(&batch).contents(), &contents);
     }
 
     /// Guarantees: an encoded profile is decoded completely: encoding it again results in the same bytes.

@@ -7,29 +7,29 @@ use serde_json::{Value, json};
 
 /// A chunk in which indices are replaced by the elements to which they refer.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Chunk {
+pub(crate) struct ComparableChunk {
     /// All keys except the profile and the images.
     about: BTreeMap<&'static str, Value>,
     /// The images as text, sorted.
     images: Vec<String>,
-    threads: BTreeMap<String, Thread>,
+    threads: BTreeMap<String, ComparableThread>,
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Thread {
+struct ComparableThread {
     about: BTreeMap<&'static str, Value>,
     /// Sorted by time. Samples with equal times keep their order.
-    samples: Vec<Sample>,
+    samples: Vec<ComparableSample>,
 }
 
 #[derive(Debug, PartialEq)]
-struct Sample {
+struct ComparableSample {
     /// The time in microseconds since the Unix epoch. A double holds about four digits after the decimal point.
     micros: f64,
     frames: Vec<String>,
 }
 
-impl Chunk {
+impl ComparableChunk {
     pub(crate) fn read(payload: &[u8]) -> Self {
         let chunk: Value = serde_json::from_slice(payload).unwrap();
         let mut about = some(&chunk, &["version", "platform", "release", "environment", "client_sdk", "measurements"]);
@@ -48,8 +48,10 @@ impl Chunk {
 
     /// Whether two chunks are equal, except for time differences of at most a microsecond.
     pub(crate) fn equals(&self, other: &Self) -> bool {
-        let samples = |a: &Thread, b: &Thread| {
-            let close = |a: &Sample, b: &Sample| (a.micros - b.micros).abs() <= 1.001 && a.frames == b.frames;
+        let samples = |a: &ComparableThread, b: &ComparableThread| {
+            let close = |a: &ComparableSample, b: &ComparableSample| {
+                (a.micros - b.micros).abs() <= 1.001 && a.frames == b.frames
+            };
             a.samples.len() == b.samples.len() && a.samples.iter().zip(&b.samples).all(|(a, b)| close(a, b))
         };
         self.about == other.about
@@ -95,14 +97,14 @@ fn frame(frame: &Value) -> String {
     format!("{known:?}")
 }
 
-fn threads(profile: &Value) -> BTreeMap<String, Thread> {
-    let mut threads: BTreeMap<String, Thread> = BTreeMap::new();
+fn threads(profile: &Value) -> BTreeMap<String, ComparableThread> {
+    let mut threads: BTreeMap<String, ComparableThread> = BTreeMap::new();
     for sample in profile["samples"].as_array().unwrap() {
         let id = sample["thread_id"].as_str().unwrap();
         let stack = profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize].as_array().unwrap();
         let frames = stack.iter().map(|index| frame(&profile["frames"][index.as_u64().unwrap() as usize])).collect();
         let thread = threads.entry(id.to_owned()).or_default();
-        thread.samples.push(Sample { micros: sample["timestamp"].as_f64().unwrap() * 1e6, frames });
+        thread.samples.push(ComparableSample { micros: sample["timestamp"].as_f64().unwrap() * 1e6, frames });
         thread.about = some(&profile["thread_metadata"][id], &["name", "priority"]);
     }
     for thread in threads.values_mut() {

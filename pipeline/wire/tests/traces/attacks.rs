@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use profbridge_wire::otlp::traces::{DecodedSpans, Fields, decode, encode};
+use profbridge_wire::otlp::traces::{DecodedSpans, OtherSpanFields, decode, encode};
 use profbridge_wire::otlp::{DecodeError, Limits};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -126,7 +126,7 @@ proptest! {
         }
         if let Ok(DecodedSpans { mut spans, .. }) = read(bytes) {
             for span in spans.spans() {
-                let fields = Fields::of(&spans, span);
+                let fields = OtherSpanFields::of(&spans, span);
                 let _ = (fields.attributes().count(), fields.events().count(), fields.links().count());
             }
             let all = spans.spans().len();

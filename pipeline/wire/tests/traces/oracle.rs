@@ -5,8 +5,8 @@ use opentelemetry_proto::tonic::common::v1::{self as common, any_value::Value as
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message};
 use profbridge_model::{Span, Spans};
 use profbridge_wire::otlp::traces::read::{resource_attributes, scope_name};
-use profbridge_wire::otlp::traces::{AnyValue, DecodedSpans, Fields, decode, encode, encode_within, split};
-use profbridge_wire::otlp::{Limits, Signal, signal};
+use profbridge_wire::otlp::traces::{AnyValue, DecodedSpans, OtherSpanFields, decode, encode, encode_within, split};
+use profbridge_wire::otlp::{LikelySignal, Limits, signal};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -73,7 +73,7 @@ fn check(spans: &Spans, span: &Span, message: &Message) {
     assert_eq!(span.parent_is_remote, (message.flags & 0x100 != 0).then_some(message.flags & 0x200 != 0));
     assert_eq!(span.sampled, (message.flags & 1 != 0).then_some(true));
 
-    let fields = Fields::of(spans, span);
+    let fields = OtherSpanFields::of(spans, span);
     let status = message.status.clone().unwrap_or_default();
     assert_eq!(fields.name, message.name);
     assert_eq!((fields.status_code as i32, fields.status_message), (status.code, &*status.message));
@@ -112,7 +112,7 @@ proptest! {
     fn known_as_spans(request in requests()) {
         let spans = request.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
         let any = spans.flat_map(|scope| &scope.spans).next().is_some();
-        let expected = if any { Signal::Traces } else { Signal::Profiles };
+        let expected = if any { LikelySignal::Traces } else { LikelySignal::Profiles };
         prop_assert_eq!(signal(&request.encode_to_vec()), expected);
     }
 }

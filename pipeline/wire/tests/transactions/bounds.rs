@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::transactions::support::{MS, START, batch, event, int, list, pair, span, text, texts, write};
 
 /// So many spans below a root, each with data of so many bytes, those that begin last first.
-fn many(count: usize, bytes: impl Fn(usize) -> usize, name: &str) -> crate::transactions::support::Written {
+fn many(count: usize, bytes: impl Fn(usize) -> usize, name: &str) -> crate::transactions::support::WrittenTransaction {
     let mut spans = vec![span(1, 0, "root", SpanKind::Server, vec![])];
     for number in (0..count).rev() {
         let mut child = span(2, 1, name, SpanKind::Internal, vec![pair("number", int(number as i64))]);

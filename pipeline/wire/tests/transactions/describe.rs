@@ -20,9 +20,9 @@ fn described(name: &str, kind: SpanKind, attributes: &[(&str, &str)]) -> (Value,
 /// rule: event-schema#transaction-source, event-schema#sources
 #[test]
 fn each_row() {
-    type Row<'a> = (&'a str, SpanKind, &'a [(&'a str, &'a str)], Option<&'a str>, &'a str, &'a str);
+    type SpanRow<'a> = (&'a str, SpanKind, &'a [(&'a str, &'a str)], Option<&'a str>, &'a str, &'a str);
     let get = ("http.request.method", "GET");
-    let rows: &[Row<'_>] = &[
+    let rows: &[SpanRow<'_>] = &[
         (
             "n",
             Server,

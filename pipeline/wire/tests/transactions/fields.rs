@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{ProfilerId, Spans};
-use profbridge_wire::sentry::transaction::{NameSource, Resource, root};
+use profbridge_wire::sentry::transaction::{NameSource, TransactionResource, root};
 use profbridge_wire::sentry::transaction_envelope;
 use serde_json::{Value, json};
 
@@ -360,7 +360,7 @@ fn without_a_root() {
 
 fn trace_header(spans: &Spans) -> Value {
     let written = write(spans);
-    let resource = Resource::of(spans, &spans.resources()[0], "production");
+    let resource = TransactionResource::of(spans, &spans.resources()[0], "production");
     let dsn = "https://0123456789abcdef0123456789abcdef@sentry.example/42".parse().unwrap();
     let head = transaction_envelope::head(&written.summary, &resource, Some(&dsn));
     let lines: Vec<Value> = head.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -382,7 +382,7 @@ fn trace() {
         "sampled": "true", "transaction": "n", "release": "shop", "environment": "production",
     });
     assert_eq!(trace_header(&spans), expected);
-    let resource_of = Resource::of(&spans, &spans.resources()[0], "production");
+    let resource_of = TransactionResource::of(&spans, &spans.resources()[0], "production");
     let head = transaction_envelope::head(&write(&spans).summary, &resource_of, None);
     let mut without_key: Value = serde_json::from_str(head.lines().next().unwrap()).unwrap();
     without_key["trace"]["public_key"] = json!("0123456789abcdef0123456789abcdef");

@@ -9,7 +9,7 @@ use profbridge_model::spans::Segment;
 use profbridge_model::{Losses, Spans};
 use profbridge_relay_rules::validate_transaction;
 use profbridge_wire::otlp::{Limits, traces};
-use profbridge_wire::sentry::transaction::{Notes, Resource, Summary, Writer};
+use profbridge_wire::sentry::transaction::{Notes, Summary, TransactionResource, TransactionWriter};
 use prost::Message;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ pub(crate) fn segmented(spans: &Spans, is_root: impl Fn(usize) -> bool) -> Spans
 }
 
 /// A transaction that was written.
-pub(crate) struct Written {
+pub(crate) struct WrittenTransaction {
     pub(crate) json: Vec<u8>,
     pub(crate) event: Value,
     pub(crate) summary: Summary,
@@ -79,15 +79,15 @@ pub(crate) struct Written {
 }
 
 /// The transaction that a batch becomes, which keeps every rule of Sentry's.
-pub(crate) fn write(spans: &Spans) -> Written {
-    let resource = Resource::of(spans, &spans.resources()[0], "production");
-    let mut writer = Writer::default();
+pub(crate) fn write(spans: &Spans) -> WrittenTransaction {
+    let resource = TransactionResource::of(spans, &spans.resources()[0], "production");
+    let mut writer = TransactionWriter::default();
     let transaction = writer.write(spans, spans.spans(), &resource).unwrap();
     if let Err(violations) = validate_transaction(transaction.json) {
         let shown = String::from_utf8_lossy(&transaction.json[..transaction.json.len().min(4000)]);
         panic!("{violations:#?}\n{shown}");
     }
-    Written {
+    WrittenTransaction {
         json: transaction.json.to_vec(),
         event: serde_json::from_slice(transaction.json).unwrap(),
         summary: transaction.summary,
@@ -97,6 +97,6 @@ pub(crate) fn write(spans: &Spans) -> Written {
 }
 
 /// The transaction of one span.
-pub(crate) fn written(span: Span) -> Written {
+pub(crate) fn written(span: Span) -> WrittenTransaction {
     write(&batch(Vec::new(), vec![span]))
 }

@@ -2,7 +2,7 @@
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::{Cell, IdentifiedProcess};
-use profbridge_model::sample_log::Shape;
+use profbridge_model::sample_log::SampleLayout;
 use profbridge_model::{IdentityStrength, Position, Profile, Profiles, Reason, Sample};
 use profbridge_windows::{KeyedPiece, MEMO, Request, ScopedProfile, Store, Visitor, walk};
 
@@ -89,7 +89,7 @@ impl<'a> Visitor<'a> for HoldStep<'_> {
             return true;
         };
         let process = target.found.processes.0.get(number);
-        let shape = Shape::of(place.profile, sample.timestamps_bytes(), sample.values_bytes());
+        let shape = SampleLayout::of(place.profile, sample.timestamps_bytes(), sample.values_bytes());
         let mut one = OfOneSample { target, place, sample, number, process, shape };
         divider.sample((profiles, place.profile), number, sample, at, &mut one)
     }
@@ -114,7 +114,7 @@ struct OfOneSample<'a, 'b> {
     /// The number of the sample's process in the request, and the process.
     number: u32,
     process: IdentifiedProcess,
-    shape: Shape,
+    shape: SampleLayout,
 }
 
 impl OfOneSample<'_, '_> {

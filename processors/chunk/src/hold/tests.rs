@@ -1,4 +1,4 @@
-use profbridge_model::arena::Limits;
+use profbridge_model::arena::ArenaLimits;
 use profbridge_model::{Builder, Telemetry};
 
 use profbridge_model::Reason;
@@ -9,7 +9,7 @@ use super::*;
 /// an empty arena is dropped and counted.
 #[test]
 fn full_arenas_are_left() {
-    let settings = Settings { arena: Limits::bytes(32 << 10), ..Settings::default() };
+    let settings = Settings { arena: ArenaLimits::bytes(32 << 10), ..Settings::default() };
     let mut hold = Hold::new(settings);
     let now = Now { monotonic_nano: 1, unix_nano: 1 };
     let mut out = Outbox::default();

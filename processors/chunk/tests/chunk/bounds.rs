@@ -1,6 +1,6 @@
 use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::{Builder, Profile, Profiles, Reason};
-use profbridge_processor_chunk::{CLOSED_EARLY, Chunk};
+use profbridge_processor_chunk::{CLOSED_EARLY, ChunkProcessor};
 
 use crate::support::*;
 
@@ -182,7 +182,7 @@ fn interleaved_times_keep_their_values() {
 /// Guarantees: a call sends at most one window, whether windows are due, memory is short, or the pipeline ends.
 #[test]
 fn one_window_at_a_time() {
-    type Call = fn(&mut Chunk, &mut Outbox) -> bool;
+    type Call = fn(&mut ChunkProcessor, &mut Outbox) -> bool;
     let calls: [Call; 3] = [
         |chunk, out| {
             chunk.advance(at(3600 * S), out);

@@ -1,7 +1,7 @@
 use fastrand::Rng;
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Envelope, Profile, Profiles, Telemetry, View};
+use profbridge_model::{Builder, Envelope, ItemView, Profile, Profiles, Telemetry};
 use profbridge_testkit as testing;
 use proptest::prelude::*;
 
@@ -159,7 +159,7 @@ proptest! {
 #[test]
 fn envelopes_pass() {
     for identity in MODES {
-        let envelope = Envelope { views: vec![View::profiles(0, one(&process(1), &[T]))], ..Envelope::default() };
+        let envelope = Envelope { views: vec![ItemView::profiles(0, one(&process(1), &[T]))], ..Envelope::default() };
         let out = process_one(&mut chunk(identity, ""), envelope, at(0));
         assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(envelope)] if envelope.views.len() == 1));
     }

@@ -7,10 +7,10 @@ use profbridge_model::{Builder, Profile, Profiles};
 use crate::support::*;
 
 /// A sample: thread, function, timestamps and values in seconds.
-type Row<'a> = (Option<i64>, &'a str, &'a [u64], &'a [i64]);
+type SampleInSeconds<'a> = (Option<i64>, &'a str, &'a [u64], &'a [i64]);
 
 /// A process with one profile of this type, which starts at [`T`] and has these samples.
-fn batch(kind: &str, duration: u64, samples: &[Row<'_>]) -> Profiles {
+fn batch(kind: &str, duration: u64, samples: &[SampleInSeconds<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&process(1));
     let sample_type = builder.value_type(kind, "seconds");
@@ -65,7 +65,7 @@ fn sent(out: &Outbox) -> u64 {
 #[test]
 fn values_of_two_minutes() {
     let batch = || {
-        let samples: [Row<'_>; 4] = [
+        let samples: [SampleInSeconds<'_>; 4] = [
             (Some(7), "a", &[], &[50]),
             (Some(7), "b", &[], &[20, 10]),
             (Some(8), "c", &[], &[60]),
@@ -141,13 +141,13 @@ fn parts_close_nothing() {
 fn absurd_values() {
     for identity in ["window: 1s", "window: 0s"] {
         for (kind, duration) in [("wall", 100), ("off_cpu", 100), ("cpu", 1 << 33), ("cpu", 0)] {
-            let samples: [Row<'_>; 2] =
+            let samples: [SampleInSeconds<'_>; 2] =
                 [(Some(7), "a", &[0, 1], &[i64::MAX, i64::MIN]), (Some(8), "b", &[], &[i64::MAX])];
             let (text, synthesized) = cut(identity, batch(kind, duration, &samples));
             assert!(synthesized <= 120, "{synthesized} for {kind}: {text}");
         }
     }
-    let many: Vec<Row<'_>> = vec![(None, "a", &[], &[1 << 40]); 2_000];
+    let many: Vec<SampleInSeconds<'_>> = vec![(None, "a", &[], &[1 << 40]); 2_000];
     let mut chunk = chunk("", "");
     let out = process_one(&mut chunk, batch("cpu", 3_600, &many), at(0));
     assert!(out.synthesized.total() <= 2_000 + (1 << 16), "{}", out.synthesized.total());

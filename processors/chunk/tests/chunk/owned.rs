@@ -5,7 +5,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use profbridge_engine::component::{Now, flush_all};
 use profbridge_relay_rules::validate_json;
-use profbridge_testkit::naive::Chunk;
+use profbridge_testkit::naive::NaiveChunk;
 use profbridge_testkit::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0, owned};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
@@ -17,7 +17,7 @@ use crate::support::*;
 const WINDOWS: [&str; 3] = ["", "window: 0s", "window: 7s"];
 
 /// The chunks of a request, including the time in which threads were blocked, and the nanoseconds counted as not shown.
-fn chunks(identity: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
+fn chunks(identity: &str, request: &ExportProfilesServiceRequest) -> (Vec<NaiveChunk>, u64) {
     let decoded = otlp::decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap();
     let mut processor = chunk(identity, "");
     let now = Now { monotonic_nano: S, unix_nano: T0 + 300 * S };

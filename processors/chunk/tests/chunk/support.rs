@@ -7,7 +7,7 @@ use profbridge_engine::config::Section;
 use profbridge_engine::service::ServiceSettings;
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Dictionary, Profile, Profiles, Value};
-use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_processor_chunk::{ChunkProcessor, Config};
 pub(crate) use profbridge_testkit::{
     SECOND as S, START_UNIX_NANO as T, at, note as noted, process as process_one, sent_profiles as batches,
 };
@@ -16,16 +16,16 @@ pub(crate) use profbridge_testkit::{
 pub(crate) const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
 
 /// A processor with these keys of `service.identity` and of its own, in YAML.
-pub(crate) fn chunk(identity: &str, yaml: &str) -> Chunk {
+pub(crate) fn chunk(identity: &str, yaml: &str) -> ChunkProcessor {
     let service = Section::from_yaml(&format!("identity: {{{identity}}}")).unwrap();
     let rules = ServiceSettings::new(&service).unwrap().identity;
     let section = Section::from_yaml(yaml).unwrap();
-    Chunk::new(Config::read(&section).unwrap().check(&section, &rules).unwrap())
+    ChunkProcessor::new(Config::read(&section).unwrap().check(&section, &rules).unwrap())
 }
 
 /// The visible properties of one observation, wherever its attributes are stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seen {
+pub(crate) struct ObservationProperties {
     /// The attributes of resource and sample together.
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) scope: String,
@@ -47,7 +47,7 @@ fn text(dictionary: &Dictionary, value: &Value) -> String {
 }
 
 /// All observations of a batch.
-pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
+pub(crate) fn seen(batch: &Profiles) -> Vec<ObservationProperties> {
     let dictionary = batch.dictionary();
     let mut all = Vec::new();
     for resource in batch.resources() {
@@ -65,7 +65,7 @@ pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
                         let function = lines.first().and_then(|line| line.function);
                         function.map_or("?", |id| dictionary.string(dictionary.function(id).name)).to_owned()
                     });
-                    let seen = Seen {
+                    let seen = ObservationProperties {
                         attributes,
                         scope: dictionary.string(scope.scope.name).to_owned(),
                         kind: dictionary.string(profile.sample_type.kind).to_owned(),
@@ -77,12 +77,19 @@ pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
                         values: sample.values().collect(),
                     };
                     if sample.timestamps().len() == 0 {
-                        all.push(Seen { range: Some((profile.time_unix_nano, profile.duration_nano)), ..seen });
+                        all.push(ObservationProperties {
+                            range: Some((profile.time_unix_nano, profile.duration_nano)),
+                            ..seen
+                        });
                         continue;
                     }
                     let mut values = sample.values().map(|value| vec![value]);
                     for time in sample.timestamps() {
-                        all.push(Seen { time: Some(time), values: values.next().unwrap_or_default(), ..seen.clone() });
+                        all.push(ObservationProperties {
+                            time: Some(time),
+                            values: values.next().unwrap_or_default(),
+                            ..seen.clone()
+                        });
                     }
                 }
             }
@@ -136,7 +143,7 @@ pub(crate) fn observations(batches: &[Profiles]) -> Vec<u64> {
 }
 
 /// Flushes a processor.
-pub(crate) fn flush(chunk: &mut Chunk) -> Vec<Profiles> {
+pub(crate) fn flush(chunk: &mut ChunkProcessor) -> Vec<Profiles> {
     let mut out = Outbox::default();
     flush_all(chunk, at(0), &mut out);
     assert!(out.losses.is_none());

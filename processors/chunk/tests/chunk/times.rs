@@ -1,10 +1,10 @@
 use profbridge_engine::component::Processor;
 use profbridge_model::{Builder, Profile, Profiles};
-use profbridge_processor_chunk::Chunk;
+use profbridge_processor_chunk::ChunkProcessor;
 
 use crate::support::*;
 
-fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
+fn advance(chunk: &mut ChunkProcessor, nanos: u64) -> Vec<Profiles> {
     batches(&profbridge_testkit::advance(chunk, at(nanos)))
 }
 
@@ -56,7 +56,7 @@ fn late_data_opens_another_window() {
 fn windows_close_when_their_time_has_passed() {
     let mut chunk = chunk("window: 10s", "lateness: 2s");
     let start = start_of("window: 10s", 1);
-    let send = |chunk: &mut Chunk, time| -> Vec<u64> {
+    let send = |chunk: &mut ChunkProcessor, time| -> Vec<u64> {
         batches(&process_one(chunk, one(&process(1), &[time]), at(0))).iter().flat_map(times).collect()
     };
     assert_eq!(send(&mut chunk, start), [0; 0]);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use profbridge_engine::component::Processor;
-use profbridge_model::{Builder, Envelope, Profile, Profiles, Reason, View};
+use profbridge_model::{Builder, Envelope, ItemView, Profile, Profiles, Reason};
 use profbridge_processor_dedup::FORGOTTEN;
 use profbridge_testkit as testing;
 use proptest::prelude::*;
@@ -126,7 +126,8 @@ fn envelopes_pass() {
     let mut dedup = dedup("window: 5s");
     for _ in 0..2 {
         let view: Profiles = batch(T, &["f"], &[T], false);
-        let out = process(&mut dedup, Envelope { views: vec![View::profiles(0, view)], ..Envelope::default() }, at(0));
+        let out =
+            process(&mut dedup, Envelope { views: vec![ItemView::profiles(0, view)], ..Envelope::default() }, at(0));
         assert_eq!(out.telemetry.len(), 1);
         assert_eq!(out.telemetry[0].observations(), 1);
     }

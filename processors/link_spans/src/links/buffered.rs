@@ -51,7 +51,7 @@ impl BufferedProfiles {
             max_bytes,
             max_arena_age: open_for,
             max_arena_bytes: MAX_DICTIONARY,
-            arena: arena::Limits::ADDRESSABLE,
+            arena: arena::ArenaLimits::ADDRESSABLE,
         };
         Self { wait, requests: Requests::new(limits), numbered: 0 }
     }

@@ -14,13 +14,13 @@ const GAP: u64 = 100;
 const OFF: u64 = 50;
 
 /// A thread of a process and its times of observation in milliseconds.
-type Seen = (i64, i64, Vec<u64>);
+type TimedThread = (i64, i64, Vec<u64>);
 
 /// A span of a process, the thread that it names, and its time in milliseconds.
 type Asked = (i64, Option<i64>, u64, u64);
 
 /// The result of trying everything: whether linked, and with which thread.
-fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i64>> {
+fn expected(&(pid, thread, from, to): &Asked, seen: &[TimedThread]) -> Option<Option<i64>> {
     let covers_within = |times: &[u64], from: u64, to: u64| {
         let mut times = times.to_vec();
         times.sort_unstable();
@@ -52,7 +52,7 @@ fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i6
 }
 
 /// The profiles of some observations of one thread.
-fn observed((pid, thread, times): &Seen) -> Profiles {
+fn observed((pid, thread, times): &TimedThread) -> Profiles {
     let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
     profiles(&web(*pid), &[(*thread, "", &times)])
 }

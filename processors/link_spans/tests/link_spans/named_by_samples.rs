@@ -10,10 +10,10 @@ use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// The profiler and thread in a span.
-type Named = (ProfilerId, Option<String>);
+type ProfiledThread = (ProfilerId, Option<String>);
 
 /// The profiler and thread in each exported span, by id.
-fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
+fn left(out: &Outbox) -> Vec<(u8, Option<ProfiledThread>)> {
     let named =
         |link: profbridge_model::spans::ProfilerLink| (link.profiler_id, link.thread_id.as_deref().map(str::to_owned));
     profiler_links(out).into_iter().map(|(id, link)| (id, link.map(named))).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use profbridge_engine::component::Processor as _;
-use profbridge_model::{Envelope, Spans, View};
+use profbridge_model::{Envelope, ItemView, Spans};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::{span_v2_reader, transaction_reader};
 use proptest::collection::vec;
@@ -138,7 +138,7 @@ fn container(spans: &[(u8, &str, &str)], ident: i64, from: u64, to: u64) -> Enve
     let json = format!(r#"{{"version":2,"items":[{}]}}"#, items.join(","));
     let read = span_v2_reader::read(&json.into_bytes().into(), Some(spans.len() as u64), &TraceHeader::default());
     let mut envelope = Envelope::default();
-    envelope.views.push(View::spans(0, read.unwrap().spans));
+    envelope.views.push(ItemView::spans(0, read.unwrap().spans));
     envelope
 }
 
@@ -180,7 +180,7 @@ fn pointers_are_forgotten() {
 }
 
 /// A thread: host, process, pointer, and the seconds in which it was observed.
-type Seen = (usize, i64, i64, BTreeSet<u64>);
+type HostThread = (usize, i64, i64, BTreeSet<u64>);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
@@ -193,7 +193,7 @@ proptest! {
         asked in vec((0usize..2, 0i64..3, 0u64..5), 1..10),
     ) {
         let hosts = ["web", "db"];
-        let mut seen: Vec<Seen> = seen;
+        let mut seen: Vec<HostThread> = seen;
         // Only one thread of a process has a pointer at a time.
         seen.sort_unstable();
         seen.dedup_by_key(|(host, pid, pointer, _)| (*host, *pid, *pointer));

@@ -12,9 +12,9 @@ use crate::support::*;
 
 /// Collects warnings.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct WarningLog(Arc<Mutex<Vec<String>>>);
 
-impl Visit for Log {
+impl Visit for WarningLog {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             self.0.lock().unwrap().push(format!("{value:?}"));
@@ -22,7 +22,7 @@ impl Visit for Log {
     }
 }
 
-impl Subscriber for Log {
+impl Subscriber for WarningLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::WARN
     }
@@ -46,7 +46,7 @@ impl Subscriber for Log {
 
 /// The warnings that a processor logs during `run`.
 fn warnings(run: impl FnOnce(&mut LinkSpans)) -> Vec<String> {
-    let log = Log::default();
+    let log = WarningLog::default();
     tracing::subscriber::with_default(log.clone(), || run(&mut link_spans("{span_wait: 2s}")));
     let lines = log.0.lock().unwrap();
     lines.clone()

@@ -9,10 +9,10 @@ use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// A thread: its id, its pointer, and the milliseconds between which it was observed.
-type Seen = (i64, i64, u64, u64);
+type ThreadWithPointer = (i64, i64, u64, u64);
 
 /// A processor that observed these threads of one process, and its main thread for two seconds.
-fn seen(threads: &[Seen]) -> LinkSpans {
+fn seen(threads: &[ThreadWithPointer]) -> LinkSpans {
     let mut processor = link_spans("{}");
     let times = |from: u64, to: u64| (from..=to).step_by(5).map(|milli| milli * MS).collect();
     let all: Vec<(i64, i64, Vec<u64>)> =
@@ -32,7 +32,7 @@ fn on_pointer(from: u64, to: u64, is_named: bool) -> Spans {
 }
 
 /// The result for such a span, and whether it was counted as `counted`.
-fn asked(threads: &[Seen], from: u64, to: u64, is_named: bool, counted: &str) -> (Link, bool) {
+fn asked(threads: &[ThreadWithPointer], from: u64, to: u64, is_named: bool, counted: &str) -> (Link, bool) {
     let out = process(&mut seen(threads), on_pointer(from, to, is_named), at(2 * S));
     (links(&out)[0].1.clone(), note(&out, counted) == 1)
 }
@@ -70,7 +70,7 @@ fn the_one_that_was_observed_for_most_of_it() {
 fn one_that_was_near() {
     let one = (12, ONE, 0, 990);
     for is_named in [true, false] {
-        let near = |threads: &[Seen]| asked(threads, 1000, 1020, is_named, "spans_unlinked_unobserved");
+        let near = |threads: &[ThreadWithPointer]| asked(threads, 1000, 1020, is_named, "spans_unlinked_unobserved");
         assert_eq!(near(&[one]), (linked("12"), false), "{is_named}");
         assert_eq!(near(&[one, (13, 0, 500, 980)]), (linked("12"), false), "{is_named}");
         assert_eq!(near(&[one, (13, 0, 1005, 1100)]), (None, true), "{is_named}");

@@ -6,15 +6,15 @@ use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::dictionary::{Function, Line, Location, Mapping};
 use profbridge_model::{Builder, Profiles};
 
-use crate::samples_brute_force::{HAD, Made, Sampled, observations, request};
+use crate::samples_brute_force::{GeneratedSample, GeneratedSpan, HAD, observations, request};
 use crate::support::*;
 
-fn of_web(samples: &[Sampled]) -> Profiles {
+fn of_web(samples: &[GeneratedSample]) -> Profiles {
     request(samples, &mut 1, &mut Vec::new())
 }
 
-fn ran(id: u8, parent: u8, [from, to]: [u64; 2]) -> Made {
-    Made { id, pid: 1, thread: 1, trace: 1, parent, from, to }
+fn ran(id: u8, parent: u8, [from, to]: [u64; 2]) -> GeneratedSpan {
+    GeneratedSpan { id, pid: 1, thread: 1, trace: 1, parent, from, to }
 }
 
 /// The span of each observation, by its time in milliseconds.
@@ -27,7 +27,7 @@ fn by_time(out: &Outbox) -> BTreeMap<u64, u8> {
 #[test]
 fn nested_and_asynchronous_spans() {
     let mut processor = link_spans("{}");
-    let elsewhere = Made { thread: 2, ..ran(2, 1, [20, 90]) };
+    let elsewhere = GeneratedSpan { thread: 2, ..ran(2, 1, [20, 90]) };
     for made in [ran(3, 2, [30, 60]), ran(1, 0, [10, 100]), elsewhere, ran(4, 0, [80, 120])] {
         process(&mut processor, made.request(), at(S));
     }
@@ -53,7 +53,7 @@ fn nested_and_asynchronous_spans() {
 #[test]
 fn event_loops() {
     let mut processor = link_spans("{}");
-    let of = |id: u8, trace: u8, thread: i64, times: [u64; 2]| Made { trace, thread, ..ran(id, 0, times) };
+    let of = |id: u8, trace: u8, thread: i64, times: [u64; 2]| GeneratedSpan { trace, thread, ..ran(id, 0, times) };
     let sampled = |thread: i64, time: u64| of_web(&[(1, thread, vec![time], true, false)]);
     process(&mut processor, of(1, 1, 1, [10, 100]).request(), at(S));
     assert_eq!(by_time(&process(&mut processor, sampled(1, 50), at(S))), [(50, 1)].into());
@@ -110,7 +110,7 @@ fn event_loops_that_stacks_show() {
     for shows in loops {
         let mut processor = link_spans("{}");
         for thread in [1, 2] {
-            process(&mut processor, Made { thread, ..ran(thread as u8, 0, [0, 1000]) }.request(), at(S));
+            process(&mut processor, GeneratedSpan { thread, ..ran(thread as u8, 0, [0, 1000]) }.request(), at(S));
         }
         let out = process(&mut processor, with_stacks(1, &[(10, &[plain]), (20, &[plain, shows])]), at(S));
         assert_eq!(by_time(&out), [(10, 0), (20, 0)].into(), "{shows:?}");
@@ -128,7 +128,7 @@ fn overlaps_that_no_profile_shows() {
     for (second, expected) in [([90, 200], 0), ([100, 200], 3)] {
         let mut processor = link_spans("{}");
         for (id, times) in [(1, [10, 100]), (2, second), (3, [500, 600])] {
-            process(&mut processor, Made { trace: id, ..ran(id, 0, times) }.request(), at(S));
+            process(&mut processor, GeneratedSpan { trace: id, ..ran(id, 0, times) }.request(), at(S));
         }
         let out = process(&mut processor, of_web(&[(1, 1, vec![550], true, false)]), at(S));
         assert_eq!(by_time(&out), [(550, expected)].into());
@@ -189,8 +189,8 @@ fn spans_that_name_their_profiler() {
     assert_eq!(by_time(&out), [(5, 9), (50, 0)].into());
     let mut processor = link_spans("{profile_wait: 5s}");
     let views = vec![
-        profbridge_model::View::profiles(0, chunk()),
-        profbridge_model::View::spans(1, spans(&resource, vec![named()])),
+        profbridge_model::ItemView::profiles(0, chunk()),
+        profbridge_model::ItemView::spans(1, spans(&resource, vec![named()])),
     ];
     let out = process(&mut processor, profbridge_model::Envelope { views, ..Default::default() }, at(S));
     assert_eq!((by_time(&out), note(&out, "spans_with_profiler")), ([(5, 9), (50, 0)].into(), 1));

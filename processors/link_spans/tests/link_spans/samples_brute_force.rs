@@ -10,7 +10,7 @@ use crate::support::*;
 
 /// The properties of an observation: pid, thread, time in nanoseconds after [`T`], value, and the id of its span (0 for
 /// none).
-pub(crate) type Seen = (i64, i64, u64, i64, u8);
+pub(crate) type LinkedObservation = (i64, i64, u64, i64, u8);
 
 /// The link that some samples already have, and its span.
 pub(crate) const HAD: u8 = 250;
@@ -18,7 +18,7 @@ pub(crate) const HAD: u8 = 250;
 /// A span: the process, the thread that it names (0 for none), its trace, its parent (0 for none), and its time in
 /// milliseconds.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct GeneratedSpan {
     pub(crate) id: u8,
     pub(crate) pid: i64,
     pub(crate) thread: i64,
@@ -33,7 +33,7 @@ fn host(pid: i64) -> &'static str {
     ["mail", "web", "db"][pid as usize % 3]
 }
 
-impl Made {
+impl GeneratedSpan {
     pub(crate) fn request(&self) -> profbridge_model::Spans {
         let resource = [("host.name", text(host(self.pid))), ("process.pid", IntValue(self.pid))];
         let names = (self.thread != 0).then_some(("thread.native_id", IntValue(self.thread)));
@@ -45,10 +45,10 @@ impl Made {
 
 /// A sample: its process and thread, its times in milliseconds, whether it has values, and whether it already has a
 /// link.
-pub(crate) type Sampled = (i64, i64, Vec<u64>, bool, bool);
+pub(crate) type GeneratedSample = (i64, i64, Vec<u64>, bool, bool);
 
 /// A request with samples of one process; the values number all observations.
-pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>) -> Profiles {
+pub(crate) fn request(samples: &[GeneratedSample], next: &mut i64, seen: &mut Vec<LinkedObservation>) -> Profiles {
     let mut builder = Builder::new();
     for pid in 1..=3 {
         builder.resource(&on_host(host(pid), pid));
@@ -75,7 +75,7 @@ pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>)
 }
 
 /// All exported observations.
-pub(crate) fn observations(out: &Outbox) -> Vec<Seen> {
+pub(crate) fn observations(out: &Outbox) -> Vec<LinkedObservation> {
     let number = |value: Option<&profbridge_model::Value>| match value {
         Some(profbridge_model::Value::Int(number)) => *number,
         _ => 0,
@@ -106,14 +106,14 @@ pub(crate) fn observations(out: &Outbox) -> Vec<Seen> {
 }
 
 /// The span of an observation, found by trying all.
-fn expected(&(pid, thread, time, _, had): &Seen, spans: &[&Made]) -> u8 {
+fn expected(&(pid, thread, time, _, had): &LinkedObservation, spans: &[&GeneratedSpan]) -> u8 {
     if had != 0 {
         return had;
     }
-    let runs = |span: &Made| (span.from * MS..span.to * MS).contains(&time);
-    let candidates: Vec<&&Made> =
+    let runs = |span: &GeneratedSpan| (span.from * MS..span.to * MS).contains(&time);
+    let candidates: Vec<&&GeneratedSpan> =
         spans.iter().filter(|span| (span.pid, span.thread) == (pid, thread) && runs(span)).collect();
-    let is_above = |above: &Made, span: &Made| {
+    let is_above = |above: &GeneratedSpan, span: &GeneratedSpan| {
         let mut at = Some(span);
         while let Some(span) = at {
             if span.id == above.id && span.trace == above.trace {
@@ -128,24 +128,26 @@ fn expected(&(pid, thread, time, _, had): &Seen, spans: &[&Made]) -> u8 {
 }
 
 /// Whether a thread ran spans of different traces at the same time, so that it is unknown which ran when.
-fn takes_turns(pid: i64, thread: i64, spans: &[Made]) -> bool {
-    let of: Vec<&Made> =
+fn takes_turns(pid: i64, thread: i64, spans: &[GeneratedSpan]) -> bool {
+    let of: Vec<&GeneratedSpan> =
         spans.iter().filter(|span| (span.pid, span.thread) == (pid, thread) && span.from < span.to).collect();
-    let overlap = |one: &Made, other: &Made| one.trace != other.trace && one.from < other.to && other.from < one.to;
+    let overlap = |one: &GeneratedSpan, other: &GeneratedSpan| {
+        one.trace != other.trace && one.from < other.to && other.from < one.to
+    };
     of.iter().any(|one| of.iter().any(|other| overlap(one, other)))
 }
 
 /// An arrival: spans or samples.
 #[derive(Debug, Clone)]
 enum Came {
-    Spans(Made),
-    Samples(Vec<Sampled>),
+    Spans(GeneratedSpan),
+    Samples(Vec<GeneratedSample>),
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn made() -> impl Strategy<Value = GeneratedSpan> {
     let times = (0u64..500).prop_flat_map(|from| (Just(from), from..520));
     (1i64..4, 0i64..4, 1u8..4, any::<prop::sample::Index>(), 0u8..4, times).prop_map(
-        |(pid, thread, trace, parent, has_parent, (from, to))| Made {
+        |(pid, thread, trace, parent, has_parent, (from, to))| GeneratedSpan {
             id: 0,
             pid,
             thread,
@@ -158,7 +160,7 @@ fn made() -> impl Strategy<Value = Made> {
     )
 }
 
-fn sampled() -> impl Strategy<Value = Sampled> {
+fn sampled() -> impl Strategy<Value = GeneratedSample> {
     (1i64..4, 1i64..4, vec(0u64..520, 1..12), any::<bool>(), prop::bool::weighted(0.1))
 }
 
@@ -211,7 +213,7 @@ proptest! {
     #[test]
     fn as_by_trying_everything(story in story(), waits: bool, step in 0u64..8) {
         let mut processor = link_spans(if waits { "{profile_wait: 1m}" } else { "{}" });
-        let (mut spans, mut seen, mut next) = (Vec::<Made>::new(), Vec::new(), 1);
+        let (mut spans, mut seen, mut next) = (Vec::<GeneratedSpan>::new(), Vec::new(), 1);
         let mut expected_all = Vec::new();
         let mut out = Vec::new();
         for (at_step, came) in story.iter().enumerate() {
@@ -226,7 +228,7 @@ proptest! {
                     let before = seen.len();
                     let request = request(samples, &mut next, &mut seen);
                     out.push(process(&mut processor, request, now));
-                    let known: Vec<&Made> = spans.iter().collect();
+                    let known: Vec<&GeneratedSpan> = spans.iter().collect();
                     let of_now = seen[before..].iter().map(|of| (of.0, of.1, of.2, of.3, expected(of, &known)));
                     expected_all.extend(of_now);
                 }
@@ -238,17 +240,17 @@ proptest! {
         }
         out.push(flush(&mut processor, at(55 * S)));
         if waits {
-            let known: Vec<&Made> = spans.iter().collect();
+            let known: Vec<&GeneratedSpan> = spans.iter().collect();
             expected_all = seen.iter().map(|of| (of.0, of.1, of.2, of.3, expected(of, &known))).collect();
         }
-        let mut linked: Vec<Seen> = out.iter().flat_map(observations).collect();
+        let mut linked: Vec<LinkedObservation> = out.iter().flat_map(observations).collect();
         // On a thread that runs spans in turns, a link must equal the result of trying all, or be missing.
         for of in linked.iter().filter(|of| of.4 != 0) {
             prop_assert!(expected_all.contains(of), "{:?}", of);
         }
-        let without_turns = |all: &[Seen]| -> Vec<Seen> {
-            let known = |of: &&Seen| of.4 == HAD || !takes_turns(of.0, of.1, &spans);
-            let mut all: Vec<Seen> = all.iter().filter(known).copied().collect();
+        let without_turns = |all: &[LinkedObservation]| -> Vec<LinkedObservation> {
+            let known = |of: &&LinkedObservation| of.4 == HAD || !takes_turns(of.0, of.1, &spans);
+            let mut all: Vec<LinkedObservation> = all.iter().filter(known).copied().collect();
             all.sort_unstable();
             all
         };
@@ -269,15 +271,16 @@ proptest! {
     #[test]
     fn clocks_off(story in story(), off in -50i64..=50) {
         let mut processor = link_spans("{profile_wait: 1m}");
-        let (mut spans, mut seen, mut next) = (Vec::<Made>::new(), Vec::new(), 1);
+        let (mut spans, mut seen, mut next) = (Vec::<GeneratedSpan>::new(), Vec::new(), 1);
         for came in &story {
             match came {
                 Came::Spans(made) => {
                     // Far enough from the start of time to be moved backwards.
                     let (from, to) = (made.from + 100, made.to + 100);
                     let shift = |time: u64| time.saturating_add_signed(off);
-                    process(&mut processor, Made { from: shift(from), to: shift(to), ..made.clone() }.request(), at(S));
-                    spans.push(Made { from, to, ..made.clone() });
+                    let span = GeneratedSpan { from: shift(from), to: shift(to), ..made.clone() };
+                    process(&mut processor, span.request(), at(S));
+                    spans.push(GeneratedSpan { from, to, ..made.clone() });
                 }
                 Came::Samples(samples) => {
                     let mut samples = samples.clone();
@@ -286,8 +289,8 @@ proptest! {
                 }
             }
         }
-        let known: Vec<&Made> = spans.iter().collect();
-        let is_near = |of: &Seen| {
+        let known: Vec<&GeneratedSpan> = spans.iter().collect();
+        let is_near = |of: &LinkedObservation| {
             let edges = spans.iter().filter(|span| (span.pid, span.thread) == (of.0, of.1));
             edges.flat_map(|span| [span.from, span.to]).any(|edge| (edge * MS).abs_diff(of.2) <= off.unsigned_abs() * MS)
         };

@@ -11,7 +11,7 @@ use profbridge_identity::{Processes, RequestId, Rules};
 pub(crate) use profbridge_model::builder::Any;
 use profbridge_model::envelope::ClientProcess;
 use profbridge_model::spans::ProfilerLink;
-use profbridge_model::{Builder, Envelope, Profile, ProfilerId, Profiles, Spans, Telemetry, View};
+use profbridge_model::{Builder, Envelope, ItemView, Profile, ProfilerId, Profiles, Spans, Telemetry};
 use profbridge_processor_link_spans::{Config, LinkSpans};
 pub(crate) use profbridge_testkit::{SECOND as S, START_UNIX_NANO as T, advance, at, flush, note, process};
 use profbridge_wire::otlp::Limits;
@@ -103,7 +103,7 @@ pub(crate) fn spans(resource: &[(&str, Value)], spans: Vec<Span>) -> Spans {
 pub(crate) fn from_client(spans: Spans) -> Envelope {
     let mut envelope = Envelope::default();
     envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
-    envelope.views.push(View::spans(0, spans));
+    envelope.views.push(ItemView::spans(0, spans));
     envelope
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn profiles_of_threads(resource: &[(&str, Any<'_>)], threads: &[(i64,
 }
 
 /// A thread (0 for none), its name, its times in milliseconds, and the span that its samples name (0 for none).
-pub(crate) type Timed<'a> = (i64, &'a str, &'a [u64], u8);
+pub(crate) type TimedSamples<'a> = (i64, &'a str, &'a [u64], u8);
 
 /// Adds the profiles of a process, of `cpu` or `wall` time with a period of 50 ms, from a profiler with this scope.
 pub(crate) fn add_timed(
@@ -141,7 +141,7 @@ pub(crate) fn add_timed(
     resource: &[(&str, Any<'_>)],
     scope: &str,
     kind: &str,
-    samples: &[Timed<'_>],
+    samples: &[TimedSamples<'_>],
 ) {
     builder.resource(resource);
     builder.scope(scope, "1.0");
@@ -160,7 +160,8 @@ pub(crate) fn add_timed(
 
 /// The same as a batch; every thread is a `worker`.
 pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[(i64, &[u64], u8)]) -> Profiles {
-    let samples: Vec<Timed<'_>> = samples.iter().map(|(id, times, span)| (*id, "worker", *times, *span)).collect();
+    let samples: Vec<TimedSamples<'_>> =
+        samples.iter().map(|(id, times, span)| (*id, "worker", *times, *span)).collect();
     let mut builder = Builder::new();
     add_timed(&mut builder, resource, scope, kind, &samples);
     builder.finish().unwrap()

@@ -7,10 +7,10 @@ use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// A thread: its id, its name, and the milliseconds between which it was observed.
-type Seen<'a> = (i64, &'a str, u64, u64);
+type NamedThread<'a> = (i64, &'a str, u64, u64);
 
 /// Profiles of one process.
-fn batch(threads: &[Seen<'_>]) -> profbridge_model::Profiles {
+fn batch(threads: &[NamedThread<'_>]) -> profbridge_model::Profiles {
     let all: Vec<_> = threads.iter().map(|(id, name, from, to)| (*id, *name, ticks(*from, *to))).collect();
     let all: Vec<(i64, &str, &[u64])> = all.iter().map(|(id, name, times)| (*id, *name, &times[..])).collect();
     profiles(&web(7), &all)

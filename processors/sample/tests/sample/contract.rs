@@ -1,4 +1,4 @@
-use profbridge_model::{Envelope, Item, Telemetry, View};
+use profbridge_model::{Envelope, Item, ItemView, Telemetry};
 use profbridge_testkit::{check_processor, telemetry};
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ proptest! {
                 4 => {
                     let item = Item { header: "{\"type\":\"span\"}".into(), payload: bytes::Bytes::new().into() };
                     let items = vec![item; random.usize(1..3)];
-                    Envelope { items, views: vec![View::spans(0, spans(random))], ..Envelope::default() }.into()
+                    Envelope { items, views: vec![ItemView::spans(0, spans(random))], ..Envelope::default() }.into()
                 }
                 _ => telemetry(random, 20, now),
             }

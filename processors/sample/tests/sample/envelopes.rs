@@ -1,10 +1,10 @@
 use bytes::Bytes;
 use profbridge_engine::component::Outbox;
-use profbridge_model::envelope::Received;
+use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{
-    Builder, ByteRange, Envelope, Item, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Span, SpanForm,
-    SpanId, SpanKind, Spans, Telemetry, TraceId, View, Whose,
+    Builder, ByteRange, Envelope, Item, ItemView, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Span,
+    SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId, Whose,
 };
 use profbridge_processor_sample::TRANSACTIONS;
 use profbridge_wire::sentry::envelope::ItemHeader;
@@ -55,8 +55,8 @@ fn made(trace: &str) -> Envelope {
     Envelope {
         header: format!(r#"{{"trace":{trace}}}"#).into(),
         items: vec![item("transaction"), item("profile"), item("event")],
-        views: vec![View::spans(0, transaction(1)), View::profiles(1, v1())],
-        received: Some(Received { body: Bytes::new(), content_encoding: None, changed: false }),
+        views: vec![ItemView::spans(0, transaction(1)), ItemView::profiles(1, v1())],
+        received: Some(EnvelopeBody { body: Bytes::new(), content_encoding: None, changed: false }),
         ..Envelope::default()
     }
 }
@@ -81,7 +81,7 @@ fn a_dropped_transaction_takes_its_profile_along() {
     assert_eq!((out.losses.get(Reason::SampleRate), noted(&out, TRANSACTIONS)), (expected, 1));
 }
 
-fn said(out: &Outbox) -> Vec<SampledOutCounts> {
+fn reported_counts(out: &Outbox) -> Vec<SampledOutCounts> {
     out.sampled_out.iter().map(|said| said.counts).collect()
 }
 
@@ -125,7 +125,7 @@ fn what_belongs_to_a_transaction_goes_with_it() {
             ];
             items.extend(OWN.iter().map(|kind| item(kind, plain.slice(..1))));
             items.extend(beside.map(|kind| item(kind, plain.slice(..1))));
-            let views = vec![View::spans(1, transaction(1))];
+            let views = vec![ItemView::spans(1, transaction(1))];
             let mut envelope = Envelope { header: "{}".into(), items, views, ..Envelope::default() };
             if is_packed {
                 envelope.pack(&plain);
@@ -140,7 +140,10 @@ fn what_belongs_to_a_transaction_goes_with_it() {
             let gone = Quantities { items: 1 + attachments, ..Quantities::spans(2) };
             assert_eq!((out.losses.get(Reason::SampleRate), left.quantities() + gone), (gone, before));
             let attachment_bytes = if attachments > 0 { 5 } else { 0 };
-            assert_eq!(said(&out), [SampledOutCounts { transactions: 1, spans: 2, profiles: 1, attachment_bytes }]);
+            assert_eq!(
+                reported_counts(&out),
+                [SampledOutCounts { transactions: 1, spans: 2, profiles: 1, attachment_bytes }]
+            );
         }
     }
 }
@@ -214,7 +217,7 @@ fn containers_are_decided_by_their_first_root() {
         let json = Bytes::from_static(ITEMS.as_bytes());
         let spans = Spans::new(SpanForm::SentrySpans, json, resources, scopes, spans, true).unwrap();
         let out = process(&mut sample(yaml), spans, at(0));
-        (dropped(&out), said(&out))
+        (dropped(&out), reported_counts(&out))
     };
     let counts = |transactions, spans| SampledOutCounts { transactions, spans, ..SampledOutCounts::default() };
     assert_eq!(decide("traces_rules: [{name: first, sampled: false}]"), (3, vec![counts(0, 3)]));
@@ -227,7 +230,7 @@ fn forms_agree() {
     let mut seen = [0, 0];
     for trace in 0..64 {
         let mut one = made("{}");
-        one.views[0] = View::spans(0, transaction(trace));
+        one.views[0] = ItemView::spans(0, transaction(trace));
         let of_sentry = dropped(&process(&mut sample("traces_sample_rate: 0.5"), one, at(0))) == 0;
         let of_otlp = crate::support::of_process(vec![crate::support::span(trace, 1, 0)]);
         let of_otlp = dropped(&process(&mut sample("traces_sample_rate: 0.5"), of_otlp, at(0))) == 0;
@@ -245,8 +248,8 @@ fn a_real_envelope() {
     let real = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
     let read = |bytes: Vec<u8>| {
         let mut envelope = envelope::read(Bytes::from(bytes)).unwrap().envelope;
-        let profiles = profile_items::read_items(&envelope).map(|(item, read)| View::profiles(item, read.unwrap()));
-        let spans = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        let profiles = profile_items::read_items(&envelope).map(|(item, read)| ItemView::profiles(item, read.unwrap()));
+        let spans = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
         envelope.views = profiles.chain(spans).collect();
         envelope
     };

@@ -3,7 +3,7 @@ use profbridge_engine::component::{Outbox, Processor};
 use profbridge_identity::Rules;
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Profile, Profiles, Reason};
-use profbridge_processor_sample::{DECIDED_EARLY, Sample};
+use profbridge_processor_sample::{DECIDED_EARLY, SampleProcessor};
 
 use crate::support::{S, T, advance, at, batch, bool, flush, int, noted, process, profiles, sample, span, text};
 
@@ -43,7 +43,7 @@ fn seconds(out: &Outbox) -> Vec<u64> {
 }
 
 /// The kept seconds of a minute of process 7, at the deadline.
-fn left(sample: &mut Sample, now: u64) -> (Vec<u64>, u64) {
+fn left(sample: &mut SampleProcessor, now: u64) -> (Vec<u64>, u64) {
     let mut out = advance(sample, at(now));
     out.telemetry.retain(|telemetry| !telemetry.quantities().is_observations_only() || telemetry.observations() > 0);
     (seconds(&out), out.losses.get(Reason::NoSampledSpan).observations)

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use profbridge_identity::{IdentityKind, Rules};
 use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Envelope, Item, Profiles, Quantities, Reason, View};
+use profbridge_model::{Builder, Envelope, Item, ItemView, Profiles, Quantities, Reason};
 use profbridge_processor_sample::V1_EXEMPT;
 
 use crate::support::{S, T, at, noted, process, profiles, sample, sample_with};
@@ -91,7 +91,7 @@ fn v1_is_exempt() {
     let out = process(&mut sample, v1(), at(0));
     assert_eq!((profiles(&out).len(), noted(&out, V1_EXEMPT)), (1, 1));
     let item = Item { header: Bytes::from_static(b"{\"type\":\"profile\"}"), payload: Bytes::new().into() };
-    let envelope = Envelope { items: vec![item], views: vec![View::profiles(0, v1())], ..Envelope::default() };
+    let envelope = Envelope { items: vec![item], views: vec![ItemView::profiles(0, v1())], ..Envelope::default() };
     let out = process(&mut sample, envelope, at(0));
     assert_eq!((profiles(&out)[0].observations(), out.losses.is_none()), (2, true));
 }
@@ -107,7 +107,11 @@ fn chunks_in_envelopes() {
         builder.on_cpu(101);
         builder.sample(None, None, None, &[T, T + 1], &[]);
         let item = Item { header: Bytes::from_static(b"{\"type\":\"profile_chunk\"}"), payload: Bytes::new().into() };
-        Envelope { items: vec![item], views: vec![View::profiles(0, builder.finish().unwrap())], ..Envelope::default() }
+        Envelope {
+            items: vec![item],
+            views: vec![ItemView::profiles(0, builder.finish().unwrap())],
+            ..Envelope::default()
+        }
     };
     let mut sample = sample("profile_session_sample_rate: 0.5");
     let mut left = 0;

@@ -9,7 +9,7 @@ use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::{Reason, SampledOut, Spans, Telemetry, Whose};
-use profbridge_processor_sample::{Config, Sample};
+use profbridge_processor_sample::{Config, SampleProcessor};
 pub(crate) use profbridge_testkit::{
     SECOND as S, START_UNIX_NANO as T, advance, at, flush, note as noted, process, sent_profiles as profiles,
 };
@@ -23,13 +23,13 @@ pub(crate) const SAMPLED: u32 = 1;
 pub(crate) const REMOTE: u32 = 0x300;
 
 /// A processor configured in YAML.
-pub(crate) fn sample(yaml: &str) -> Sample {
+pub(crate) fn sample(yaml: &str) -> SampleProcessor {
     sample_with(yaml, &Rules::default())
 }
 
-pub(crate) fn sample_with(yaml: &str, identity: &Rules) -> Sample {
+pub(crate) fn sample_with(yaml: &str, identity: &Rules) -> SampleProcessor {
     let section = Section::from_yaml(yaml).unwrap();
-    Sample::new(&section.extract::<Config>().unwrap().check(&section).unwrap(), identity)
+    SampleProcessor::new(&section.extract::<Config>().unwrap().check(&section).unwrap(), identity)
 }
 
 pub(crate) fn text(key: &str, value: &str) -> KeyValue {
@@ -116,7 +116,7 @@ pub(crate) fn dropped(out: &Outbox) -> u64 {
 }
 
 /// The reported counts: `service.name` of each process, with numbers of transactions and spans.
-pub(crate) fn said(out: &Outbox) -> Vec<(String, u64, u64)> {
+pub(crate) fn reported_counts(out: &Outbox) -> Vec<(String, u64, u64)> {
     let of = |said: &SampledOut| {
         let Whose::Process(spans) = &said.whose else { panic!("{said:?}") };
         let [resource] = spans.resources() else { panic!("{said:?}") };

@@ -3,12 +3,13 @@ use profbridge_engine::component::{Outbox, Processor};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Spans, Telemetry};
 use profbridge_processor_sample::{DECIDED_EARLY, WITHOUT_ROOT};
-use profbridge_wire::otlp::traces::{Fields, read::resource_attributes};
+use profbridge_wire::otlp::traces::{OtherSpanFields, read::resource_attributes};
 
 use proptest::prelude::*;
 
 use crate::support::{
-    REMOTE, S, advance, at, batch, dropped, flush, ids, int, left, noted, of_process, process, said, sample, span, text,
+    REMOTE, S, advance, at, batch, dropped, flush, ids, int, left, noted, of_process, process, reported_counts, sample,
+    span, text,
 };
 
 /// A rule that drops one name, and keeps all others.
@@ -43,24 +44,24 @@ fn what_is_dropped_is_said() {
     let of = |service: &str, spans: Vec<Span>| batch(spans, vec![text("service.name", service), int("process.pid", 7)]);
     let said_of = |service: &str, transactions, spans| (service.to_owned(), transactions, spans);
     let waits = process(&mut sample, of("shop", vec![span(1, 11, 10), span(2, 21, 20), span(3, 31, 30)]), at(0));
-    assert_eq!(said(&waits), []);
+    assert_eq!(reported_counts(&waits), []);
     let server = Span { kind: 2, ..span(1, 12, 11) };
     let roots = vec![root(1, 10, "drop"), server, root(2, 20, "drop"), root(3, 30, "keep")];
-    let mut out = said(&process(&mut sample, of("shop", roots), at(S)));
+    let mut out = reported_counts(&process(&mut sample, of("shop", roots), at(S)));
     out.sort();
     assert_eq!(out, [said_of("shop", 0, 2), said_of("shop", 3, 3)], "those that waited are said by themselves");
     let late = process(&mut sample, of("shop", vec![span(1, 13, 10), span(3, 32, 30)]), at(2 * S));
-    assert_eq!(said(&late), [said_of("shop", 0, 1)]);
+    assert_eq!(reported_counts(&late), [said_of("shop", 0, 1)]);
     let other = process(&mut sample, of("cart", vec![root(1, 40, "drop")]), at(2 * S));
-    assert_eq!(said(&other), [said_of("cart", 1, 1)]);
+    assert_eq!(reported_counts(&other), [said_of("cart", 1, 1)]);
     let streamed = Span { attributes: vec![text("sentry.form", "span_v2")], ..root(9, 90, "drop") };
-    assert_eq!(said(&process(&mut sample, of("shop", vec![streamed]), at(2 * S))), [said_of("shop", 0, 1)]);
+    assert_eq!(reported_counts(&process(&mut sample, of("shop", vec![streamed]), at(2 * S))), [said_of("shop", 0, 1)]);
     // Spans without their root span are decided by the rate, at the deadline or at shutdown.
     let mut sample = crate::support::sample("traces_sample_rate: 0\ndecision_wait: 1s");
     process(&mut sample, of("shop", vec![span(1, 11, 10), span(1, 12, 10)]), at(0));
-    assert_eq!(said(&advance(&mut sample, at(2 * S))), [said_of("shop", 0, 2)]);
+    assert_eq!(reported_counts(&advance(&mut sample, at(2 * S))), [said_of("shop", 0, 2)]);
     process(&mut sample, of("shop", vec![span(2, 21, 20)]), at(2 * S));
-    assert_eq!(said(&flush(&mut sample, at(2 * S))), [said_of("shop", 0, 1)]);
+    assert_eq!(reported_counts(&flush(&mut sample, at(2 * S))), [said_of("shop", 0, 1)]);
     assert_eq!((sample.held().quantities.spans, sample.due()), (0, None));
 }
 
@@ -78,10 +79,10 @@ fn what_waited_says_the_same() {
     with_root.add_to_resource(0, "host.id".into(), "1f".into());
     let out = process(&mut sample, with_root, at(S));
     let Telemetry::Spans(waited) = &out.telemetry[1] else { panic!("{out:?}") };
-    let said = |spans: &Spans| {
+    let span_contents = |spans: &Spans| {
         let (span, resource) = (&spans.spans()[0], &spans.resources()[0]);
         let attributes = resource_attributes(spans, resource).map(|(key, value)| format!("{key} {value:?}"));
-        let own = Fields::of(spans, span).attributes().map(|(key, value)| format!("{key} {value:?}"));
+        let own = OtherSpanFields::of(spans, span).attributes().map(|(key, value)| format!("{key} {value:?}"));
         (
             spans.get(span.at).to_vec(),
             attributes.chain(own).collect::<Vec<_>>(),
@@ -89,7 +90,7 @@ fn what_waited_says_the_same() {
             spans.peer.clone(),
         )
     };
-    assert_eq!(said(waited), said(&spans));
+    assert_eq!(span_contents(waited), span_contents(&spans));
 }
 
 /// Guarantees: a trace is decided separately in each process: in another process, it waits for the root span there, and
@@ -237,7 +238,7 @@ fn transactions_are_decided_at_once() {
     let mut sample = sample(RULE);
     let out = process(&mut sample, spans, at(0));
     assert_eq!((ids(&out), dropped(&out), sample.held().quantities.spans), (vec![10, 11, 21], 2, 0));
-    assert_eq!(said(&out), [("shop".to_owned(), 1, 2)]);
+    assert_eq!(reported_counts(&out), [("shop".to_owned(), 1, 2)]);
     assert!(out.telemetry[0].quantities().spans == 3);
 }
 
@@ -274,8 +275,8 @@ proptest! {
             let out = process(&mut sample, of_process(std::mem::replace(&mut all, rest)), at(0));
             left.extend(ids(&out));
             lost += dropped(&out);
-            said_spans += said(&out).iter().map(|(_, _, spans)| spans).sum::<u64>();
-            said_roots += said(&out).iter().map(|(_, transactions, _)| transactions).sum::<u64>();
+            said_spans += reported_counts(&out).iter().map(|(_, _, spans)| spans).sum::<u64>();
+            said_roots += reported_counts(&out).iter().map(|(_, transactions, _)| transactions).sum::<u64>();
         }
         left.sort_unstable();
         prop_assert_eq!(sample.held().quantities.spans, 0);

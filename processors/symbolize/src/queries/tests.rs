@@ -11,9 +11,9 @@ impl NameSource for Curious {
         true
     }
 
-    fn ask(&mut self, _: &MappedFile, _: &[Address]) {}
+    fn ask(&mut self, _: &MappedFile, _: &[CodeAddress]) {}
 
-    fn answer(&mut self, _: &FileId, _: Address, _: bool) -> SymbolAnswer {
+    fn answer(&mut self, _: &FileId, _: CodeAddress, _: bool) -> SymbolAnswer {
         SymbolAnswer::Pending
     }
 }

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profbridge_model::{Builder, Envelope, View};
-use profbridge_processor_symbolize::{Address, UNKNOWN};
-use profbridge_symbolizer::{Frame, SymbolAnswer, Symbols};
+use profbridge_model::{Builder, Envelope, ItemView};
+use profbridge_processor_symbolize::{CodeAddress, UNKNOWN};
+use profbridge_symbolizer::{SymbolAnswer, SymbolFrame, Symbols};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -18,15 +18,15 @@ fn other_frames_are_left_alone() {
     let mut before = batch(
         "a",
         &[
-            Place { kind: "cpython", ..native(0x1100) },
-            Place { kind: "jvm", ..native(0x1101) },
-            Place { kind: "v8js", build_id: "", address: 0x1102, name: "" },
-            Place { kind: "native", name: "known", ..native(0x1103) },
-            Place { build_id: "", ..native(0x1104) },
-            Place { build_id: "no digits", ..native(0x1105) },
+            MappedLocation { kind: "cpython", ..native(0x1100) },
+            MappedLocation { kind: "jvm", ..native(0x1101) },
+            MappedLocation { kind: "v8js", build_id: "", address: 0x1102, name: "" },
+            MappedLocation { kind: "native", name: "known", ..native(0x1103) },
+            MappedLocation { build_id: "", ..native(0x1104) },
+            MappedLocation { build_id: "no digits", ..native(0x1105) },
             native(0x9000),
             native(0xfff),
-            Place { kind: "abort-marker", ..native(0x1106) },
+            MappedLocation { kind: "abort-marker", ..native(0x1106) },
         ],
     );
     before.received = Some(b"request"[..].into());
@@ -45,19 +45,19 @@ fn machine_code_is_asked_for() {
     let (mut symbolize, fake) = symbolize("");
     let places = [
         native(0x1100),
-        Place { kind: "kernel", ..native(0x1101) },
-        Place { kind: "go", ..native(0x1102) },
-        Place { kind: "rust", ..native(0x1103) },
-        Place { kind: "", ..native(0x1104) },
-        Place { kind: "rust", ..native(0x1100) },
-        Place { build_id: "AABBCCDD", ..native(0x1100) },
+        MappedLocation { kind: "kernel", ..native(0x1101) },
+        MappedLocation { kind: "go", ..native(0x1102) },
+        MappedLocation { kind: "rust", ..native(0x1103) },
+        MappedLocation { kind: "", ..native(0x1104) },
+        MappedLocation { kind: "rust", ..native(0x1100) },
+        MappedLocation { build_id: "AABBCCDD", ..native(0x1100) },
     ];
     let out = process(&mut symbolize, batch("10.0.0.1", &places), at(0));
     assert_eq!(batches(&out).len(), 0);
     let asked = fake.asked();
     let [(app, first), (other, second)] = &asked[..] else { panic!("two files: {asked:?}") };
-    assert_eq!(first, &[0x1100, 0x1101, 0x1102, 0x1103, 0x1104].map(Address::Virtual));
-    assert_eq!(second, &[Address::Virtual(0x1100)]);
+    assert_eq!(first, &[0x1100, 0x1101, 0x1102, 0x1103, 0x1104].map(CodeAddress::Virtual));
+    assert_eq!(second, &[CodeAddress::Virtual(0x1100)]);
     assert_eq!(other.id, profbridge_processor_symbolize::FileId::Gnu("aabbccdd".into()), "in lower case");
     assert_eq!(&*app.filename, "app");
     let [process] = &app.processes[..] else { panic!("one process: {app:?}") };
@@ -72,9 +72,11 @@ fn machine_code_is_asked_for() {
 fn files_are_told_by_hash() {
     let hash = "00112233445566778899aabbccddeeff";
     let (linked, low, high) = (0x1000, 0x2a_aaaa_b000, 0x7f00_0000_1000);
-    for (start, address) in
-        [(linked, Address::Virtual(0x1001)), (low, Address::InFile(0x3001)), (high, Address::InFile(0x3001))]
-    {
+    for (start, address) in [
+        (linked, CodeAddress::Virtual(0x1001)),
+        (low, CodeAddress::InFile(0x3001)),
+        (high, CodeAddress::InFile(0x3001)),
+    ] {
         let (mut symbolize, fake) = symbolize("");
         let mut builder = Builder::new();
         let attributes = builder.attributes(&[("process.executable.build_id.htlhash", hash.into())]);
@@ -101,7 +103,8 @@ fn files_are_told_by_hash() {
 #[test]
 fn envelopes_pass() {
     let (mut symbolize, fake) = symbolize("");
-    let envelope = Envelope { views: vec![View::profiles(0, batch("a", &[native(0x1100)]))], ..Envelope::default() };
+    let envelope =
+        Envelope { views: vec![ItemView::profiles(0, batch("a", &[native(0x1100)]))], ..Envelope::default() };
     assert_eq!(process(&mut symbolize, envelope, at(0)).telemetry.len(), 1);
     assert_eq!(fake.asked(), []);
 }
@@ -117,7 +120,7 @@ proptest! {
         answers in prop::collection::hash_map(0xffe_u64..0x1004, 0..4_usize, 0..6),
     ) {
         let (mut symbolize, fake) = symbolize("timeout: 0s");
-        let frame = |function: &str| Frame {
+        let frame = |function: &str| SymbolFrame {
             function: function.into(),
             system_name: function.into(),
             file: Some("main.c".into()),
@@ -137,7 +140,10 @@ proptest! {
         }
         let list: Vec<_> = places
             .iter()
-            .map(|&(kind, id, address, named)| Place { kind: KINDS[kind], build_id: ids[id], address, name: if named { "known" } else { "" } })
+            .map(|&(kind, id, address, named)| {
+                let name = if named { "known" } else { "" };
+                MappedLocation { kind: KINDS[kind], build_id: ids[id], address, name }
+            })
             .collect();
         let before = batch("a", &list);
         let out = process(&mut symbolize, before.clone(), at(0));

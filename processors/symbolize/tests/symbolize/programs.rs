@@ -118,7 +118,7 @@ fn through(symbolize: &mut Symbolize, batch: Profiles) -> Outbox {
 }
 
 /// The lines of the location, which must be the only one.
-fn said(out: &Outbox) -> Vec<String> {
+fn location_lines(out: &Outbox) -> Vec<String> {
     lines(&batches(out)[0]).remove(0).1
 }
 
@@ -134,7 +134,7 @@ fn by_the_executables_path() {
     let mut symbolize = Symbolize::new(&settings(""));
     let address = program.address("work");
     let out = through(&mut symbolize, request(&program, None, Some(&program.path()), address));
-    let found = said(&out);
+    let found = location_lines(&out);
     assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
     assert_eq!((note(&out, NAMED), note(&out, UNKNOWN)), (1, 0));
     let sent = otlp::encode(&batches(&out)[0], &otlp::EncodeOptions::default());
@@ -142,7 +142,7 @@ fn by_the_executables_path() {
     assert_eq!(lines(&again).remove(0).1, found);
     // The names are cached now.
     let at_once = process(&mut symbolize, request(&program, None, Some(&program.path()), address), at(0));
-    assert_eq!(said(&at_once), found);
+    assert_eq!(location_lines(&at_once), found);
 }
 
 /// Guarantees: a running process is enough, even if its executable was renamed.
@@ -155,7 +155,7 @@ fn by_the_process() {
     let out = through(&mut symbolize, request(&program, Some(child.id()), None, address));
     drop(child.stdin.take());
     child.wait().unwrap();
-    let found = said(&out);
+    let found = location_lines(&out);
     assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
 }
 
@@ -193,7 +193,7 @@ fn by_the_memory_of_a_process() {
         let out = through(&mut symbolize, mapped(&program, Some(child.id()), None, mapping, address));
         drop(child.stdin.take());
         child.wait().unwrap();
-        let found = said(&out);
+        let found = location_lines(&out);
         assert!(found.iter().any(|line| in_source(line, "work")), "{options:?} {found:?}");
 
         let folder = program.folder.path().join(format!("debug/.build-id/{}", &program.build_id[..2]));
@@ -202,7 +202,7 @@ fn by_the_memory_of_a_process() {
         program.run("objcopy", &["--only-keep-debug", "app", debug.to_str().unwrap()]);
         let yaml = format!("{{processes: false, debug_folders: [{}]}}", program.folder.path().join("debug").display());
         let out = through(&mut Symbolize::new(&settings(&yaml)), mapped(&program, None, None, mapping, address));
-        assert_eq!(said(&out).len(), if moved == 0 { found.len() } else { 0 }, "{options:?}");
+        assert_eq!(location_lines(&out).len(), if moved == 0 { found.len() } else { 0 }, "{options:?}");
     }
 }
 
@@ -220,10 +220,10 @@ fn by_a_folder_of_debug_files() {
         format!("{{processes: false, debug_folders: [{}]}}", program.folder.path().join(folder).display())
     };
     let batch = || request(&program, None, Some(&program.path()), address);
-    let found = said(&through(&mut Symbolize::new(&settings(&yaml("debug"))), batch()));
+    let found = location_lines(&through(&mut Symbolize::new(&settings(&yaml("debug"))), batch()));
     assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
     let out = through(&mut Symbolize::new(&settings(&yaml("elsewhere"))), batch());
-    assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
+    assert_eq!((location_lines(&out).len(), note(&out, UNKNOWN)), (0, 1));
 }
 
 /// Guarantees: a file with another build id gives no names, and neither does a process of another machine.
@@ -234,11 +234,11 @@ fn never_by_another_file() {
     let address = program.address("work");
     let other = Program { folder: tempfile::tempdir().unwrap(), build_id: "44442233445566778899aabbccddeeff00112233" };
     let out = through(&mut Symbolize::new(&settings("")), request(&other, None, Some(&program.path()), address));
-    assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
+    assert_eq!((location_lines(&out).len(), note(&out, UNKNOWN)), (0, 1));
     let mut remote = request(&program, None, Some(&program.path()), address);
     remote.peer = Some("192.0.2.1".into());
     let out = through(&mut Symbolize::new(&settings("")), remote);
-    assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
+    assert_eq!((location_lines(&out).len(), note(&out, UNKNOWN)), (0, 1));
 }
 
 /// Guarantees: in a real capture of an eBPF profiler, every non-native frame is unchanged, although the source of names

@@ -7,8 +7,8 @@ use profbridge_engine::component::{Now, Outbox, Processor};
 use profbridge_engine::config::Section;
 use profbridge_model::dictionary::{Location, Mapping};
 use profbridge_model::{Builder, Profiles};
-use profbridge_processor_symbolize::{Address, Config, FileId, MappedFile, NameSource, Settings, Symbolize};
-use profbridge_symbolizer::{Frame, SymbolAnswer, Symbols, Unknown};
+use profbridge_processor_symbolize::{CodeAddress, Config, FileId, MappedFile, NameSource, Settings, Symbolize};
+use profbridge_symbolizer::{SymbolAnswer, SymbolFrame, Symbols, Unknown};
 pub(crate) use profbridge_testkit::{at, note, process, sent_profiles as batches};
 
 /// A millisecond in nanoseconds.
@@ -24,23 +24,23 @@ pub(crate) struct Fake(Arc<Mutex<Known>>);
 #[derive(Default)]
 pub(crate) struct Known {
     /// The answers.
-    pub(crate) answers: HashMap<(FileId, Address), SymbolAnswer>,
+    pub(crate) answers: HashMap<(FileId, CodeAddress), SymbolAnswer>,
     /// The answer for all other addresses; [`SymbolAnswer::Pending`] if none.
     pub(crate) other: Option<SymbolAnswer>,
     /// The queries, in order.
-    pub(crate) asked: Vec<(MappedFile, Vec<Address>)>,
+    pub(crate) asked: Vec<(MappedFile, Vec<CodeAddress>)>,
 }
 
 impl Fake {
     pub(crate) fn set(&self, id: &str, address: u64, answer: SymbolAnswer) {
-        self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), Address::Virtual(address)), answer);
+        self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), CodeAddress::Virtual(address)), answer);
     }
 
     pub(crate) fn set_all(&self, answer: SymbolAnswer) {
         self.0.lock().unwrap().other = Some(answer);
     }
 
-    pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<Address>)> {
+    pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<CodeAddress>)> {
         std::mem::take(&mut self.0.lock().unwrap().asked)
     }
 }
@@ -50,11 +50,11 @@ impl NameSource for Fake {
         true
     }
 
-    fn ask(&mut self, file: &MappedFile, addresses: &[Address]) {
+    fn ask(&mut self, file: &MappedFile, addresses: &[CodeAddress]) {
         self.0.lock().unwrap().asked.push((file.clone(), addresses.to_vec()));
     }
 
-    fn answer(&mut self, id: &FileId, address: Address, _: bool) -> SymbolAnswer {
+    fn answer(&mut self, id: &FileId, address: CodeAddress, _: bool) -> SymbolAnswer {
         let known = self.0.lock().unwrap();
         let answer = known.answers.get(&(id.clone(), address)).or(known.other.as_ref());
         answer.cloned().unwrap_or(SymbolAnswer::Pending)
@@ -63,8 +63,13 @@ impl NameSource for Fake {
 
 /// One line of symbols.
 pub(crate) fn symbols(function: &str, file: Option<&str>, line: u32) -> Arc<Symbols> {
-    let frame =
-        Frame { function: function.into(), system_name: function.into(), file: file.map(Arc::from), line, column: 0 };
+    let frame = SymbolFrame {
+        function: function.into(),
+        system_name: function.into(),
+        file: file.map(Arc::from),
+        line,
+        column: 0,
+    };
     Arc::new(vec![frame].into())
 }
 
@@ -89,19 +94,19 @@ pub(crate) fn symbolize(yaml: &str) -> (Symbolize, Fake) {
 }
 
 /// A location with a frame type, and with a mapping of this build id unless the id is empty.
-pub(crate) struct Place<'a> {
+pub(crate) struct MappedLocation<'a> {
     pub(crate) kind: &'a str,
     pub(crate) build_id: &'a str,
     pub(crate) address: u64,
     pub(crate) name: &'a str,
 }
 
-pub(crate) const fn native(address: u64) -> Place<'static> {
-    Place { kind: "native", build_id: ID, address, name: "" }
+pub(crate) const fn native(address: u64) -> MappedLocation<'static> {
+    MappedLocation { kind: "native", build_id: ID, address, name: "" }
 }
 
 /// A batch of a peer, with one sample whose stack has these locations.
-pub(crate) fn batch(peer: &str, places: &[Place<'_>]) -> Profiles {
+pub(crate) fn batch(peer: &str, places: &[MappedLocation<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("process.pid", 7.into()), ("process.executable.path", "/usr/bin/app".into())]);
     builder.on_cpu(20);

@@ -52,7 +52,7 @@ fn bounded(mut processor: Transactions) {
     let text = "x".repeat(400);
     let (mut left, mut early) = (Vec::new(), 0);
     for trace in 1..=500 {
-        let given = [span(1, None).trace(trace).says(&text), span(2, 1).trace(trace).says(&text)];
+        let given = [span(1, None).trace(trace).text(&text), span(2, 1).trace(trace).text(&text)];
         step_by_step(&mut processor, &given, 0, |processor, _, out| {
             // The memory of recently sent spans comes in addition.
             assert!(processor.held().bytes <= (64 << 10) + (96 << 10), "{:?}", processor.held());
@@ -119,7 +119,7 @@ fn a_hundred_thousand_open_traces() {
     let text = "x".repeat(200);
     for from in (1..=TRACES).step_by(10_000) {
         let given: Vec<Given> = (from..from + 10_000)
-            .flat_map(|trace| [span(2, 1).trace(trace).says(&text), span(1, None).trace(trace).says(&text)])
+            .flat_map(|trace| [span(2, 1).trace(trace).text(&text), span(1, None).trace(trace).text(&text)])
             .collect();
         let out = send(&mut processor, &given, at(0));
         assert!(out.telemetry.is_empty());

@@ -96,7 +96,7 @@ proptest! {
     fn as_by_brute_force(seed in any::<u64>()) {
         let mut random = Rng::with_seed(seed);
         let mut given = spans(&mut random);
-        let mut in_order: Option<BTreeSet<Transaction>> = None;
+        let mut in_order: Option<BTreeSet<GroupedSpans>> = None;
         for _ in 0..3 {
             random.shuffle(&mut given);
             let mut processor = processor("");
@@ -113,7 +113,7 @@ proptest! {
             let expected = expected(&given);
             prop_assert_eq!(noted(&out, WITHOUT_ROOT), expected.iter().filter(|(root, _)| root.is_none()).count() as u64);
             prop_assert_eq!((found.len(), &as_sets), (expected.len(), &expected));
-            let ordered: BTreeSet<Transaction> = found.into_iter().collect();
+            let ordered: BTreeSet<GroupedSpans> = found.into_iter().collect();
             prop_assert_eq!(in_order.get_or_insert_with(|| ordered.clone()), &ordered);
         }
     }
@@ -136,8 +136,8 @@ fn without_root() {
     let out = flush(&mut processor, at(0));
     let mut found = transactions(&out);
     assert!(found.iter().all(|transaction| transaction.root.is_none()));
-    found.sort_by_key(Transaction::ids);
-    assert_eq!(found.iter().map(Transaction::ids).collect::<Vec<_>>(), [vec![4, 3, 2], vec![6, 5], vec![7]]);
+    found.sort_by_key(GroupedSpans::ids);
+    assert_eq!(found.iter().map(GroupedSpans::ids).collect::<Vec<_>>(), [vec![4, 3, 2], vec![6, 5], vec![7]]);
     assert_eq!(noted(&out, WITHOUT_ROOT), 3);
 }
 
@@ -148,7 +148,7 @@ fn equal_ids() {
     let mut processor = processor("");
     let first = send(&mut processor, &[span(1, None), span(2, 1)], at(0));
     assert!(first.losses.is_none());
-    let again = send(&mut processor, &[span(2, 1), span(1, None), span(1, None).says("other")], at(S));
+    let again = send(&mut processor, &[span(2, 1), span(1, None), span(1, None).text("other")], at(S));
     assert_eq!(again.losses.get(Reason::Resent).spans, 2);
     assert_eq!(noted(&again, EQUAL_IDS), 1);
     // The same id in another process is another span.

@@ -55,7 +55,7 @@ impl Given {
         Self { resource: resource.into(), ..self }
     }
 
-    pub(crate) fn says(self, text: &str) -> Self {
+    pub(crate) fn text(self, text: &str) -> Self {
         Self { text: text.to_owned(), ..self }
     }
 }
@@ -99,12 +99,12 @@ pub(crate) fn request(given: &[Given]) -> Spans {
 
 /// One transaction: its resource, its local root, and all of its spans in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Transaction {
+pub(crate) struct GroupedSpans {
     pub(crate) root: Option<u64>,
     pub(crate) spans: Vec<Given>,
 }
 
-impl Transaction {
+impl GroupedSpans {
     pub(crate) fn ids(&self) -> Vec<u64> {
         self.spans.iter().map(|span| span.id).collect()
     }
@@ -146,7 +146,7 @@ pub(crate) fn streamed(out: &Outbox) -> Vec<Given> {
 
 /// The sent transactions, in order. Checks general rules: the spans of a transaction are adjacent, and share a number
 /// that is unique in the batch and one resource. There is at most one root, which comes first.
-pub(crate) fn transactions(out: &Outbox) -> Vec<Transaction> {
+pub(crate) fn transactions(out: &Outbox) -> Vec<GroupedSpans> {
     let mut all = Vec::new();
     for telemetry in &out.telemetry {
         let Telemetry::Spans(batch) = telemetry else { continue };
@@ -165,7 +165,7 @@ pub(crate) fn transactions(out: &Outbox) -> Vec<Transaction> {
             let one = |given: &Given| (given.resource.clone(), given.trace);
             assert!(spans.iter().all(|span| one(span) == one(&spans[0])), "one process, one trace: {spans:?}");
             let root = segment[0].segment.unwrap().is_root.then_some(spans[0].id);
-            all.push(Transaction { root, spans });
+            all.push(GroupedSpans { root, spans });
         }
     }
     all
@@ -190,7 +190,7 @@ pub(crate) fn flush(processor: &mut Transactions, now: Now) -> Outbox {
 
 /// The ids of the sent transactions, in order.
 pub(crate) fn ids(out: &Outbox) -> Vec<Vec<u64>> {
-    transactions(out).iter().map(Transaction::ids).collect()
+    transactions(out).iter().map(GroupedSpans::ids).collect()
 }
 
 /// A batch of another form, with one span.

@@ -89,7 +89,7 @@ fn resent_after_leaving() {
     wait_until(&mut processor, at(2 * S));
     assert_eq!(send(&mut processor, &given, at(9 * S)).losses.get(Reason::Resent).spans, 2);
     assert_eq!((processor.due(), processor.held().quantities.spans), (None, 0));
-    let others = [span(1, None).of("stock"), span(1, None).trace(2), span(2, 1).says("other")];
+    let others = [span(1, None).of("stock"), span(1, None).trace(2), span(2, 1).text("other")];
     assert!(send(&mut processor, &others, at(9 * S)).losses.is_none());
     let mut found = ids(&wait_until(&mut processor, at(11 * S)));
     found.sort();

@@ -42,8 +42,8 @@ fn job(intake: &Intake, permit: Permit) -> DecodeJob {
     }
 }
 
-fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
-    Received { permit: intake.admit(bytes.len() as u64).unwrap(), bytes: bytes.into() }
+fn received(intake: &Intake, bytes: Vec<u8>) -> ReceivedBody {
+    ReceivedBody { permit: intake.admit(bytes.len() as u64).unwrap(), bytes: bytes.into() }
 }
 
 fn peer() -> Peer {
@@ -128,10 +128,10 @@ fn dense_requests_get_their_memory() {
     // stack_index 1 and one value: 7 bytes that decode to 28.
     let bytes = profile(&[0x12, 5, 0x08, 1, 0x22, 1, 1].repeat(400_000));
     let wire = bytes.len() as u64;
-    let Received { bytes, permit } = received(&intake, bytes);
+    let ReceivedBody { bytes, permit } = received(&intake, bytes);
     let job = job(&intake, permit);
     let (decoded, permit) = job.run(bytes, Coding::Identity).unwrap();
-    let Decoded::Profiles(decoded) = decoded else { panic!("no profiles") };
+    let DecodedBody::Profiles(decoded) = decoded else { panic!("no profiles") };
     assert_eq!(decoded.profiles.observations(), 400_000);
     assert_eq!(permit.bytes(), 2 * wire + decoded.memory() as u64);
     assert!(permit.bytes() > 4 * wire, "{} for {wire}", permit.bytes());
@@ -144,7 +144,7 @@ fn dense_requests_get_their_memory() {
 #[test]
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
-    let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
+    let ReceivedBody { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
     let job = job(&intake, permit);
     let fault = job.run(bytes, Coding::Identity).err().unwrap();
     assert_eq!((fault.kind, fault.refused), (FaultKind::TooLarge, None), "{fault:?}");
@@ -159,21 +159,21 @@ fn compressed_spans_stay_compressed() {
     let packed = zstd::encode_all(&request[..], 1).unwrap();
     let (intake, consumer) = intake(1 << 30);
     let run = |insert: &[(&str, &str)]| {
-        let Received { bytes, permit } = received(&intake, packed.clone());
+        let ReceivedBody { bytes, permit } = received(&intake, packed.clone());
         let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let settings = ResourceSettings { local_host: false, insert };
         let origin = Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()));
         let (decoded, permit) = DecodeJob { content: RequestContent::Traces, origin, ..job(&intake, permit) }
             .run(bytes, Coding::Zstd)
             .unwrap();
-        let Decoded::Traces(decoded) = decoded else { panic!("no spans") };
+        let DecodedBody::Traces(decoded) = decoded else { panic!("no spans") };
         assert!(permit.bytes() >= (request.len() + packed.len()) as u64 + decoded.spans.size_bytes());
         decoded.spans
     };
     assert_eq!(run(&[]).received_packed("zstd").unwrap(), &packed[..]);
     assert!(run(&[("deployment.region", "eu-central")]).received_packed("zstd").is_none());
     for (content, form) in [(RequestContent::Traces, RequestEncoding::Json), (PROFILES, RequestEncoding::Protobuf)] {
-        let Received { bytes, permit } = received(&intake, packed.clone());
+        let ReceivedBody { bytes, permit } = received(&intake, packed.clone());
         let mut job = DecodeJob { content, form, ..job(&intake, permit) };
         assert!(job.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
     }
@@ -186,7 +186,7 @@ fn unpacked_requests_are_counted() {
     let (intake, _consumer) = intake(1 << 30);
     let plain = heavy(1 << 20);
     let packed = zstd::encode_all(&plain[..], 1).unwrap();
-    let Received { bytes, permit } = received(&intake, packed);
+    let ReceivedBody { bytes, permit } = received(&intake, packed);
     let mut job = job(&intake, permit);
     let (request, packed) = job.unpack(bytes, Coding::Zstd).unwrap();
     assert_eq!((request, packed), (plain.clone().into(), None));

@@ -39,12 +39,12 @@ pub(super) struct DecodeJob {
 }
 
 /// A decoded request.
-pub(super) enum Decoded {
+pub(super) enum DecodedBody {
     Profiles(Box<otlp::Decoded>),
     Traces(Box<DecodedSpans>),
 }
 
-impl Decoded {
+impl DecodedBody {
     fn of(profiles: otlp::Decoded) -> Self {
         Self::Profiles(Box::new(profiles))
     }
@@ -58,41 +58,41 @@ impl Decoded {
 }
 
 impl DecodeJob {
-    pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), CallFault> {
+    pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(DecodedBody, Permit), CallFault> {
         let (mut request, packed) = self.unpack(bytes, coding)?;
         if self.form == RequestEncoding::Json {
             let (message, limits) = (self.content.request(), self.limits());
             request = read_json(message, request, &limits, &self.intake, &mut self.permit)?;
         }
         let decoded = match self.decode(request)? {
-            Decoded::Profiles(mut decoded) => {
+            DecodedBody::Profiles(mut decoded) => {
                 decoded.profiles = self.complete(decoded.profiles)?;
-                Decoded::Profiles(decoded)
+                DecodedBody::Profiles(decoded)
             }
-            Decoded::Traces(mut decoded) => {
+            DecodedBody::Traces(mut decoded) => {
                 if let Some(packed) = packed {
                     decoded.spans.keep_packed(packed);
                 }
                 let more = self.origin.complete_spans(&mut decoded.spans, self.sender, Instant::now());
                 self.intake.grow(&mut self.permit, more as u64)?;
                 decoded.spans.peer = Some(self.sender.to_string().into());
-                Decoded::Traces(decoded)
+                DecodedBody::Traces(decoded)
             }
         };
         Ok((decoded, self.permit))
     }
 
     /// Corrects impossible times of profiles. The times of spans are not changed.
-    fn with_right_times(&mut self, decoded: Decoded) -> Result<Decoded, CallFault> {
-        let Decoded::Profiles(decoded) = decoded else { return Ok(decoded) };
+    fn with_right_times(&mut self, decoded: DecodedBody) -> Result<DecodedBody, CallFault> {
+        let DecodedBody::Profiles(decoded) = decoded else { return Ok(decoded) };
         let plausible = Plausible::at_arrival(self.arrival);
-        let Some(wrong) = plausible.wrong_times(&decoded.profiles) else { return Ok(Decoded::Profiles(decoded)) };
+        let Some(wrong) = plausible.wrong_times(&decoded.profiles) else { return Ok(DecodedBody::Profiles(decoded)) };
         // A timestamp takes eight bytes, and all timestamps are copied once.
         self.intake.grow(&mut self.permit, 16 * decoded.profiles.observations())?;
         let example = Timestamp(wrong.example).rfc3339(3);
         self.intake.note_wrong_times(&self.sender.to_string(), wrong.observations, &example);
         let decoded = *decoded;
-        Ok(Decoded::of(otlp::Decoded { profiles: plausible.correct(decoded.profiles), ..decoded }))
+        Ok(DecodedBody::of(otlp::Decoded { profiles: plausible.correct(decoded.profiles), ..decoded }))
     }
 
     /// Adds missing attributes to the resources of profiles.
@@ -126,7 +126,7 @@ impl DecodeJob {
         Limits { max_request: self.max_bytes, ..Limits::default() }
     }
 
-    fn decode(&mut self, request: Bytes) -> Result<Decoded, CallFault> {
+    fn decode(&mut self, request: Bytes) -> Result<DecodedBody, CallFault> {
         let held = self.permit.bytes();
         let mut limits = self.limits();
         let mut factors = MEMORY_FACTORS.into_iter().peekable();
@@ -137,14 +137,14 @@ impl DecodeJob {
             self.intake.grow(&mut self.permit, more)?;
             let decoded = match (self.content, self.form) {
                 (RequestContent::Profiles(_), RequestEncoding::Json) => {
-                    decode_as(request.clone(), Layout::V1_10, &limits).map(Decoded::of)
+                    decode_as(request.clone(), Layout::V1_10, &limits).map(DecodedBody::of)
                 }
                 (RequestContent::Profiles(Some(layout)), _) => {
-                    decode_as(request.clone(), layout, &limits).map(Decoded::of)
+                    decode_as(request.clone(), layout, &limits).map(DecodedBody::of)
                 }
-                (RequestContent::Profiles(None), _) => decode(request.clone(), &limits).map(Decoded::of),
+                (RequestContent::Profiles(None), _) => decode(request.clone(), &limits).map(DecodedBody::of),
                 (RequestContent::Traces, _) => {
-                    traces::decode(request.clone(), &limits).map(|decoded| Decoded::Traces(Box::new(decoded)))
+                    traces::decode(request.clone(), &limits).map(|decoded| DecodedBody::Traces(Box::new(decoded)))
                 }
             };
             match decoded {

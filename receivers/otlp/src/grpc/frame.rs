@@ -3,7 +3,7 @@
 use bytes::{Buf as _, Bytes};
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use profbridge_engine::body::{Buffer, Received};
+use profbridge_engine::body::{Buffer, ReceivedBody};
 use profbridge_engine::intake::Intake;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
@@ -17,7 +17,11 @@ pub(super) const PLACE: &str = "gRPC message";
 pub(super) const PREFIX: usize = 5;
 
 /// Reads the message. Also returns whether it is compressed. `limits` apply to the message without its prefix.
-pub(super) async fn read_message<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), CallFault>
+pub(super) async fn read_message<B>(
+    body: B,
+    limits: BodyLimits,
+    intake: &Intake,
+) -> Result<(ReceivedBody, bool), CallFault>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -89,7 +93,7 @@ impl Message<'_> {
         Err(CallFault::invalid(PLACE, "something follows it, but the call takes one message"))
     }
 
-    fn finish(self) -> Result<(Received, bool), CallFault> {
+    fn finish(self) -> Result<(ReceivedBody, bool), CallFault> {
         let (came, announced) = (self.buffer.len(), self.length);
         if came < announced {
             return Err(CallFault::invalid(PLACE, format!("it announces {announced} bytes, {came} came")));

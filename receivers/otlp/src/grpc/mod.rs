@@ -23,9 +23,9 @@ use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
-use self::reply::Reply;
+use self::reply::GrpcReply;
 use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
-use crate::fault::{CallFault, FaultKind, Signal};
+use crate::fault::{CallFault, FaultKind, UnsupportedSignal};
 use crate::form::RequestEncoding;
 use crate::signal_forwarder::SignalForwarder;
 use crate::version;
@@ -44,7 +44,7 @@ const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
 /// The service of one listener.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub(crate) struct OtlpGrpcService {
     pub(crate) handler: ExportHandler,
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
@@ -53,12 +53,12 @@ pub(crate) struct Service {
     pub(crate) linger: Duration,
 }
 
-impl Service {
+impl OtlpGrpcService {
     /// Answers a request, or forwards it to another server. Never fails.
     pub(crate) async fn answer(
         self,
         request: Request<Incoming>,
-    ) -> Result<Response<Either<Reply, Incoming>>, Infallible> {
+    ) -> Result<Response<Either<GrpcReply, Incoming>>, Infallible> {
         let path = request.uri().path();
         if let Some(signal_forwarder) = &self.signal_forwarder
             && request.method() == Method::POST
@@ -72,7 +72,7 @@ impl Service {
         Ok(self.respond(request).await.map(Either::Left))
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Reply> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<GrpcReply> {
         // A misdirected request is answered after its end, as over HTTP. If the answer came first, later frames would
         // be ignored, even if they break HTTP/2's rules.
         if !speaks_grpc(request.headers()) {
@@ -141,12 +141,12 @@ fn speaks_grpc(headers: &HeaderMap) -> bool {
 
 /// Source: gRPC `doc/PROTOCOL-HTTP2.md`: "If Content-Type does not begin with application/grpc, gRPC servers SHOULD
 /// respond with HTTP status of 415."
-fn not_grpc() -> Response<Reply> {
+fn not_grpc() -> Response<GrpcReply> {
     let text = "this is OTLP over gRPC with the content type application/grpc; OTLP over HTTP has a port of its own, 4318 by default\n";
     plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
+fn plain(status: StatusCode, text: &'static str) -> Response<GrpcReply> {
     let mut response = Response::new(Either::Right(Full::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -159,8 +159,8 @@ fn parts(path: &str) -> (&str, &str) {
 }
 
 /// The unsupported signal that a path belongs to.
-fn signal_of(path: &str) -> Option<Signal> {
-    Signal::of(parts(path).0)
+fn signal_of(path: &str) -> Option<UnsupportedSignal> {
+    UnsupportedSignal::of(parts(path).0)
 }
 
 /// The fault for an unknown path, which names the supported one.

@@ -15,10 +15,11 @@ use crate::fault::{CallFault, FaultKind};
 use crate::message;
 
 /// The body of an answer: a message with trailers, or bytes without trailers.
-pub(crate) type Reply = Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Full<Bytes>>;
+pub(crate) type GrpcReply =
+    Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Full<Bytes>>;
 
 /// The answer to a fully or partly successful call.
-pub(super) fn success(taken: &AcceptedRequest) -> Response<Reply> {
+pub(super) fn success(taken: &AcceptedRequest) -> Response<GrpcReply> {
     let message = message::response(taken);
     let mut data = BytesMut::with_capacity(5 + message.len());
     data.put_u8(0);
@@ -33,7 +34,7 @@ pub(super) fn success(taken: &AcceptedRequest) -> Response<Reply> {
 }
 
 /// The answer to a failed call: the status in the headers, without a body.
-pub(super) fn failure(fault: &CallFault) -> Response<Reply> {
+pub(super) fn failure(fault: &CallFault) -> Response<GrpcReply> {
     let mut response = message::grpc_status(fault).into_http().map(Either::Right);
     if fault.kind == FaultKind::Coding {
         // gRPC doc/compression.md: the answer to an unsupported encoding lists the supported ones.

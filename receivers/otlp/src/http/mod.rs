@@ -24,7 +24,7 @@ use profbridge_wire::otlp::json::Message;
 
 use self::media::Media;
 use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
-use crate::fault::{CallFault, FaultKind, Signal};
+use crate::fault::{CallFault, FaultKind, UnsupportedSignal};
 use crate::message;
 use crate::signal_forwarder::SignalForwarder;
 use crate::version;
@@ -40,7 +40,7 @@ pub(crate) const TRACES: &str = "/v1/traces";
 
 /// The service of one listener.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub(crate) struct OtlpHttpService {
     pub(crate) handler: ExportHandler,
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
@@ -50,11 +50,11 @@ pub(crate) struct Service {
 }
 
 /// An answer: the receiver's own, or that of the server to which the request was forwarded.
-type HttpAnswer = Response<Either<Full<Bytes>, Incoming>>;
+type ClientAnswer = Response<Either<Full<Bytes>, Incoming>>;
 
-impl Service {
+impl OtlpHttpService {
     /// Answers a request, or forwards it to another server. Never fails.
-    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<ClientAnswer, Infallible> {
         let Some(signal_forwarder) =
             self.signal_forwarder.as_ref().filter(|_| self.is_unsupported(request.uri().path()))
         else {
@@ -106,7 +106,7 @@ impl Service {
 
     /// Whether a path belongs to an unsupported signal.
     fn is_unsupported(&self, path: &str) -> bool {
-        Signal::of(path).is_some() && !self.takes(path)
+        UnsupportedSignal::of(path).is_some() && !self.takes(path)
     }
 
     /// Whether requests on a path are accepted.
@@ -134,7 +134,7 @@ impl Service {
             let text = || format!("{method} is not allowed on {path}, {noun} are sent with POST");
             return (method != Method::POST).then(|| CallFault::new(FaultKind::Method, text()));
         }
-        if let Some(signal) = Signal::of(path) {
+        if let Some(signal) = UnsupportedSignal::of(path) {
             let what = format!("nothing is served on {path}");
             return Some(CallFault::another_signal(signal, &what, self.handler.takes_traces()));
         }

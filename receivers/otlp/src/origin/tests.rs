@@ -9,7 +9,7 @@ use super::*;
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-type Attributes = Vec<(&'static str, Any<'static>)>;
+type AttributeList = Vec<(&'static str, Any<'static>)>;
 
 fn this() -> ThisHost {
     ThisHost { id: Some("f00d".to_owned()), name: Some("web-1".to_owned()) }
@@ -21,16 +21,16 @@ fn origin(host: ThisHost, insert: &[(&str, &str)]) -> HostAttribution {
 }
 
 /// The attributes of a process as the eBPF profiler sends them.
-fn process(executable: &'static str) -> Attributes {
+fn process(executable: &'static str) -> AttributeList {
     vec![("process.pid", 42.into()), ("process.executable.path", executable.into())]
 }
 
-fn on_host(name: &'static str) -> Attributes {
+fn on_host(name: &'static str) -> AttributeList {
     vec![("host.name", name.into()), ("process.pid", 42.into())]
 }
 
 /// A batch with one resource per list of attributes, each with one sample at a different time.
-fn batch(resources: &[Attributes]) -> Profiles {
+fn batch(resources: &[AttributeList]) -> Profiles {
     let mut builder = Builder::new();
     for (at, attributes) in resources.iter().enumerate() {
         builder.resource(attributes);
@@ -145,7 +145,7 @@ fn relaying_peers_are_marked() {
 /// it. A service that is named late, by an SDK's placeholder, or by a matching variable is no difference.
 #[test]
 fn two_hosts_behind_the_loopback() {
-    let with = |more: &[(&'static str, &'static str)]| -> Attributes {
+    let with = |more: &[(&'static str, &'static str)]| -> AttributeList {
         process("/a").into_iter().chain(more.iter().map(|&(key, value)| (key, value.into()))).collect()
     };
     for [one, other] in [

@@ -40,7 +40,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
-use crate::{Otlp, Settings, ThisHost};
+use crate::{OtlpReceiver, Settings, ThisHost};
 
 /// A configuration of both protocols on free ports, with default values for all other keys.
 const LOOPBACK: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0'}, http: {endpoint: '127.0.0.1:0'}}}";
@@ -87,13 +87,13 @@ impl OtlpRig {
     }
 
     async fn start_with(settings: Settings, memory: u64) -> Result<Self, StartError> {
-        Ok(Self(ReceiverRig::start("otlp", Otlp::on(ThisHost::default(), clock(), settings), memory).await?))
+        Ok(Self(ReceiverRig::start("otlp", OtlpReceiver::on(ThisHost::default(), clock(), settings), memory).await?))
     }
 
     /// A receiver in front of a pipeline that accepts only profiles.
     async fn start_for_profiles(yaml: &str) -> Self {
         let pipeline = intake_of(Carries::Only(TelemetryKind::Profiles), PLENTY);
-        let otlp = Otlp::on(ThisHost::default(), clock(), settings(yaml));
+        let otlp = OtlpReceiver::on(ThisHost::default(), clock(), settings(yaml));
         Self(ReceiverRig::start_before(pipeline, "otlp", otlp, PLENTY, PeerLimits::default()).await.unwrap())
     }
 

@@ -1,14 +1,14 @@
 //! Scraped profiles.
 
 use ::http::Response;
-use profbridge_testkit::Peer;
+use profbridge_testkit::RecordingServer;
 use tokio::net::TcpListener;
 
 use super::*;
 
 /// A program that serves profiles. It sends the answers in order, and then repeats the last one.
-async fn program(answers: Vec<(u16, Bytes)>) -> Peer {
-    Peer::start(move |asked| {
+async fn program(answers: Vec<(u16, Bytes)>) -> RecordingServer {
+    RecordingServer::start(move |asked| {
         let (status, body) = answers[asked.min(answers.len()) - 1].clone();
         Response::builder().status(status).body(Full::new(body)).unwrap()
     })
@@ -16,7 +16,7 @@ async fn program(answers: Vec<(u16, Bytes)>) -> Peer {
 }
 
 /// A receiver that scrapes the program as often as possible.
-async fn scraping(program: &Peer) -> PprofRig {
+async fn scraping(program: &RecordingServer) -> PprofRig {
     let yaml = "{resource: {insert: {zone: a}}, scrape: {interval: 1s, duration: 1s, targets: {shop: {endpoint: \
                 'http://ADDRESS', attributes: {env: test}, headers: {authorization: token}}}}}";
     PprofRig::start(&yaml.replace("ADDRESS", &program.address.to_string())).await

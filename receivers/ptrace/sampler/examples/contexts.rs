@@ -9,10 +9,10 @@
 use std::time::{Duration, Instant};
 
 use profbridge_sampler::address_space::AddressSpace;
-use profbridge_sampler::context::{Place, Reading, publication, read};
+use profbridge_sampler::context::{Place, RecordReading, publication, read};
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::runtime::Target;
+use profbridge_sampler::runtime::TargetMemory;
 
 /// How often a thread is read.
 const ROUNDS: u32 = 100_000;
@@ -34,11 +34,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for variable in space.variables() {
         let Some(place) = variable.place(&mut target) else { continue };
         println!("{place:x?}");
-        let once = |block: &mut u64, target: &mut dyn Target| {
+        let once = |block: &mut u64, target: &mut dyn TargetMemory| {
             let at = place.address(pointer, block, target)?;
             match read(at, schema.wants_attributes(), target) {
-                Reading::Record(record) => schema.context(&record),
-                Reading::None | Reading::Torn => None,
+                RecordReading::Record(record) => schema.context(&record),
+                RecordReading::None | RecordReading::Torn => None,
             }
         };
         let mut known = 0;

@@ -31,7 +31,7 @@ mod linux {
     use profbridge_sampler::process_files::ProcessFiles;
     use profbridge_sampler::runtime::{
         Captured, CodePlace, Found, Functions, MAX_FRAMES, NativeStack, NativelyNamed, RecordedStack, Recording,
-        Target, ThreadKey,
+        TargetMemory, ThreadKey,
     };
     use profbridge_sampler::unwind::{Frame, Registers, StackMemory, Unwinder};
 
@@ -43,7 +43,7 @@ mod linux {
         recording: Recording,
     }
 
-    impl Target for Recorder<'_> {
+    impl TargetMemory for Recorder<'_> {
         fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
             let whole = self.files.read_memory(address, bytes) == bytes.len();
             if whole {
@@ -192,7 +192,7 @@ mod linux {
         found: &Found,
         stack: NativeStack<'_>,
         memory: &mut dyn StackMemory,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         functions: &mut Functions,
     ) -> NativelyNamed {
         let mut named = NativelyNamed::default();
@@ -203,7 +203,7 @@ mod linux {
     /// A process whose reads are not recorded.
     struct Unrecorded<'a>(&'a ProcessFiles);
 
-    impl Target for Unrecorded<'_> {
+    impl TargetMemory for Unrecorded<'_> {
         fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
             self.0.read_memory(address, bytes) == bytes.len()
         }

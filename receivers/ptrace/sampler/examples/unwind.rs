@@ -31,7 +31,7 @@ mod linux {
     use profbridge_sampler::address_space::AddressSpace;
     use profbridge_sampler::elf::ObjectCache;
     use profbridge_sampler::message::Trust;
-    use profbridge_sampler::unwind::{Frame, Outcome, Registers};
+    use profbridge_sampler::unwind::{Frame, Registers, UnwindOutcome};
 
     use crate::snapshot::{Snapshot, UnwoundProcess};
 
@@ -144,9 +144,9 @@ mod linux {
         }
     }
 
-    fn kind(space: &AddressSpace, frames: &[Frame], outcome: &Outcome) -> String {
+    fn kind(space: &AddressSpace, frames: &[Frame], outcome: &UnwindOutcome) -> String {
         let last = frames.last().map(|frame| place(space, frame)).unwrap_or_default();
-        let Outcome { trust, needs_register, needs_memory, unknown_code } = outcome;
+        let UnwindOutcome { trust, needs_register, needs_memory, unknown_code } = outcome;
         let needs = (needs_register, needs_memory.is_some(), unknown_code.is_some());
         format!("{} (register, memory, code) {needs:?} after {last}", name(*trust))
     }

@@ -66,7 +66,7 @@ impl Growth {
 }
 
 /// Identifies a file by device and inode.
-pub(crate) type Identity = (u64, u64);
+pub(crate) type DeviceInode = (u64, u64);
 
 /// Opens the perf map, below `root`, of the process with this id in its own namespace, unless it is the file `known`.
 /// `None` if there is no perf map.
@@ -78,8 +78,8 @@ pub(crate) fn open(
     root: impl AsFd,
     namespace_pid: u32,
     user: u32,
-    known: Option<Identity>,
-) -> Result<Option<(File, Identity)>, String> {
+    known: Option<DeviceInode>,
+) -> Result<Option<(File, DeviceInode)>, String> {
     let path = format!("tmp/perf-{namespace_pid}.map");
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
@@ -102,14 +102,19 @@ pub(crate) fn open_dump(
     process: &impl ProcessView,
     mapped: &MapsEntry,
     user: u32,
-) -> Result<Option<(File, Identity)>, String> {
+) -> Result<Option<(File, DeviceInode)>, String> {
     let path = String::from_utf8_lossy(&mapped.path);
     let path = path.trim_start_matches('/');
     let file = process.open(mapped).map_err(|error| format!("/{path} cannot be opened: {error}"))?;
     accept(file, path, user, None)
 }
 
-fn accept(file: File, path: &str, user: u32, known: Option<Identity>) -> Result<Option<(File, Identity)>, String> {
+fn accept(
+    file: File,
+    path: &str,
+    user: u32,
+    known: Option<DeviceInode>,
+) -> Result<Option<(File, DeviceInode)>, String> {
     let status = fstat(file.as_fd()).map_err(|error| format!("/{path} has no status: {error}"))?;
     let identity = (status.st_dev, status.st_ino);
     if known == Some(identity) {
@@ -135,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn look(root: &Path, known: Option<Identity>) -> Result<Option<Identity>, String> {
+    fn look(root: &Path, known: Option<DeviceInode>) -> Result<Option<DeviceInode>, String> {
         let root = open_path(root, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).unwrap();
         let user = nix::unistd::geteuid().as_raw();
         Ok(open(root, 7, user, known)?.map(|(_, identity)| identity))

@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 
 use crate::os::directory::for_each_number;
 use crate::probe::{StatLine, parse_stat};
-use crate::runtime::Target;
+use crate::runtime::TargetMemory;
 
 /// What happened to a process since its descriptors were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl ProcessFiles {
     }
 }
 
-impl Target for &ProcessFiles {
+impl TargetMemory for &ProcessFiles {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.read_memory(address, bytes) == bytes.len()
     }

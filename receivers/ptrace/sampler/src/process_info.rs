@@ -74,7 +74,7 @@ fn parse_status(text: &str) -> StatusFile {
 
 /// The boot time of the system: start times are relative to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct BootClock {
     boot_seconds: u64,
     ticks_per_second: u64,
     /// A random number of this boot: `/proc/sys/kernel/random/boot_id` (proc_sys_kernel(5)), 36 characters. Zeros if
@@ -82,7 +82,7 @@ pub(crate) struct Clock {
     boot_id: [u8; 36],
 }
 
-impl Clock {
+impl BootClock {
     /// Reads the boot time. As in `ps`, it is rounded to whole seconds, so that every program computes the same start
     /// time.
     ///
@@ -128,7 +128,7 @@ pub(crate) fn describe(
     id: ProcessId,
     target: TargetId,
     asked: &[String],
-    clock: Clock,
+    clock: BootClock,
 ) -> io::Result<Described> {
     let directory = files.directory();
     let mut faults = Vec::new();

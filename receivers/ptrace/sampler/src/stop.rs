@@ -20,7 +20,7 @@ const PTRACE_EVENT_STOP: i32 = 128;
 
 /// Why a thread was not asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum StopRefusal {
     /// The thread ended.
     Ended,
     /// The thread has another tracer, may not be traced, or is about to end.
@@ -32,11 +32,11 @@ pub(crate) enum Refused {
 /// # Errors
 ///
 /// If the thread could not be seized. Nothing has to be undone then.
-pub(crate) fn request(thread: u32) -> Result<(), Refused> {
+pub(crate) fn request(thread: u32) -> Result<(), StopRefusal> {
     match ptrace::seize(thread) {
         Ok(()) => {}
-        Err(Errno::ESRCH) => return Err(Refused::Ended),
-        Err(_) => return Err(Refused::Denied),
+        Err(Errno::ESRCH) => return Err(StopRefusal::Ended),
+        Err(_) => return Err(StopRefusal::Denied),
     }
     // This fails only if the thread has ended since, which [`reap_ended`] will find.
     ptrace::interrupt(thread).ok();

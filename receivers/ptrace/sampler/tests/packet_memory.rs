@@ -93,10 +93,10 @@ fn full_of_nothing() {
     let resource = || Event::Resource { process: ProcessId(0), attributes: Vec::new() };
     let attached = || Event::Attached(Box::new(process(1)));
     let ready = || Event::Ready(Rights::default());
-    type Made<'a> = &'a dyn Fn() -> Event;
+    type EventFactory<'a> = &'a dyn Fn() -> Event;
     // The lists of a batch, by the number of bytes that follow the list's length.
-    let tables = (0..5).map(|behind| (&batch as Made<'_>, behind));
-    let others = [(&functions as Made<'_>, 0), (&resource, 0), (&attached, 0), (&attached, 4), (&ready, 0)];
+    let tables = (0..5).map(|behind| (&batch as EventFactory<'_>, behind));
+    let others = [(&functions as EventFactory<'_>, 0), (&resource, 0), (&attached, 0), (&attached, 4), (&ready, 0)];
     for (event, behind) in tables.chain(others) {
         for each in 1..=16 {
             let (_, peak, kept) = receive(&full(event(), behind, each));

@@ -17,7 +17,7 @@ use profbridge_sampler::address_space::AddressSpace;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::{Function, Location};
 use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::runtime::{Captured, Functions, MAX_FRAMES, Target, ThreadKey};
+use profbridge_sampler::runtime::{Captured, Functions, MAX_FRAMES, TargetMemory, ThreadKey};
 
 /// A program that waits in a stack with every kind of PHP function. Before that it prints this stack: a line for each
 /// function with name, file and line, innermost first.
@@ -208,7 +208,7 @@ fn frames_of(pid: u32, version: &str) -> Vec<String> {
 
 struct ProcessMemory(ProcessFiles);
 
-impl Target for ProcessMemory {
+impl TargetMemory for ProcessMemory {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.0.read_memory(address, bytes) == bytes.len()
     }

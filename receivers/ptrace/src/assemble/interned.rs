@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use profbridge_model::builder::Any;
 use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId};
 use profbridge_sampler::message::{self, FunctionKind};
-use profbridge_symbolizer::Frame;
+use profbridge_symbolizer::SymbolFrame;
 use profbridge_wire::perf_name::{self, PerfName};
 
 use super::{AssembledProcess, explanation, frame_type};
@@ -122,7 +122,7 @@ impl InternedProcess {
 }
 
 /// A function as a line. Names that a runtime wrote into a perf map are split like that runtime's symbols.
-fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
+fn line(builder: &mut Builder, frame: &SymbolFrame, kind: &str) -> Line {
     let named = perf_name::parse(&frame.function).filter(|name| name.compiler.frame_type() == kind);
     if let Some(PerfName { function, file, line, column, .. }) = named {
         let (name, filename) = (builder.string(&function), builder.string(file));

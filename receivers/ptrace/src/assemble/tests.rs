@@ -1,6 +1,6 @@
 use profbridge_model::{AttributeSetId, Dictionary, Sample};
 use profbridge_sampler::message::{Context, Location, ProcessId, SpanLink, Stack, Thread};
-use profbridge_symbolizer::Frame;
+use profbridge_symbolizer::SymbolFrame;
 use proptest::prelude::*;
 
 use super::runs::{MAX_PIECES, MIN_RUN, SEAM, TimedObservation, join_runs};
@@ -14,7 +14,7 @@ struct OneAddress;
 
 impl SymbolNames for OneAddress {
     fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
-        let frame = |function: &str, system: &str, line| Frame {
+        let frame = |function: &str, system: &str, line| SymbolFrame {
             function: function.into(),
             system_name: system.into(),
             file: Some("/src/a.rs".into()),
@@ -365,13 +365,17 @@ struct Called(&'static str, Option<&'static str>);
 impl SymbolNames for Called {
     fn symbols(&self, _location: Location) -> Option<Arc<Symbols>> {
         let (function, file) = (self.0.into(), self.1.map(Into::into));
-        let frame = Frame { function, system_name: self.0.into(), file, line: 0, column: 0 };
+        let frame = SymbolFrame { function, system_name: self.0.into(), file, line: 0, column: 0 };
         Some(Arc::new(vec![frame].into()))
     }
 }
 
 /// The frame type, function, file, line and column of a location.
-fn said(location: Location, mappings: &[Mapping], names: &dyn SymbolNames) -> (String, String, String, i64, i64) {
+fn location_fields(
+    location: Location,
+    mappings: &[Mapping],
+    names: &dyn SymbolNames,
+) -> (String, String, String, i64, i64) {
     let process = AssembledProcess { mappings, names, ..NO_PROCESS };
     let profiles = assembled_as(process, &[one_stack(vec![location])]).profiles;
     let dictionary = profiles.dictionary();
@@ -394,7 +398,7 @@ fn said(location: Location, mappings: &[Mapping], names: &dyn SymbolNames) -> (S
 fn perf_maps() {
     let compiled = Location::Native { mapping: None, address: 0x7fff_0000 };
     let process = |path: &str| [Mapping { path: path.to_owned(), ..mapping() }];
-    let row = |name: &'static str, path: &str| said(compiled, &process(path), &Called(name, None));
+    let row = |name: &'static str, path: &str| location_fields(compiled, &process(path), &Called(name, None));
     let expected =
         |kind: &str, name: &str, file: &str, line, column| (kind.into(), name.into(), file.into(), line, column);
     assert_eq!(row("JS:*handle /srv.js:2:16", "/usr/bin/node"), expected("v8js", "handle", "/srv.js", 2, 16));
@@ -406,10 +410,10 @@ fn perf_maps() {
     assert_eq!(row("SomeNewBlob", "/jvm/lib/server/libjvm.so"), expected("jvm", "SomeNewBlob", "", 0, 0));
     assert_eq!(row("NewKind:x", "/usr/local/bin/node"), expected("v8js", "NewKind:x", "", 0, 0));
     assert_eq!(row("SomeNewBlob", "/opt/app"), expected("native", "SomeNewBlob", "", 0, 0));
-    assert_eq!(said(compiled, &process("/usr/bin/node"), &Nameless), expected("native", "", "", 0, 0));
+    assert_eq!(location_fields(compiled, &process("/usr/bin/node"), &Nameless), expected("native", "", "", 0, 0));
     // Code of a file keeps its type, whatever its name looks like.
     let in_file = Location::Native { mapping: Some(0), address: 0x1100 };
-    let file = said(in_file, &process("/opt/app"), &Called("JS:*handle /srv.js:2:16", None));
+    let file = location_fields(in_file, &process("/opt/app"), &Called("JS:*handle /srv.js:2:16", None));
     assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
 }
 
@@ -454,7 +458,7 @@ fn interpreted_functions() {
 #[test]
 fn go_frames() {
     let location = Location::Native { mapping: Some(0), address: 0x1100 };
-    let kind = |go, names: &dyn SymbolNames| said(location, &[Mapping { go, ..mapping() }], names).0;
+    let kind = |go, names: &dyn SymbolNames| location_fields(location, &[Mapping { go, ..mapping() }], names).0;
     assert_eq!(kind(true, &Nameless), "go");
     assert_eq!(kind(true, &Called("main.work", Some("/src/main.go"))), "go");
     assert_eq!(kind(true, &Called("main.add", Some("/src/add_amd64.s"))), "go");

@@ -146,7 +146,7 @@ impl Driver {
             targets.push(TargetStatus { target: target.name.clone(), profile_lifecycle: target.lifecycle, processes });
         }
         let gone = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
-        let all = gone.into_iter().chain(self.parts.telemetry.said_by_processors()).collect::<Vec<_>>();
+        let all = gone.into_iter().chain(self.parts.telemetry.processor_summaries()).collect::<Vec<_>>();
         let message = (!all.is_empty()).then(|| all.join("\n"));
         Ok(ControlResponse { ok: true, message, targets, ..ControlResponse::default() })
     }

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use profbridge_symbolizer::{Frame, Symbols};
+use profbridge_symbolizer::{SymbolFrame, Symbols};
 
 /// The name of a kernel frame whose function is unknown.
 pub(crate) const NAMELESS: &str = "[kernel]";
@@ -69,8 +69,8 @@ impl KernelSymbols {
     }
 }
 
-fn frame(name: Arc<str>) -> Frame {
-    Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 }
+fn frame(name: Arc<str>) -> SymbolFrame {
+    SymbolFrame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 }
 }
 
 /// Functions by their addresses.

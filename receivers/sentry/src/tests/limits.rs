@@ -18,7 +18,7 @@ fn without_seconds(told: Option<&str>, most: u64) -> Option<String> {
 /// exporters.
 /// rule: transport#rate-limits, transport#rate-limits-dsn
 #[tokio::test]
-async fn told() {
+async fn limits_in_answers() {
     let mut rig = SentryRig::start(LOOPBACK).await;
     let time = Duration::from_secs(60);
     let (answer, _) = rig.taken(post(SMALL)).await;

@@ -28,7 +28,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::{Sentry, Settings};
+use crate::{SentryReceiver, Settings};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const OTHER_KEY: &str = "fedcba9876543210fedcba9876543210";
@@ -70,14 +70,16 @@ impl SentryRig {
     }
 
     async fn start_with(settings: Settings, memory: u64) -> Self {
-        Self(ReceiverRig::start("sentry", Sentry::new(settings), memory).await.unwrap())
+        Self(ReceiverRig::start("sentry", SentryReceiver::new(settings), memory).await.unwrap())
     }
 
     /// A receiver with an exporter that may forward requests.
     async fn start_beside(settings: Settings, memory: u64, forwarder: Arc<dyn RequestForwarder>) -> Self {
         let (pipeline, limits) = (intake(memory), PeerLimits::default());
         limits.offer_forwarder("test", forwarder);
-        Self(ReceiverRig::start_before(pipeline, "sentry", Sentry::new(settings), memory, limits).await.unwrap())
+        Self(
+            ReceiverRig::start_before(pipeline, "sentry", SentryReceiver::new(settings), memory, limits).await.unwrap(),
+        )
     }
 
     fn http(&self) -> SocketAddr {

@@ -5,7 +5,7 @@ use ::http::request::Parts;
 use hyper::body::Incoming;
 use profbridge_engine::component::BoxFuture;
 use profbridge_net::client::{ForwardingClient, HttpClientConfig, PartlyReadBody, Proxies};
-use profbridge_testkit::Peer;
+use profbridge_testkit::RecordingServer;
 
 use super::*;
 
@@ -13,12 +13,12 @@ use super::*;
 #[derive(Debug)]
 struct ForwardingServer {
     forwarding: ForwardingClient,
-    peer: Peer,
+    peer: RecordingServer,
 }
 
 impl ForwardingServer {
     async fn start() -> Arc<Self> {
-        let peer = Peer::start(|_| {
+        let peer = RecordingServer::start(|_| {
             let answer = Response::builder().status(202).header("location", "/api/42/upload/7/");
             answer.body(Full::new(Bytes::from_static(b"theirs"))).unwrap()
         });

@@ -164,7 +164,7 @@ async fn rate_limits() {
         "span:organization",
         Duration::from_secs(60),
     );
-    let receiver = Sentry::new(settings(LOOPBACK));
+    let receiver = SentryReceiver::new(settings(LOOPBACK));
     let rig = ReceiverRig::start_before(pipeline, "sentry", receiver, PLENTY, limits).await.unwrap();
     let mut rig = SentryRig(rig);
     let post = request(as_json(PYTHON), "application/json").header("x-sentry-auth", auth(KEY));

@@ -19,7 +19,7 @@ pub(crate) struct Part {
     pub(super) of: BTreeMap<usize, Vec<Batch>>,
     /// When the last batch arrived, which is about the end of its samples. The part is shown later, after waiting for
     /// its names.
-    pub(crate) heard: Instant,
+    pub(crate) arrived: Instant,
 }
 
 /// The profiles of a time range.

@@ -38,13 +38,13 @@ fn problem_of(target: TargetId, pid: Option<u32>, kind: ProblemKind) -> Event {
     Event::Problem(Problem { target, pid, kind, message: format!("{kind:?}") })
 }
 
-fn heard(mut course: Course, events: &[Event]) -> Course {
-    events.iter().for_each(|event| course.hear(event, Instant::now()));
+fn after_events(mut course: Course, events: &[Event]) -> Course {
+    events.iter().for_each(|event| course.handle_event(event, Instant::now()));
     course
 }
 
 fn course(with_command: bool, events: &[Event]) -> Course {
-    heard(Course::new(with_command, &[7]), events)
+    after_events(Course::new(with_command, &[7]), events)
 }
 
 /// Guarantees: the run of a process ends with the process, but not when it executes another program, unless it is never
@@ -84,15 +84,15 @@ fn several_processes() {
     let two = || Course::new(false, &[7, 8]);
     assert!(!two().is_of_one() && course(false, &[]).is_of_one());
     let ended = [attached(1), detached(1, Detached::Exited)];
-    assert!(!heard(two(), &ended).is_over());
+    assert!(!after_events(two(), &ended).is_over());
     let refused = problem_of(TargetId(1), Some(8), ProblemKind::Permission);
-    let mut course = heard(two(), &[attached(1), refused]);
+    let mut course = after_events(two(), &[attached(1), refused]);
     assert!(!course.is_over());
     assert_eq!(course.refusal(), Some("Permission"));
-    course.hear(&detached(1, Detached::Exited), Instant::now());
+    course.handle_event(&detached(1, Detached::Exited), Instant::now());
     assert!(course.is_over());
     // 8 is a child of 7.
-    let mut course = heard(two(), &[attached(1), attached_for(TARGET, 8, 2), detached(1, Detached::Exited)]);
+    let mut course = after_events(two(), &[attached(1), attached_for(TARGET, 8, 2), detached(1, Detached::Exited)]);
     assert!(!course.is_over());
     course.lose();
     assert_eq!(course.roots().collect::<Vec<_>>(), [(TargetId(1), Some(8))], "7 has ended");
@@ -105,12 +105,12 @@ fn several_processes() {
 fn subprocesses() {
     let mut course = course(false, &[attached(1), attached_for(TARGET, 9, 2), detached(1, Detached::Exited)]);
     assert!(!course.is_over());
-    course.hear(&problem_of(TARGET, Some(10), ProblemKind::Permission), Instant::now());
+    course.handle_event(&problem_of(TARGET, Some(10), ProblemKind::Permission), Instant::now());
     assert!(!course.is_over());
-    course.hear(&detached(2, Detached::Executed), Instant::now());
+    course.handle_event(&detached(2, Detached::Executed), Instant::now());
     assert!(!course.is_over());
-    course.hear(&attached_for(TARGET, 9, 3), Instant::now());
-    course.hear(&detached(3, Detached::Exited), Instant::now());
+    course.handle_event(&attached_for(TARGET, 9, 3), Instant::now());
+    course.handle_event(&detached(3, Detached::Exited), Instant::now());
     assert!(course.is_over());
 }
 
@@ -121,16 +121,16 @@ fn a_name() {
     let named = || Course::new(false, &[]);
     assert!(!named().is_over() && !named().is_of_one());
     let refused = problem_of(TARGET, Some(5), ProblemKind::Permission);
-    let mut course = heard(named(), std::slice::from_ref(&refused));
+    let mut course = after_events(named(), std::slice::from_ref(&refused));
     assert!(course.is_over());
-    course.hear(&attached(1), Instant::now());
-    course.hear(&refused, Instant::now());
+    course.handle_event(&attached(1), Instant::now());
+    course.handle_event(&refused, Instant::now());
     assert!(!course.is_over());
     course.lose();
     assert!(!course.is_over());
     assert_eq!(course.roots().collect::<Vec<_>>(), [(TARGET, None)]);
-    course.hear(&attached(2), Instant::now());
-    course.hear(&detached(2, Detached::Exited), Instant::now());
+    course.handle_event(&attached(2), Instant::now());
+    course.handle_event(&detached(2, Detached::Exited), Instant::now());
     assert!(course.is_over());
 }
 
@@ -138,10 +138,10 @@ fn a_name() {
 /// sampled; afterwards it looks for others as long as any process is sampled.
 #[test]
 fn a_name_that_comes_later() {
-    let mut course = heard(Course::new(false, &[]), &[problem_of(TARGET, Some(5), ProblemKind::Missing)]);
+    let mut course = after_events(Course::new(false, &[]), &[problem_of(TARGET, Some(5), ProblemKind::Missing)]);
     course.give_up_finding();
     assert!(!course.is_over() && course.refusal().is_none());
-    course.hear(&attached(1), Instant::now());
+    course.handle_event(&attached(1), Instant::now());
     course.lose();
     assert!(!course.is_over());
     course.give_up_finding();
@@ -157,9 +157,9 @@ fn a_command() {
     let mut running = course(true, &[attached(1)]);
     running.command_ended(3);
     assert!(!running.is_over());
-    running.hear(&attached_for(TargetId(1), 8, 2), now);
-    running.hear(&attached_for(TARGET, 9, 3), now);
-    running.hear(&detached(1, Detached::Exited), now);
+    running.handle_event(&attached_for(TargetId(1), 8, 2), now);
+    running.handle_event(&attached_for(TARGET, 9, 3), now);
+    running.handle_event(&detached(1, Detached::Exited), now);
     assert!(running.is_over() && running.is_attached());
     assert_eq!(running.exit_code(), Some(3));
     let mut refused = course(true, &[problem(ProblemKind::Permission)]);
@@ -188,10 +188,10 @@ fn without_a_sampler_process() {
     assert!(!lost.is_over() && !lost.is_attached());
     let mut found = course(false, &[attached(1)]);
     found.lose();
-    found.hear(&attached(2), Instant::now());
+    found.handle_event(&attached(2), Instant::now());
     assert!(!found.is_over());
-    found.hear(&detached(2, Detached::Exited), Instant::now());
+    found.handle_event(&detached(2, Detached::Exited), Instant::now());
     assert!(found.is_over());
-    lost.hear(&problem(ProblemKind::Missing), Instant::now());
+    lost.handle_event(&problem(ProblemKind::Missing), Instant::now());
     assert!(lost.is_over());
 }

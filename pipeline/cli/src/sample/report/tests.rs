@@ -11,10 +11,10 @@ use crate::sample::processes::process_times;
 use crate::views::sums::Sums;
 
 /// A frame: its name, its source file and line. Without a source file it is of a library.
-type Frame<'a> = (&'a str, &'a str, i64);
+type ReportFrame<'a> = (&'a str, &'a str, i64);
 
 /// Adds stacks of a process, leaf first, each with its milliseconds.
-fn add(sums: &mut Sums, process: &str, waiting: bool, stacks: &[(&[Frame<'_>], i64)]) {
+fn add(sums: &mut Sums, process: &str, waiting: bool, stacks: &[(&[ReportFrame<'_>], i64)]) {
     let mut builder = Builder::new();
     builder.resource(&[("process.executable.name", process.into()), ("process.pid", 7.into())]);
     let sample_type = builder.value_type("wall", "nanoseconds");
@@ -53,7 +53,7 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
         children: (Duration::ZERO, Vec::new()),
         awaited: vec![("socket to 127.0.0.1:5432".to_owned(), 3), ("pipe".to_owned(), 1)],
         hints: Vec::new(),
-        told: None,
+        node_quality: None,
         missing: None,
         status,
         mode: Mode::Wall,
@@ -64,14 +64,14 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
     }
 }
 
-const MAIN: Frame<'_> = ("main", "/srv/app.c", 90);
-const SERVE: Frame<'_> = ("serve", "/srv/serve.c", 7);
-const LOGIN: Frame<'_> = ("login", "/srv/shop.c", 51);
-const SEARCH: Frame<'_> = ("search", "/srv/shop.c", 70);
-const LIBRARY: Frame<'_> = ("lib_hash", "", 0);
-const MEMCPY: Frame<'_> = ("memcpy", "", 0);
-const POLL: Frame<'_> = ("__GI___poll", "", 0);
-const WAIT4: Frame<'_> = ("wait4", "", 0);
+const MAIN: ReportFrame<'_> = ("main", "/srv/app.c", 90);
+const SERVE: ReportFrame<'_> = ("serve", "/srv/serve.c", 7);
+const LOGIN: ReportFrame<'_> = ("login", "/srv/shop.c", 51);
+const SEARCH: ReportFrame<'_> = ("search", "/srv/shop.c", 70);
+const LIBRARY: ReportFrame<'_> = ("lib_hash", "", 0);
+const MEMCPY: ReportFrame<'_> = ("memcpy", "", 0);
+const POLL: ReportFrame<'_> = ("__GI___poll", "", 0);
+const WAIT4: ReportFrame<'_> = ("wait4", "", 0);
 
 /// Guarantees: the tree has the functions of the program, with their hottest lines, and behind each the libraries in
 /// which its time went; the hottest of them stands above it. Calls that take all of a caller's time are one row. The C
@@ -118,8 +118,8 @@ waiting: 80.00 s (64 threads)
 fn many_functions() {
     let mut sums = sums();
     let names: Vec<String> = (0..20).map(|number| format!("f{number:02}")).collect();
-    let stacks: Vec<[Frame<'_>; 1]> = names.iter().map(|name| [(name.as_str(), "/srv/app.c", 1)]).collect();
-    let stacks: Vec<(&[Frame<'_>], i64)> = stacks.iter().map(|stack| (stack.as_slice(), 50)).collect();
+    let stacks: Vec<[ReportFrame<'_>; 1]> = names.iter().map(|name| [(name.as_str(), "/srv/app.c", 1)]).collect();
+    let stacks: Vec<(&[ReportFrame<'_>], i64)> = stacks.iter().map(|stack| (stack.as_slice(), 50)).collect();
     add(&mut sums, "app", false, &stacks);
     let text = Report { mode: Mode::Cpu, ..report(&mut sums, Status::default()) }.functions();
     assert_eq!(text.lines().filter(|line| line.ends_with("app.c:1")).count(), 12, "{text}");

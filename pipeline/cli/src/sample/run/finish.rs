@@ -10,7 +10,7 @@ use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
 use crate::destination::Destination;
 use crate::sample::processes::{process_times, title};
 use crate::sample::report::{Missing, Report};
-use crate::sample::sampler::Heard;
+use crate::sample::sampler::NextEvent;
 use crate::terminal::shown;
 use crate::{Failure, terminal};
 
@@ -39,7 +39,7 @@ impl Run<'_> {
             }
             let deadline = Instant::now() + LAST_SAMPLES;
             while self.course.is_attached() && Instant::now() < deadline && self.sampling.sampler.is_there() {
-                self.hear(TICK)?;
+                self.handle_next_event(TICK)?;
             }
         }
         if self.sampling.sampler.send(Command::Stop).is_err() {
@@ -47,9 +47,9 @@ impl Run<'_> {
         }
         // It is killed after the deadline.
         while self.sampling.sampler.is_there() {
-            match self.sampling.sampler.hear(TICK) {
-                Heard::Event(event) => self.take(event)?,
-                Heard::Nothing | Heard::Started | Heard::Ended(_) => {}
+            match self.sampling.sampler.next_event(TICK) {
+                NextEvent::Event(event) => self.take(event)?,
+                NextEvent::Nothing | NextEvent::Started | NextEvent::Ended(_) => {}
             }
         }
         Ok(())
@@ -85,8 +85,8 @@ impl Run<'_> {
             native: self.graph.native,
             style: self.text,
             processes,
-            hints: self.runtimes.hints(self.said.iter().filter_map(|(_, note)| note.as_deref())),
-            told: self.runtimes.told(self.text.verbose),
+            hints: self.runtimes.hints(self.reported_problems.iter().filter_map(|(_, note)| note.as_deref())),
+            node_quality: self.runtimes.node_quality(self.text.verbose),
             followed: self.follow.any() || self.settings.subprocesses,
             children: std::mem::take(&mut self.busy_children),
             awaited: self.awaited.most(),

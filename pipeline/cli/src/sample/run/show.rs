@@ -7,7 +7,7 @@ use profbridge_sampler::message::TargetId;
 
 use super::Run;
 use crate::Failure;
-use crate::sample::Look;
+use crate::sample::RunSnapshot;
 use crate::sample::collect::PartProfiles;
 use crate::terminal::{self, Progress};
 use crate::views::stacks::clean;
@@ -20,20 +20,20 @@ const VIEWED: Duration = Duration::from_millis(500);
 
 /// The processes that were announced to the user.
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct AnnouncedProcesses {
     /// Their names by id.
     pub(super) of: HashMap<u32, String>,
     /// The targets that they are sampled for.
     pub(super) targets: HashMap<u32, TargetId>,
     /// How many descendants were announced.
-    said: usize,
+    announced: usize,
 }
 
-impl Named {
+impl AnnouncedProcesses {
     /// Whether to announce a process started by another one: a build starts thousands.
     pub(super) fn is_worth_saying(&mut self, pid: u32) -> bool {
-        let worth = self.said < MOST_NAMED && !self.of.contains_key(&pid);
-        self.said += usize::from(worth);
+        let worth = self.announced < MOST_NAMED && !self.of.contains_key(&pid);
+        self.announced += usize::from(worth);
         worth
     }
 }
@@ -80,7 +80,7 @@ impl Run<'_> {
     pub(super) fn show_end(&mut self, elapsed: Duration) {
         let title = self.title_of_all();
         // By now all threads may have ended.
-        let look = Look { threads: self.stats.most_threads(), ..self.look(&title, elapsed) };
+        let look = RunSnapshot { threads: self.stats.most_threads(), ..self.look(&title, elapsed) };
         if let Some(view) = &mut self.view {
             view.end(&look);
         }
@@ -96,8 +96,8 @@ impl Run<'_> {
         }
     }
 
-    fn look<'t>(&self, title: &'t str, elapsed: Duration) -> Look<'t> {
-        Look {
+    fn look<'t>(&self, title: &'t str, elapsed: Duration) -> RunSnapshot<'t> {
+        RunSnapshot {
             title,
             elapsed,
             duration: self.subject.duration,
@@ -119,18 +119,18 @@ impl Run<'_> {
     pub(super) fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
         for part in self.collector.ready(give_up) {
             let profiles = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
-            self.take_profiles(&profiles, part.heard)?;
+            self.add_profiles(&profiles, part.arrived)?;
         }
         Ok(())
     }
 
-    fn take_profiles(&mut self, part: &PartProfiles, heard: Instant) -> Result<(), Failure> {
+    fn add_profiles(&mut self, part: &PartProfiles, arrived: Instant) -> Result<(), Failure> {
         self.observations += part.profiles.observations();
         for ((label, runtime), resource) in part.processes.iter().zip(part.profiles.resources()) {
             self.runtimes.add(label, *runtime, &part.profiles, resource);
         }
         if let Some(view) = &mut self.view {
-            let until = self.begun.map(|begun| heard.saturating_duration_since(begun));
+            let until = self.begun.map(|begun| arrived.saturating_duration_since(begun));
             view.take(&part.profiles, until.unwrap_or_default());
         } else {
             self.sums.add(&part.profiles);

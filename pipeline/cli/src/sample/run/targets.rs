@@ -20,8 +20,8 @@ const MOST_PROCESSES: usize = 512;
 /// The sampler settings of a run.
 pub(super) fn settings(arguments: &Subject) -> Settings {
     let mode = match arguments.mode {
-        sampling::Mode::Wall => Mode::Wall,
-        sampling::Mode::Cpu => Mode::Cpu,
+        sampling::SamplingMode::Wall => Mode::Wall,
+        sampling::SamplingMode::Cpu => Mode::Cpu,
     };
     let stops = match arguments.stops {
         sampling::Stops::UserBound => Stops::UserBound,
@@ -41,7 +41,7 @@ const IDLE_PARTS: u32 = 50;
 impl Run<'_> {
     /// Sends the targets to the sampler process.
     pub(super) fn watch(&mut self) -> Result<(), Failure> {
-        self.told = Instant::now();
+        self.watched_since = Instant::now();
         let name = self.subject.name.clone().unwrap_or_default();
         let roots = self.course.roots();
         let select = |pid: Option<u32>| pid.map_or_else(|| Select::Name(name.clone()), Select::Pid);
@@ -109,7 +109,7 @@ impl Run<'_> {
         if self.sampling.command.is_none() || self.course.exit_code().is_some() {
             return;
         }
-        if self.told.elapsed() >= FINDING {
+        if self.watched_since.elapsed() >= FINDING {
             self.release();
         }
         let (false, [command]) = (self.subject.subprocesses, &self.sampling.pids[..]) else { return };

@@ -3,19 +3,19 @@ use profbridge_model::{Builder, Function, Line, Mapping, Profile};
 use super::*;
 
 /// A frame: its file (empty for code generated at run time), name and type.
-type Frame<'a> = (&'a str, &'a str, &'a str);
+type TypedFrame<'a> = (&'a str, &'a str, &'a str);
 
 /// A stack, leaf first, with its trust and its milliseconds.
-type Stack<'a> = (&'a [Frame<'a>], &'a str, i64);
+type StackWithTrust<'a> = (&'a [TypedFrame<'a>], &'a str, i64);
 
 /// Adds these stacks of running or waiting threads.
-fn add(runtimes: &mut Runtimes, label: &str, runtime: Runtime, stacks: &[Stack<'_>], waiting: bool) {
+fn add(runtimes: &mut Runtimes, label: &str, runtime: Runtime, stacks: &[StackWithTrust<'_>], waiting: bool) {
     let batch = batch(stacks, waiting);
     runtimes.add(label, runtime, &batch, &batch.resources()[0]);
 }
 
 /// A batch of these stacks.
-fn batch(stacks: &[Stack<'_>], waiting: bool) -> Profiles {
+fn batch(stacks: &[StackWithTrust<'_>], waiting: bool) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
@@ -43,7 +43,7 @@ fn batch(stacks: &[Stack<'_>], waiting: bool) -> Profiles {
     builder.finish().unwrap()
 }
 
-fn hints(runtime: Runtime, stacks: &[Stack<'_>]) -> Vec<String> {
+fn hints(runtime: Runtime, stacks: &[StackWithTrust<'_>]) -> Vec<String> {
     let mut runtimes = Runtimes::default();
     add(&mut runtimes, "app (pid 7)", runtime, stacks, false);
     runtimes.hints(NOTES.into_iter())
@@ -55,9 +55,9 @@ fn no_notes() -> std::iter::Empty<&'static str> {
     std::iter::empty()
 }
 
-const JAVA: Frame<'_> = ("", "", "jvm");
-const NAMED_JAVA: Frame<'_> = ("", "void shop.Search.rank()", "jvm");
-const VM: Frame<'_> = ("/usr/lib/jvm/lib/server/libjvm.so", "JavaMain", "native");
+const JAVA: TypedFrame<'_> = ("", "", "jvm");
+const NAMED_JAVA: TypedFrame<'_> = ("", "void shop.Search.rank()", "jvm");
+const VM: TypedFrame<'_> = ("/usr/lib/jvm/lib/server/libjvm.so", "JavaMain", "native");
 
 /// Guarantees: a Java program with guessed and nameless stacks gets advice on names, with the affected share of running
 /// time; from a tenth on, and not below.
@@ -87,12 +87,12 @@ fn java() {
 /// Guarantees: the report splits a Node program's running time into parts whose functions are all known, include
 /// inlined ones under one name, or are unknown; the parts sum up to all of it. Waiting time is not included.
 #[test]
-fn told() {
+fn node_quality() {
     let (outer, several) = (("", "main", "v8js"), ("", "hot [with inlined functions]", "v8js"));
     let (unknown, nameless) = (("", "[unknown function]", "v8js"), ("", "", "v8js"));
     let mut runtimes = Runtimes::default();
-    assert_eq!(runtimes.told(true), None);
-    let stacks: [Stack<'_>; 4] = [
+    assert_eq!(runtimes.node_quality(true), None);
+    let stacks: [StackWithTrust<'_>; 4] = [
         (&[outer], "", 600),
         (&[several, outer], "", 250),
         (&[several, unknown, outer], "", 100),
@@ -100,15 +100,15 @@ fn told() {
     ];
     add(&mut runtimes, "node (pid 7)", Runtime::Node, &stacks, false);
     add(&mut runtimes, "node (pid 7)", Runtime::Node, &[(&[unknown], "", 9000)], true);
-    let told = runtimes.told(true).unwrap();
+    let node_quality = runtimes.node_quality(true).unwrap();
     assert_eq!(
-        told,
+        node_quality,
         "running time of Node: 60.0 % with every function told, 25.0 % in functions that stand for inlined ones as well, \
          15.0 % with a function that is not told"
     );
     let mut others = Runtimes::default();
     add(&mut others, "ruby (pid 7)", Runtime::Ruby, &stacks, false);
-    assert_eq!(others.told(true), None);
+    assert_eq!(others.node_quality(true), None);
 }
 
 /// Guarantees: the share in the hint covers all unknown functions of Node, including WebAssembly, and equals that of
@@ -116,7 +116,8 @@ fn told() {
 #[test]
 fn web_assembly() {
     let (outer, unknown, nameless) = (("", "main", "v8js"), ("", "[unknown function]", "v8js"), ("", "", "native"));
-    let stacks: [Stack<'_>; 3] = [(&[unknown, outer], "", 650), (&[nameless, outer], "", 330), (&[outer], "", 20)];
+    let stacks: [StackWithTrust<'_>; 3] =
+        [(&[unknown, outer], "", 650), (&[nameless, outer], "", 330), (&[outer], "", 20)];
     let mut runtimes = Runtimes::default();
     add(&mut runtimes, "node (pid 7)", Runtime::Node, &stacks, false);
     let hint = runtimes.hints(no_notes()).remove(0);
@@ -124,7 +125,7 @@ fn web_assembly() {
         hint.contains("98 % of running time is in functions without names") && hint.contains("WebAssembly"),
         "{hint}"
     );
-    assert!(runtimes.told(true).unwrap().contains("98.0 % with a function that is not told"));
+    assert!(runtimes.node_quality(true).unwrap().contains("98.0 % with a function that is not told"));
 }
 
 /// Guarantees: idle threads of a runtime do not hide nameless running code, and negligible time gives no hint.

@@ -14,7 +14,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 
 /// The reaction to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum SignalReaction {
     /// The first one: sampling ends, and the command gets it.
     Begin,
     /// A different one that belongs to the first: the command gets it.
@@ -29,28 +29,28 @@ pub(super) enum Answer {
 #[derive(Debug, Default)]
 pub(super) struct Escalation {
     first: Option<Instant>,
-    heard: Vec<Signal>,
+    received: Vec<Signal>,
     deadline: Option<Instant>,
 }
 
 impl Escalation {
     /// Handles a signal. One from the terminal sets no deadline: the user sees that the command continues, and may want
     /// that.
-    pub(super) fn hear(&mut self, signal: Signal, from_terminal: bool, now: Instant) -> Answer {
+    pub(super) fn handle_signal(&mut self, signal: Signal, from_terminal: bool, now: Instant) -> SignalReaction {
         let Some(first) = self.first else {
             self.first = Some(now);
-            self.heard.push(signal);
+            self.received.push(signal);
             self.deadline = (!from_terminal).then(|| now + GRACE);
-            return Answer::Begin;
+            return SignalReaction::Begin;
         };
         if now.saturating_duration_since(first) >= TOGETHER {
-            return Answer::End;
+            return SignalReaction::End;
         }
-        if self.heard.contains(&signal) {
-            return Answer::Again;
+        if self.received.contains(&signal) {
+            return SignalReaction::Again;
         }
-        self.heard.push(signal);
-        Answer::AsWell
+        self.received.push(signal);
+        SignalReaction::AsWell
     }
 
     /// When the command must be killed.
@@ -74,11 +74,11 @@ mod tests {
     fn requests() {
         let start = Instant::now();
         let mut escalation = Escalation::default();
-        assert_eq!(escalation.hear(Signal::SIGTERM, false, start), Answer::Begin);
-        assert_eq!(escalation.hear(Signal::SIGTERM, false, start + TOGETHER / 2), Answer::Again);
-        assert_eq!(escalation.hear(Signal::SIGHUP, false, start + TOGETHER / 2), Answer::AsWell);
-        assert_eq!(escalation.hear(Signal::SIGHUP, true, start + TOGETHER / 2), Answer::Again);
-        assert_eq!(escalation.hear(Signal::SIGINT, true, start + TOGETHER), Answer::End);
+        assert_eq!(escalation.handle_signal(Signal::SIGTERM, false, start), SignalReaction::Begin);
+        assert_eq!(escalation.handle_signal(Signal::SIGTERM, false, start + TOGETHER / 2), SignalReaction::Again);
+        assert_eq!(escalation.handle_signal(Signal::SIGHUP, false, start + TOGETHER / 2), SignalReaction::AsWell);
+        assert_eq!(escalation.handle_signal(Signal::SIGHUP, true, start + TOGETHER / 2), SignalReaction::Again);
+        assert_eq!(escalation.handle_signal(Signal::SIGINT, true, start + TOGETHER), SignalReaction::End);
     }
 
     /// Guarantees: after a signal from a process the command is killed once when its grace period ends; after a signal
@@ -88,13 +88,13 @@ mod tests {
         let start = Instant::now();
         let mut escalation = Escalation::default();
         assert_eq!(escalation.deadline(), None);
-        escalation.hear(Signal::SIGTERM, false, start);
+        escalation.handle_signal(Signal::SIGTERM, false, start);
         assert_eq!(escalation.deadline(), Some(start + GRACE));
         assert!(!escalation.is_due(start + GRACE / 2));
         assert!(escalation.is_due(start + GRACE));
         assert!(!escalation.is_due(start + GRACE * 2) && escalation.deadline().is_none());
         let mut escalation = Escalation::default();
-        escalation.hear(Signal::SIGINT, true, start);
+        escalation.handle_signal(Signal::SIGINT, true, start);
         assert!(!escalation.is_due(start + GRACE * 2));
     }
 }

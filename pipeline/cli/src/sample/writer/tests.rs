@@ -1,11 +1,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_codec::decode::{DecodeOptions, Findings, decode};
 use profbridge_model::thread::{STATE, ThreadState};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_relay_rules::validate_json;
-use profbridge_wire::folded::Counted;
+use profbridge_wire::folded::CountUnit;
 
 use super::Writer;
 use crate::destination::{self, Destination};
@@ -140,7 +140,7 @@ fn pprof() {
     let written = write(folder.path(), "a.pb.gz", &[builder.finish().unwrap()]);
     let functions = written.iter().map(|path| {
         let (mut functions, mut findings) = (Vec::new(), Findings::default());
-        let options = Options { limit: usize::MAX, counted: Counted::default() };
+        let options = DecodeOptions { limit: usize::MAX, counted: CountUnit::default() };
         decode("", fs::read(path).unwrap().into(), options, &mut findings, |telemetry| {
             for profiles in telemetry.profiles() {
                 let dictionary = profiles.dictionary();

@@ -1,19 +1,19 @@
 use profbridge_model::{Builder, Function as Named, Line, Location, Mapping, Profile, Profiles};
 
 use super::*;
-use crate::sample::Look;
+use crate::sample::RunSnapshot;
 use crate::top::keys::Key;
 
 /// A stack, leaf first, as (file, name), with its thread and its milliseconds.
-type Stack<'a> = (&'a [(&'a str, &'a str)], (i64, &'a str), i64);
+type TimedStack<'a> = (&'a [(&'a str, &'a str)], (i64, &'a str), i64);
 
 /// Profiles of these stacks of running threads.
-fn batch(stacks: &[Stack<'_>]) -> Profiles {
+fn batch(stacks: &[TimedStack<'_>]) -> Profiles {
     batch_of("app", "running", stacks)
 }
 
 /// Profiles of a process whose threads are in this state.
-fn batch_of(process: &str, state: &str, stacks: &[Stack<'_>]) -> Profiles {
+fn batch_of(process: &str, state: &str, stacks: &[TimedStack<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("process.executable.name", process.into()), ("process.pid", 7.into())]);
     let sample_type = builder.value_type("wall", "nanoseconds");
@@ -40,9 +40,9 @@ fn batch_of(process: &str, state: &str, stacks: &[Stack<'_>]) -> Profiles {
 const APP: &str = "/srv/app";
 const LIBC: &str = "/lib/libc.so.6";
 
-fn look(seconds: u64) -> Look<'static> {
+fn look(seconds: u64) -> RunSnapshot<'static> {
     let status = profbridge_sampler::message::Status { observations: 404, complete: 404, ..Default::default() };
-    Look {
+    RunSnapshot {
         title: "app (pid 7)",
         elapsed: Duration::from_secs(seconds),
         duration: None,
@@ -53,8 +53,8 @@ fn look(seconds: u64) -> Look<'static> {
 }
 
 /// Two seconds: 1.2 s in `rank`, 0.6 s in `memcpy` that it called, 0.2 s in `parse`, and a waiting thread.
-fn state() -> State {
-    let mut state = State::default();
+fn state() -> ViewState {
+    let mut state = ViewState::default();
     let main = (7, "app");
     let running = batch(&[
         (&[(APP, "rank"), (APP, "main")], main, 1200),
@@ -69,7 +69,7 @@ fn state() -> State {
     state
 }
 
-fn text(rows: &[Row]) -> String {
+fn text(rows: &[ScreenRow]) -> String {
     rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect()
 }
 
@@ -145,13 +145,13 @@ fn any_size() {
 #[test]
 fn keys() {
     let mut state = state();
-    let first = |state: &mut State| {
+    let first = |state: &mut ViewState| {
         let rows = draw(state, 80, 24);
         let at = rows.iter().position(|row| row.text.contains("  function")).unwrap();
         rows[at + 1].text.rsplit("%  ").next().unwrap().to_owned()
     };
     assert_eq!(first(&mut state), "rank (app)");
-    let press = |state: &mut State, keys: &str| keys.chars().any(|key| state.press(Key::Character(key)));
+    let press = |state: &mut ViewState, keys: &str| keys.chars().any(|key| state.press(Key::Character(key)));
     assert!(!press(&mut state, "t"));
     assert_eq!(first(&mut state), "main (app)");
     press(&mut state, "w");
@@ -167,7 +167,7 @@ fn keys() {
     press(&mut state, "o");
     assert_eq!(first(&mut state), "rank (app)");
     state.press(Key::Down);
-    let at = |state: &mut State| {
+    let at = |state: &mut ViewState| {
         draw(state, 80, 9);
         state.scroll
     };
@@ -205,10 +205,10 @@ fn lately() {
 /// old parts are dropped.
 #[test]
 fn behind() {
-    let mut state = State::default();
-    let summary = |state: &mut State| plain(state)[1].clone();
+    let mut state = ViewState::default();
+    let summary = |state: &mut ViewState| plain(state)[1].clone();
     let busy = |milliseconds| batch(&[(&[(APP, "work")], (7, "app"), milliseconds)]);
-    let at = |milliseconds: u64| Look { elapsed: Duration::from_millis(milliseconds), ..look(0) };
+    let at = |milliseconds: u64| RunSnapshot { elapsed: Duration::from_millis(milliseconds), ..look(0) };
     // A busy thread is reported each half second, and its names arrive another half second later.
     for part in 1..=60 {
         let until = part * 500;
@@ -236,7 +236,7 @@ fn behind() {
 /// more threads wait than there are.
 #[test]
 fn no_more_than_all() {
-    let mut state = State::default();
+    let mut state = ViewState::default();
     let waits = |milliseconds: i64| {
         let stack: &[(&str, &str)] = &[(APP, "wait")];
         batch_of(
@@ -275,7 +275,7 @@ fn the_kernel() {
     let locations = [frame("do_sys_poll", "kernel"), frame("serve", "cpython")];
     let stack = builder.stack(&locations);
     builder.sample(stack, None, None, &[1], &[900_000_000]);
-    let mut state = State::new(true);
+    let mut state = ViewState::new(true);
     state.look(&look(1));
     state.take(&builder.finish().unwrap(), Duration::from_secs(1));
     let drawn = draw(&mut state, 80, 24);
@@ -288,8 +288,8 @@ fn the_kernel() {
 /// shows its own.
 #[test]
 fn many_threads() {
-    let mut state = State::default();
-    let stacks: Vec<Stack<'_>> = (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
+    let mut state = ViewState::default();
+    let stacks: Vec<TimedStack<'_>> = (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
     state.look(&look(2));
     state.take(&batch(&stacks), Duration::from_secs(2));
     let drawn = text(&draw(&mut state, 80, 24));

@@ -56,8 +56,8 @@ pub(super) fn cells<'a>(
     root: &'a str,
     processes: Vec<Weighed<'a>>,
 ) -> Cells<'a> {
-    let mut sums: Vec<(Option<&str>, Sums)> =
-        processes.into_iter().map(|(label, weights)| (label, Sums::of(stacks, weights))).collect();
+    let mut sums: Vec<(Option<&str>, StackTotals)> =
+        processes.into_iter().map(|(label, weights)| (label, StackTotals::of(stacks, weights))).collect();
     let total = sums.iter().fold(0u64, |sum, (_, of)| sum.saturating_add(of.total()));
     if total == 0 {
         return Cells::default();
@@ -79,7 +79,7 @@ pub(super) fn cells<'a>(
     let mut narrow = 0;
     let mut left = 0;
     for (process, (label, of)) in sums.iter().enumerate() {
-        let outermost = Open::new(of.total(), 1, left, process, Node::ROOT);
+        let outermost = PendingCell::new(of.total(), 1, left, process, Node::ROOT);
         left = left.saturating_add(of.total());
         match label {
             None => narrow += of.open_called(&outermost, least, &mut open),
@@ -89,7 +89,7 @@ pub(super) fn cells<'a>(
     }
     // Takes the widest cell first. Its callees are no wider.
     while let Some(next) = open.pop() {
-        let Open { width, depth: Reverse(depth), left: Reverse(left), process: Reverse(process), node } = next;
+        let PendingCell { width, depth: Reverse(depth), left: Reverse(left), process: Reverse(process), node } = next;
         let Some((label, of)) = sums.get(process).filter(|_| cells.len() < MOST_CELLS) else {
             narrow += width;
             continue;
@@ -104,14 +104,14 @@ pub(super) fn cells<'a>(
             }
             None => plain(depth, left, width, label.filter(|label| !label.is_empty()).unwrap_or("[unknown process]")),
         });
-        narrow += of.open_called(&Open { depth: Reverse(depth + 1), ..next }, least, &mut open);
+        narrow += of.open_called(&PendingCell { depth: Reverse(depth + 1), ..next }, least, &mut open);
     }
     Cells { cells, narrow }
 }
 
 /// A function with a position that is not yet a cell. Ordered by width, then outermost first, then leftmost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Open {
+struct PendingCell {
     width: u64,
     depth: Reverse<usize>,
     left: Reverse<u64>,
@@ -119,7 +119,7 @@ struct Open {
     node: Reverse<Node>,
 }
 
-impl Open {
+impl PendingCell {
     fn new(width: u64, depth: usize, left: u64, process: usize, node: Node) -> Self {
         let (depth, left) = (Reverse(depth), Reverse(left));
         Self { width, depth, left, process: Reverse(process), node: Reverse(node) }
@@ -127,12 +127,12 @@ impl Open {
 }
 
 /// The weight of each stack, including everything that it calls.
-struct Sums {
+struct StackTotals {
     totals: HashMap<Node, u64>,
     children: HashMap<Node, Vec<Node>>,
 }
 
-impl Sums {
+impl StackTotals {
     fn of(stacks: &Stacks, weights: Vec<(Node, u64)>) -> Self {
         let mut sums = Self { totals: stacks.totals(weights), children: HashMap::new() };
         for &node in sums.totals.keys() {
@@ -154,7 +154,7 @@ impl Sums {
 
     /// Opens the callees of a function, or the outermost functions, within the cell `at`. Returns the total width of
     /// those that are too narrow.
-    fn open_called(&self, at: &Open, least: u64, open: &mut BinaryHeap<Open>) -> u64 {
+    fn open_called(&self, at: &PendingCell, least: u64, open: &mut BinaryHeap<PendingCell>) -> u64 {
         let (mut left, mut narrow) = (at.left.0, 0);
         for &child in self.children.get(&at.node.0).into_iter().flatten() {
             let width = self.totals.get(&child).copied().unwrap_or_default();
@@ -162,7 +162,7 @@ impl Sums {
                 narrow += width;
                 continue;
             }
-            open.push(Open { width, left: Reverse(left), node: Reverse(child), ..*at });
+            open.push(PendingCell { width, left: Reverse(left), node: Reverse(child), ..*at });
             left = left.saturating_add(width);
         }
         narrow

@@ -3,21 +3,21 @@ use profbridge_wire::sentry::chunk::origin::CodeOrigin::{Interpreter, Kernel, Li
 use super::*;
 
 /// A frame: its name, its file (of source, or of machine code if it ends with none of a script), and its origin.
-type Frame = (&'static str, &'static str, CodeOrigin);
+type FrameWithOrigin = (&'static str, &'static str, CodeOrigin);
 
 /// The labels of a folded stack, both root first.
-fn folded(frames: &[Frame], is_waiting: bool) -> Vec<String> {
+fn folded(frames: &[FrameWithOrigin], is_waiting: bool) -> Vec<String> {
     let mut stacks = Stacks::default();
     let mut node = Node::ROOT;
     for &(name, file, origin) in frames {
         let is_interpreted = file.ends_with(".py");
         let (source, module) = if is_interpreted { (file, "") } else { ("", file) };
-        let function = Function {
+        let function = StackFunction {
             file: source.into(),
             module: module.into(),
             origin,
             is_interpreted,
-            ..Function::placeholder(name)
+            ..StackFunction::placeholder(name)
         };
         let function = stacks.function(function).unwrap();
         node = stacks.child(node, function).unwrap();
@@ -27,25 +27,25 @@ fn folded(frames: &[Frame], is_waiting: bool) -> Vec<String> {
     stacks.path(folded).into_iter().map(|function| stacks.label_of(function).to_owned()).collect()
 }
 
-const START: Frame = ("_start", "python3.12", Interpreter);
-const EVAL: Frame = ("_PyEval_EvalFrameDefault", "python3.12", Interpreter);
-const UVICORN: Frame = ("run", "/venv/lib/python3.12/site-packages/uvicorn/main.py", Library);
-const ASYNCIO: Frame = ("run_forever", "/usr/lib/python3.12/asyncio/base_events.py", Library);
-const FASTAPI: Frame = ("app", "/venv/lib/python3.12/site-packages/fastapi/routing.py", Library);
-const SHOP: Frame = ("shop", "/srv/shop.py", Own);
-const LOGIN: Frame = ("login", "/srv/shop.py", Own);
-const DUMPS: Frame = ("dumps", "/usr/lib/python3.12/json/__init__.py", Library);
-const ENCODE: Frame = ("encode", "/usr/lib/python3.12/json/encoder.py", Library);
-const POLL: Frame = ("epoll_wait", "libc.so.6", Library);
+const START: FrameWithOrigin = ("_start", "python3.12", Interpreter);
+const EVAL: FrameWithOrigin = ("_PyEval_EvalFrameDefault", "python3.12", Interpreter);
+const UVICORN: FrameWithOrigin = ("run", "/venv/lib/python3.12/site-packages/uvicorn/main.py", Library);
+const ASYNCIO: FrameWithOrigin = ("run_forever", "/usr/lib/python3.12/asyncio/base_events.py", Library);
+const FASTAPI: FrameWithOrigin = ("app", "/venv/lib/python3.12/site-packages/fastapi/routing.py", Library);
+const SHOP: FrameWithOrigin = ("shop", "/srv/shop.py", Own);
+const LOGIN: FrameWithOrigin = ("login", "/srv/shop.py", Own);
+const DUMPS: FrameWithOrigin = ("dumps", "/usr/lib/python3.12/json/__init__.py", Library);
+const ENCODE: FrameWithOrigin = ("encode", "/usr/lib/python3.12/json/encoder.py", Library);
+const POLL: FrameWithOrigin = ("epoll_wait", "libc.so.6", Library);
 
 /// Guarantees: of an interpreted program's stack the own functions stay, with the libraries above them as one frame and
 /// the entry of the library below; the interpreter, the C library and the kernel are not there.
 #[test]
 fn interpreted() {
-    let pbkdf2: Frame = ("pbkdf2_hmac", "_hashlib.cpython-312-x86_64-linux-gnu.so", Library);
-    let digest: Frame = ("PKCS5_PBKDF2_HMAC", "libcrypto.so.3", Library);
-    let nameless: Frame = ("[libz.so.1]+0x1000", "libz.so.1", Library);
-    let collect: Frame = ("gc_collect_main", "python3.12", Interpreter);
+    let pbkdf2: FrameWithOrigin = ("pbkdf2_hmac", "_hashlib.cpython-312-x86_64-linux-gnu.so", Library);
+    let digest: FrameWithOrigin = ("PKCS5_PBKDF2_HMAC", "libcrypto.so.3", Library);
+    let nameless: FrameWithOrigin = ("[libz.so.1]+0x1000", "libz.so.1", Library);
+    let collect: FrameWithOrigin = ("gc_collect_main", "python3.12", Interpreter);
     for (expected, frames) in [
         (
             &["via fastapi, asyncio, uvicorn", "shop", "login"][..],
@@ -72,10 +72,10 @@ fn interpreted() {
 /// between two of them is dropped, and below the last one the library's function is one frame.
 #[test]
 fn compiled() {
-    let main: Frame = ("main", "shop", Own);
-    let rank: Frame = ("void shop::Ranker<std::map<int, int> >::rank<int>(int)", "shop", Own);
-    let sort: Frame = ("void std::sort<int*>(int*, int*)", "shop", Library);
-    let start: Frame = ("__libc_start_main", "libc.so.6", Library);
+    let main: FrameWithOrigin = ("main", "shop", Own);
+    let rank: FrameWithOrigin = ("void shop::Ranker<std::map<int, int> >::rank<int>(int)", "shop", Own);
+    let sort: FrameWithOrigin = ("void std::sort<int*>(int*, int*)", "shop", Library);
+    let start: FrameWithOrigin = ("__libc_start_main", "libc.so.6", Library);
     for (expected, frames) in [
         (&["main", "shop::Ranker::rank"][..], &[start, main, sort, rank, ("memcpy", "libc.so.6", Library)][..]),
         (&["main", "std::sort (std)"], &[start, main, sort, sort]),

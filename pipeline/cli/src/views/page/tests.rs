@@ -136,7 +136,7 @@ fn policies() {
 #[test]
 fn differences() {
     let mut stacks = Stacks::default();
-    let function = stacks.function(Function::placeholder("f")).unwrap();
+    let function = stacks.function(StackFunction::placeholder("f")).unwrap();
     let node = stacks.child(Node::ROOT, function).unwrap();
     let (before, after) = ([(node, 5_000_000_000)], [(node, 11_000_000_000)]);
     let difference = Difference {

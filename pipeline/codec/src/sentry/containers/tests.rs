@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use profbridge_model::{Envelope, Quantities, View};
+use profbridge_model::{Envelope, ItemView, Quantities};
 use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::chunk::Settings;
@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::message::Encoded;
 use crate::otlp;
-use crate::sentry::{Encoder, SpanEnvelope, SpanEnvelopeForm, Target};
+use crate::sentry::{EnvelopeEncoder, SpanEnvelope, SpanEnvelopeForm, TransactionTarget};
 
 /// An SDK's envelope of one container with its spans read, as the receiver delivers it.
 fn received(text: impl Into<Bytes>) -> Envelope {
     let mut envelope = envelope::read(text.into()).unwrap().envelope;
-    let read = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+    let read = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
     envelope.views = read.collect();
     envelope
 }
@@ -35,7 +35,7 @@ fn container(spans: &[Value]) -> Envelope {
 fn over_otlp(envelopes: Vec<Envelope>) -> Spans {
     let mut request = ExportTraceServiceRequest::default();
     for envelope in envelopes {
-        let encoded = otlp::Encoder::new(otlp::EncoderOptions::plain(64 << 20)).encode(&envelope.into());
+        let encoded = otlp::OtlpEncoder::new(otlp::EncoderOptions::plain(64 << 20)).encode(&envelope.into());
         for message in encoded.messages {
             request.resource_spans.extend(ExportTraceServiceRequest::decode(message.body).unwrap().resource_spans);
         }
@@ -50,8 +50,8 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 fn encoded(spans: &Spans) -> Encoded<SpanEnvelope> {
     let dsn: Dsn = format!("http://{KEY}@localhost/1").parse().unwrap();
-    let target = Target { number: 3, dsn: Some(&dsn), compression: Compression::None };
-    Encoder::new(Settings::default()).spans(spans, |_| Some(target))
+    let target = TransactionTarget { number: 3, dsn: Some(&dsn), compression: Compression::None };
+    EnvelopeEncoder::new(Settings::default()).spans(spans, |_| Some(target))
 }
 
 /// The header of an envelope, and the spans of its only item. Asserts that the item's header matches.

@@ -125,7 +125,7 @@ fn consequences_are_not_reported() {
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Protocols {
+struct InnerProtocols {
     grpc: Optional<Inner2>,
     http: Optional<Inner2>,
 }
@@ -145,7 +145,7 @@ impl Default for Inner2 {
 /// Guarantees: a key with nothing under it is present with its defaults; a key that is not written is absent.
 #[test]
 fn part_without_settings_is_present() {
-    let protocols: Protocols = settings("grpc:").unwrap();
+    let protocols: InnerProtocols = settings("grpc:").unwrap();
     assert_eq!(protocols.grpc, Optional::Present(Inner2 { port: 4317 }));
     assert_eq!(protocols.http.into_option(), None);
 }

@@ -41,7 +41,7 @@ impl Processor for Sampler {
 #[tokio::test]
 async fn exporters_learn_what_was_sampled_out() {
     let context = context();
-    let fakes = [FakeExporter::always(Reply::Accept), FakeExporter::always(Reply::Accept)];
+    let fakes = [FakeExporter::always(FakeReply::Accept), FakeExporter::always(FakeReply::Accept)];
     let [one_sink, other_sink] = &fakes;
     let (one_sink, _) = sink(one_sink, &context, 10, Overflow::Refuse).await;
     let (other_sink, _) = sink(other_sink, &context, 10, Overflow::Refuse).await;

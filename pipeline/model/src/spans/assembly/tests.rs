@@ -8,7 +8,7 @@ use super::super::{SpanId, SpanKind, TraceId};
 use super::*;
 
 /// The contents of one span, with its scope and resource.
-type Said = (String, String, String, Vec<(Arc<str>, Arc<str>)>);
+type SpanContents = (String, String, String, Vec<(Arc<str>, Arc<str>)>);
 
 /// A batch of spans, each given by the texts of its resource, its scope and itself. Each span has its own copy of its
 /// resource and scope, in two parts each.
@@ -44,7 +44,7 @@ fn batch(spans: &[(String, String, String)]) -> Spans {
     Spans::new(SpanForm::Otlp, Bytes::from(bytes), resources, scopes, all, true).unwrap()
 }
 
-fn said(spans: &Spans) -> Vec<Said> {
+fn span_contents(spans: &Spans) -> Vec<SpanContents> {
     let text = |parts: &[ByteRange]| {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| spans.get(*part)).copied().collect();
         String::from_utf8(bytes).unwrap()
@@ -91,13 +91,13 @@ proptest! {
         for spans in &batches {
             let batch = batch(spans);
             held.extend(hold(&mut origins, &batch));
-            expected.extend(said(&batch));
+            expected.extend(span_contents(&batch));
         }
         let turn = turn % held.len().max(1);
         held.rotate_left(turn);
         expected.rotate_left(turn);
         let made = assemble(&origins, &held);
-        prop_assert_eq!(said(&made), &expected[..]);
+        prop_assert_eq!(span_contents(&made), &expected[..]);
         prop_assert!(made.received().is_none());
         let distinct: std::collections::BTreeSet<_> = expected.iter().map(|said| said.0.clone()).collect();
         prop_assert_eq!(made.resources().len(), distinct.len());

@@ -2,7 +2,7 @@ use hyper::service::service_fn;
 
 use super::*;
 use crate::server::ServerLimits;
-use crate::testing::{Authority, Log, start};
+use crate::testing::{Authority, CapturedLog, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// Guarantees: a payload arrives with our user agent, and the answer is returned completely.
@@ -120,7 +120,7 @@ async fn the_server_name_can_be_overridden() {
 /// logged with address and reason, and all are counted.
 #[tokio::test]
 async fn client_certificates_are_required() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let authority = Authority::new();
     let mut tls = authority.server("127.0.0.1");
     tls.client_ca_file = Some(authority.path("ca.pem"));

@@ -21,16 +21,16 @@ async fn start_proxy(
 ) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let (tell, asked) = mpsc::unbounded_channel();
+    let (sender, asked) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (tell, tls) = (tell.clone(), tls.clone());
+            let (sender, tls) = (sender.clone(), tls.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => stand_between(stream, refusal, tell).await,
+                    None => stand_between(stream, refusal, sender).await,
                     Some(tls) => {
                         let stream = TlsAcceptor::from(tls).accept(stream).await.unwrap();
-                        stand_between(stream, refusal, tell).await;
+                        stand_between(stream, refusal, sender).await;
                     }
                 }
             });
@@ -42,11 +42,11 @@ async fn start_proxy(
 async fn stand_between(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     refusal: Option<&'static str>,
-    tell: mpsc::UnboundedSender<String>,
+    sender: mpsc::UnboundedSender<String>,
 ) {
     let request = head(&mut stream).await;
     let target = request.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
-    drop(tell.send(request));
+    drop(sender.send(request));
     match (refusal, target) {
         (Some(refusal), _) => drop(stream.write_all(refusal.as_bytes()).await),
         (None, Some(target)) => {

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::body::{self, BodyError, BodyLimits};
-use crate::testing::{Log, TestServer, exchange, read_to_end, start, text};
+use crate::testing::{CapturedLog, TestServer, exchange, read_to_end, start, text};
 use crate::tls::HttpVersions;
 
 /// Timeouts that are short, so that tests of them end soon, but long enough for a busy machine; other limits have their
@@ -68,7 +68,7 @@ async fn until(running: &TestServer, reached: impl Fn(StatsSnapshot) -> bool) {
     tokio::time::timeout(Duration::from_secs(120), wait).await.expect("the counters change");
 }
 
-type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
+type ResponseFuture = std::pin::Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
 /// A service that reports each call and answers when the test releases it.
 #[derive(Clone)]
@@ -80,9 +80,9 @@ struct Gated {
 impl Service<Request<Incoming>> for Gated {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ResponseFuture;
 
-    fn call(&self, _: Request<Incoming>) -> Answer {
+    fn call(&self, _: Request<Incoming>) -> ResponseFuture {
         let Gated { called, release } = self.clone();
         Box::pin(async move {
             called.send(()).unwrap();
@@ -147,7 +147,7 @@ async fn connections_are_bounded() {
 #[tokio::test]
 async fn connections_of_a_peer_are_bounded() {
     let limits = ServerLimits { max_connections: 3, max_connections_per_peer: 2, ..ServerLimits::default() };
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let running = start(service_fn(echo), None, limits).await;
     let from = async |ip: &str| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -292,7 +292,7 @@ async fn an_empty_host_is_every_address() {
 /// connection and logged once, with advice.
 #[tokio::test]
 async fn wrong_protocols_are_logged() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let only = |versions| ServerLimits { versions, ..ServerLimits::default() };
     // The beginning of a TLS 1.3 client hello, padded to a full record.
     let hello = [&[0x16, 0x03, 0x01, 0x00, 0x40, 0x01][..], &[0; 63]].concat();

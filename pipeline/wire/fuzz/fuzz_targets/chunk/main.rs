@@ -10,10 +10,10 @@ mod spec;
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use profbridge_model::Profiles;
+use profbridge_relay_rules::validate_json;
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Collected, Converter};
 use profbridge_wire::sentry::chunk_reader;
-use profbridge_relay_rules::validate_json;
 
 /// The last time with which chunks can be read: in 2262.
 const LAST: u64 = i64::MAX as u64 - (1 << 20);

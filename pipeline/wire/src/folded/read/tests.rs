@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::folded::{Folded, Threads};
 
-fn text(read: &Read, threads: Threads) -> String {
+fn text(read: &FoldedProfile, threads: Threads) -> String {
     let mut folded = Folded::new(threads);
     folded.add(&read.profiles);
     let mut out = Vec::new();
@@ -18,12 +18,12 @@ fn text(read: &Read, threads: Threads) -> String {
 fn lines() {
     let read = read(
         b"main;parse 3\r\n\n main;parse;lex 40\nmain; a b ;\tc  2\nmain;;x 1\nmain;parse\t4\n",
-        Counted::default(),
+        CountUnit::default(),
     )
     .unwrap();
     assert_eq!((read.refused, read.refused_lines, read.replaced_lines), (vec![], 0, 0));
     assert_eq!(read.profiles.observations(), 4);
-    let again = super::read(b"main;parse 3\nmain;parse 4\nmain;;x 1", Counted::default()).unwrap();
+    let again = super::read(b"main;parse 3\nmain;parse 4\nmain;;x 1", CountUnit::default()).unwrap();
     assert_eq!(text(&again, Threads::Apart), "main;[unknown];x 1\nmain;parse 7\n");
     let values: Vec<i64> = again
         .profiles
@@ -37,11 +37,11 @@ fn lines() {
 #[test]
 fn units() {
     for (counted, kind, unit) in [
-        (Counted::Samples, "samples", "count"),
-        (Counted::Nanoseconds, "time", "nanoseconds"),
-        (Counted::Microseconds, "time", "microseconds"),
-        (Counted::Milliseconds, "time", "milliseconds"),
-        (Counted::Bytes, "space", "bytes"),
+        (CountUnit::Samples, "samples", "count"),
+        (CountUnit::Nanoseconds, "time", "nanoseconds"),
+        (CountUnit::Microseconds, "time", "microseconds"),
+        (CountUnit::Milliseconds, "time", "milliseconds"),
+        (CountUnit::Bytes, "space", "bytes"),
     ] {
         let read = read(b"a;b 2", counted).unwrap();
         let profile = read.profiles.profiles().next().unwrap();
@@ -50,7 +50,7 @@ fn units() {
         assert_eq!(said, (kind, unit));
     }
     let mut folded = Folded::new(Threads::Merged);
-    folded.add(&read(b"a;b 2", Counted::Milliseconds).unwrap().profiles);
+    folded.add(&read(b"a;b 2", CountUnit::Milliseconds).unwrap().profiles);
     assert_eq!((folded.shown_type(), folded.lines().next()), (None, Some(("a;b".into(), 2_000_000))));
 }
 
@@ -59,7 +59,7 @@ fn units() {
 #[test]
 fn refusals() {
     let text = b"a;b 1\na;b\n12\na;b 1.5\na;b -1\na;b 99999999999999999999\nc\xff;d 2\na;b 9223372036854775807\n";
-    let read = read(text, Counted::default()).unwrap();
+    let read = read(text, CountUnit::default()).unwrap();
     let said: Vec<String> = read.refused.iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
@@ -76,10 +76,10 @@ fn refusals() {
     assert_eq!(super::tests::text(&read, Threads::Merged), "a;b 1\nc\u{fffd};d 2\n");
     // One stack with an excessive count is still recognised.
     assert!(is_folded(b"main;a 99999999999999999999\n"));
-    let huge = super::read(b"main;a 99999999999999999999\nmain;b 1\n", Counted::default()).unwrap();
+    let huge = super::read(b"main;a 99999999999999999999\nmain;b 1\n", CountUnit::default()).unwrap();
     assert_eq!(huge.refused, [RefusedLine { line: 1, rule: "its number is too large" }]);
     assert_eq!(super::tests::text(&huge, Threads::Merged), "main;b 1\n");
-    let many = super::read("x\n".repeat(5_000).as_bytes(), Counted::default()).unwrap();
+    let many = super::read("x\n".repeat(5_000).as_bytes(), CountUnit::default()).unwrap();
     assert_eq!((many.refused_lines, many.refused.len()), (5_000, MOST_NAMED));
 }
 
@@ -155,7 +155,7 @@ fn flat() {
 /// first stack, a line that looks like a comment is an ordinary line.
 #[test]
 fn comments() {
-    let read = read(b"# cpu\n\n# of 3 s 7\na;b 5\n# c\n#d 2\n", Counted::default()).unwrap();
+    let read = read(b"# cpu\n\n# of 3 s 7\na;b 5\n# c\n#d 2\n", CountUnit::default()).unwrap();
     assert_eq!(read.refused, [RefusedLine { line: 5, rule: "it does not end with an integer" }]);
     assert_eq!(super::tests::text(&read, Threads::Merged), "#d 2\na;b 5\n");
 }
@@ -169,7 +169,7 @@ fn attack_short_names() {
         let name: String = (0..4).map(|digit| char::from(b'a' + (n / 26_u32.pow(digit) % 26) as u8)).collect();
         text.extend_from_slice(format!("{name} 1\n").as_bytes());
     }
-    let read = read(&text, Counted::default()).unwrap();
+    let read = read(&text, CountUnit::default()).unwrap();
     let kept = read.profiles.observations();
     assert_eq!(kept + read.refused_lines, 200_000);
     assert!(kept as usize * (BYTES_OF_FRAME + BYTES_OF_STACK) <= MEMORY_FACTOR * text.len() + MEMORY_BASE);
@@ -180,7 +180,7 @@ fn attack_short_names() {
 /// Outcome: the line is rejected.
 #[test]
 fn attack_deep_stack() {
-    let deep = |frames: usize| read(("a;".repeat(frames - 1) + "a 1").as_bytes(), Counted::default()).unwrap();
+    let deep = |frames: usize| read(("a;".repeat(frames - 1) + "a 1").as_bytes(), CountUnit::default()).unwrap();
     assert_eq!(deep(65_536).profiles.observations(), 1);
     assert!(deep(65_537).refused[0].rule.contains("deeper"));
 }
@@ -196,7 +196,7 @@ proptest! {
             file += &format!("{stack} {value}\n");
             *sums.entry(stack).or_insert(0) += value;
         }
-        let read = read(file.as_bytes(), Counted::default()).unwrap();
+        let read = read(file.as_bytes(), CountUnit::default()).unwrap();
         prop_assert_eq!(read.refused_lines, 0);
         let expected: String = sums.iter().map(|(stack, value)| format!("{stack} {value}\n")).collect();
         prop_assert_eq!(text(&read, Threads::Apart), expected);
@@ -207,7 +207,7 @@ proptest! {
     fn any_bytes(bytes in vec(prop_oneof![any::<u8>(), Just(b';'), Just(b' '), Just(b'1'), Just(b'\n')], 0..200)) {
         is_folded(&bytes);
         is_flat(&bytes, true);
-        let read = read(&bytes, Counted::default()).unwrap();
+        let read = read(&bytes, CountUnit::default()).unwrap();
         let lines = stacks(&bytes).count() as u64;
         prop_assert!(read.profiles.observations() + read.refused_lines <= lines);
         prop_assert_eq!(read.profiles.observations() == 0, read.refused_lines == lines);

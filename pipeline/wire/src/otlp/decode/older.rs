@@ -33,7 +33,7 @@ use super::super::reader::ProtobufReader;
 use super::Decoder;
 use super::profile::{COMMENT, not_delta};
 
-use self::fields::{CONTAINER, Fields, Home, LABEL, LINK, Release, Table, To, UNIT, VALUE_TYPE, each, each_at};
+use self::fields::{CONTAINER, Home, KnownFields, LABEL, LINK, Release, Table, To, UNIT, VALUE_TYPE, each, each_at};
 
 /// The attributes for the two kinds of `Mapping.build_id` in 1.3: the linker's id, and an id by the producer's own
 /// algorithm.
@@ -377,7 +377,13 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Reads an element of a table. `attributes` is the key of its attributes field.
-    fn element(&mut self, table: Table, reader: ProtobufReader<'a>, fields: Fields, attributes: u8) -> Result<u32> {
+    fn element(
+        &mut self,
+        table: Table,
+        reader: ProtobufReader<'a>,
+        fields: KnownFields,
+        attributes: u8,
+    ) -> Result<u32> {
         let mut draft = Draft::default();
         self.read(reader, fields, &mut draft)?;
         match table {
@@ -406,7 +412,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Reads a message according to its field table.
-    fn read(&mut self, reader: ProtobufReader<'a>, fields: Fields, draft: &mut Draft) -> Result<()> {
+    fn read(&mut self, reader: ProtobufReader<'a>, fields: KnownFields, draft: &mut Draft) -> Result<()> {
         each(reader, fields, |name, to, wire| {
             match to {
                 To::Int(field) => int(&mut draft.fields, field << 3, wire.number()?),
@@ -493,7 +499,7 @@ impl<'a> Rewriter<'a> {
     fn each_part(
         &mut self,
         pieces: &[ProtobufReader<'a>],
-        fields: Fields,
+        fields: KnownFields,
         part: To,
         mut visit: impl FnMut(&mut Self, usize, ProtobufReader<'a>) -> Result<()>,
     ) -> Result<()> {

@@ -3,7 +3,7 @@
 use profbridge_model::{Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables};
 
 use super::RequestEncoder;
-use super::put::{Sink, bytes, encoded, int, message};
+use super::put::{FieldSink, bytes, encoded, int, message};
 
 /// Number of strings that the `string_table` must contain: those of the original table or, if an element that needs a
 /// table index uses a later string, all of them.
@@ -23,7 +23,7 @@ pub(super) fn strings(tables: &Tables, profiles: impl Iterator<Item = [Option<St
 
 impl<'a> RequestEncoder<'a> {
     /// Writes the content of the dictionary.
-    pub(super) fn dictionary(&self, out: &mut impl Sink) {
+    pub(super) fn dictionary(&self, out: &mut impl FieldSink) {
         let tables: &'a Tables = self.dictionary.tables();
         for mapping in &tables.mappings {
             message(out, 0x0a, |size| self.mapping(size, mapping), |out| self.mapping(out, mapping));
@@ -54,7 +54,7 @@ impl<'a> RequestEncoder<'a> {
         }
     }
 
-    fn mapping(&self, out: &mut impl Sink, mapping: &Mapping) {
+    fn mapping(&self, out: &mut impl FieldSink, mapping: &Mapping) {
         let &Mapping { memory_start, memory_limit, file_offset, filename, attributes } = mapping;
         int(out, 0x08, memory_start);
         int(out, 0x10, memory_limit);
@@ -63,7 +63,7 @@ impl<'a> RequestEncoder<'a> {
         bytes(out, 0x2a, self.sets.get(attributes));
     }
 
-    fn location(&self, out: &mut impl Sink, location: &Location) {
+    fn location(&self, out: &mut impl FieldSink, location: &Location) {
         let &Location { mapping, address, attributes, lines_start: _, lines_len: _ } = location;
         int(out, 0x08, MappingId::wire(mapping).into());
         int(out, 0x10, address);
@@ -74,20 +74,20 @@ impl<'a> RequestEncoder<'a> {
     }
 }
 
-fn line(out: &mut impl Sink, &Line { function, line, column }: &Line) {
+fn line(out: &mut impl FieldSink, &Line { function, line, column }: &Line) {
     int(out, 0x08, FunctionId::wire(function).into());
     int(out, 0x10, line as u64);
     int(out, 0x18, column as u64);
 }
 
-fn function(out: &mut impl Sink, &Function { name, system_name, filename, start_line }: &Function) {
+fn function(out: &mut impl FieldSink, &Function { name, system_name, filename, start_line }: &Function) {
     int(out, 0x08, StringId::wire(name).into());
     int(out, 0x10, StringId::wire(system_name).into());
     int(out, 0x18, StringId::wire(filename).into());
     int(out, 0x20, start_line as u64);
 }
 
-fn link(out: &mut impl Sink, Link { trace_id, span_id }: &Link) {
+fn link(out: &mut impl FieldSink, Link { trace_id, span_id }: &Link) {
     bytes(out, 0x0a, unless_zero(trace_id));
     bytes(out, 0x12, unless_zero(span_id));
 }

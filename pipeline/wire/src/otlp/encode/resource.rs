@@ -4,7 +4,7 @@ use profbridge_model::{
     LinkId, Profile, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles, StackId, StringId, ValueType,
 };
 
-use super::put::{Sink, bytes, encoded, fixed64, int, message, some_message};
+use super::put::{FieldSink, bytes, encoded, fixed64, int, message, some_message};
 use super::{RequestEncoder, payload_may_leave};
 
 impl<'a> RequestEncoder<'a> {
@@ -30,7 +30,7 @@ impl<'a> RequestEncoder<'a> {
     }
 
     /// Writes a `ResourceProfiles` as a field.
-    pub(super) fn resource_profiles(&mut self, out: &mut impl Sink, resource: &ResourceProfiles) {
+    pub(super) fn resource_profiles(&mut self, out: &mut impl FieldSink, resource: &ResourceProfiles) {
         let open = out.open(0x0a, &mut self.sizes);
         let ResourceProfiles { resource, scopes, schema_url } = resource;
         some_message(out, 0x0a, |size| self.resource(size, resource), |out| self.resource(out, resource));
@@ -41,7 +41,7 @@ impl<'a> RequestEncoder<'a> {
         out.close(open, &mut self.sizes);
     }
 
-    fn resource(&self, out: &mut impl Sink, resource: &Resource) {
+    fn resource(&self, out: &mut impl FieldSink, resource: &Resource) {
         let Resource { attributes, dropped_attributes_count, entity_refs } = resource;
         self.key_values(out, 0x0a, attributes);
         int(out, 0x10, (*dropped_attributes_count).into());
@@ -50,7 +50,7 @@ impl<'a> RequestEncoder<'a> {
         }
     }
 
-    fn scope_profiles(&mut self, out: &mut impl Sink, scope: &ScopeProfiles) {
+    fn scope_profiles(&mut self, out: &mut impl FieldSink, scope: &ScopeProfiles) {
         let open = out.open(0x12, &mut self.sizes);
         let ScopeProfiles { scope, profiles, schema_url } = scope;
         some_message(out, 0x0a, |size| self.scope(size, scope), |out| self.scope(out, scope));
@@ -61,7 +61,7 @@ impl<'a> RequestEncoder<'a> {
         out.close(open, &mut self.sizes);
     }
 
-    fn scope(&self, out: &mut impl Sink, scope: &Scope) {
+    fn scope(&self, out: &mut impl FieldSink, scope: &Scope) {
         let Scope { name, version, attributes, dropped_attributes_count } = scope;
         bytes(out, 0x0a, self.text(*name));
         bytes(out, 0x12, self.text(*version));
@@ -69,7 +69,7 @@ impl<'a> RequestEncoder<'a> {
         int(out, 0x20, (*dropped_attributes_count).into());
     }
 
-    fn profile(&mut self, out: &mut impl Sink, profile: &Profile) {
+    fn profile(&mut self, out: &mut impl FieldSink, profile: &Profile) {
         let open = out.open(0x12, &mut self.sizes);
         let &Profile {
             sample_type,
@@ -103,7 +103,7 @@ impl<'a> RequestEncoder<'a> {
     }
 
     #[inline]
-    fn sample(&self, out: &mut impl Sink, sample: &Sample<'_>) {
+    fn sample(&self, out: &mut impl FieldSink, sample: &Sample<'_>) {
         let SampleIds { stack, attributes, link } = sample.ids();
         int(out, 0x08, StackId::wire(stack).into());
         bytes(out, 0x12, self.sets.get(attributes));
@@ -119,7 +119,7 @@ impl<'a> RequestEncoder<'a> {
 /// An explicit link 0, which means none and is usually left out.
 const NO_LINK: &[u8] = &[0x18, 0];
 
-fn value_type(out: &mut impl Sink, ValueType { kind, unit }: ValueType) {
+fn value_type(out: &mut impl FieldSink, ValueType { kind, unit }: ValueType) {
     int(out, 0x08, StringId::wire(kind).into());
     int(out, 0x10, StringId::wire(unit).into());
 }

@@ -3,7 +3,7 @@
 use profbridge_model::{Attribute, StringId, Value};
 
 use super::RequestEncoder;
-use super::put::{Sink, bytes, encoded, int, message};
+use super::put::{FieldSink, bytes, encoded, int, message};
 
 impl RequestEncoder<'_> {
     /// The index of a string, if it may be written as a reference.
@@ -13,7 +13,7 @@ impl RequestEncoder<'_> {
     }
 
     /// Writes the content of an `AnyValue`.
-    fn value(&self, out: &mut impl Sink, value: &Value) {
+    fn value(&self, out: &mut impl FieldSink, value: &Value) {
         match value {
             Value::Empty => {}
             Value::String(id) => match self.reference(*id) {
@@ -38,27 +38,27 @@ impl RequestEncoder<'_> {
         }
     }
 
-    fn array(&self, out: &mut impl Sink, values: &[Value]) {
+    fn array(&self, out: &mut impl FieldSink, values: &[Value]) {
         for value in values {
             message(out, 0x0a, |size| self.value(size, value), |out| self.value(out, value));
         }
     }
 
     /// Writes a `value` field, unless it is not set.
-    fn value_field(&self, out: &mut impl Sink, value: &Value) {
+    fn value_field(&self, out: &mut impl FieldSink, value: &Value) {
         if *value != Value::Empty {
             message(out, 0x12, |size| self.value(size, value), |out| self.value(out, value));
         }
     }
 
     /// Writes `KeyValue`s as fields.
-    pub(super) fn key_values(&self, out: &mut impl Sink, field: u8, attributes: &[Attribute]) {
+    pub(super) fn key_values(&self, out: &mut impl FieldSink, field: u8, attributes: &[Attribute]) {
         for attribute in attributes {
             message(out, field, |size| self.key_value(size, attribute), |out| self.key_value(out, attribute));
         }
     }
 
-    fn key_value(&self, out: &mut impl Sink, attribute: &Attribute) {
+    fn key_value(&self, out: &mut impl FieldSink, attribute: &Attribute) {
         let reference = self.reference(attribute.key);
         if reference.is_none() {
             bytes(out, 0x0a, self.dictionary.string_bytes(attribute.key));
@@ -68,7 +68,7 @@ impl RequestEncoder<'_> {
     }
 
     /// Writes the content of a `KeyValueAndUnit`.
-    pub(super) fn key_value_and_unit(&self, out: &mut impl Sink, attribute: &Attribute) {
+    pub(super) fn key_value_and_unit(&self, out: &mut impl FieldSink, attribute: &Attribute) {
         int(out, 0x08, StringId::wire(attribute.key).into());
         self.value_field(out, &attribute.value);
         int(out, 0x18, StringId::wire(attribute.unit).into());

@@ -64,7 +64,7 @@ impl<'de> Visitor<'de> for ObjectSeed<'_, '_> {
         let mut seen = 0u64;
         let mut set: Option<&'static str> = None;
         let mut next = 0;
-        while let Some(key) = map.next_key_seed(Name { schema, next })? {
+        while let Some(key) = map.next_key_seed(FieldName { schema, next })? {
             let Some(index) = key else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for ObjectSeed<'_, '_> {
                 return Err(A::Error::custom(format_args!("the field {:?} stands twice", field.name)));
             }
             seen |= 1 << index;
-            let value = Value { state: &mut *state, field, explicit: schema.one_of };
+            let value = FieldValue { state: &mut *state, field, explicit: schema.one_of };
             let there = match map.next_value_seed(value) {
                 Ok(there) => there,
                 Err(error) => {
@@ -97,13 +97,13 @@ impl<'de> Visitor<'de> for ObjectSeed<'_, '_> {
 }
 
 /// Finds a field by its name; returns its index in the schema, or `None` if there is no such field.
-struct Name {
+struct FieldName {
     schema: &'static Schema,
     /// The index after the last field: senders write fields in order.
     next: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for FieldName {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<usize>, D::Error> {
@@ -111,7 +111,7 @@ impl<'de> DeserializeSeed<'de> for Name {
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for FieldName {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,14 +142,14 @@ impl Visitor<'_> for Name {
 }
 
 /// Reads the value of a field, and returns whether there was one: `null` counts as none.
-struct Value<'s, 'g> {
+struct FieldValue<'s, 'g> {
     state: &'s mut ReadState<'g>,
     field: &'static Field,
     /// Whether a zero is written.
     explicit: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
+impl<'de> DeserializeSeed<'de> for FieldValue<'_, '_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -157,7 +157,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_, '_> {
+impl<'de> Visitor<'de> for FieldValue<'_, '_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -75,9 +75,9 @@ struct Undecided {
 
 /// The wire types seen for each field of a message, as bit sets.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen([u8; 32]);
+struct FieldWireTypes([u8; 32]);
 
-impl Seen {
+impl FieldWireTypes {
     fn add(&mut self, key: u32) {
         if let Some(types) = self.0.get_mut((key >> 3) as usize) {
             *types |= 1 << (key & 7);
@@ -194,7 +194,7 @@ impl Evidence {
 
     /// Inspects a profile, and its samples if `samples` is set.
     pub(super) fn profile(&mut self, reader: ProtobufReader<'_>, samples: bool) {
-        let mut seen = Seen::default();
+        let mut seen = FieldWireTypes::default();
         let (mut temporality, ranges) = (false, self.ranges);
         let (mut seventh, mut eighth): (&[u8], usize) = (&[], 0);
         walk(reader, |key, inner| {
@@ -236,7 +236,7 @@ impl Evidence {
 
     /// Inspects a sample.
     pub(super) fn sample(&mut self, reader: ProtobufReader<'_>) {
-        let mut seen = Seen::default();
+        let mut seen = FieldWireTypes::default();
         let mut list = std::mem::take(&mut self.list);
         list.clear();
         let mut times = 0;
@@ -262,7 +262,7 @@ impl Evidence {
         self.list = list;
     }
 
-    fn undecided(&mut self, list: &mut [u64], times: usize, seen: Seen) {
+    fn undecided(&mut self, list: &mut [u64], times: usize, seen: FieldWireTypes) {
         let count = list.len();
         if count > 0 {
             if self.undecided.with_list == 0 {

@@ -126,7 +126,7 @@ pub(crate) fn split_with<'a>(
         if from >= order.len() {
             return None;
         }
-        let mut size = Size::new(spans, rewrite);
+        let mut size = RequestSize::new(spans, rewrite);
         let fits = order[from..].iter().take_while(|at| size.with(&spans.spans()[**at as usize]) <= limit).count();
         let part = &order[from..from + fits.max(1)];
         from += part.len();
@@ -246,7 +246,7 @@ pub(super) fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8
 }
 
 /// Tracks the size of a request while spans are added; never less than the final size.
-struct Size<'a> {
+struct RequestSize<'a> {
     spans: &'a Spans,
     rewrite: RewriteSpan<'a>,
     bytes: usize,
@@ -257,7 +257,7 @@ struct Size<'a> {
 /// Maximum size of a key and a length, in bytes.
 const HEAD: usize = 6;
 
-impl<'a> Size<'a> {
+impl<'a> RequestSize<'a> {
     fn new(spans: &'a Spans, rewrite: RewriteSpan<'a>) -> Self {
         Self { spans, rewrite, bytes: 0, resource: None, scope: None }
     }

@@ -26,7 +26,7 @@ enum Piece {
 /// An open nested message: the position for its key and length, and the total length before it.
 #[derive(Debug)]
 #[must_use = "a message that is not closed has no length"]
-pub(super) struct Open {
+pub(super) struct NestedMessage {
     key: u8,
     at: usize,
     before: usize,
@@ -44,14 +44,14 @@ impl<'a> Pieces<'a> {
     }
 
     /// Opens a nested message with this one-byte key. Everything added until it is closed is inside.
-    pub(super) fn open(&mut self, key: u8) -> Open {
-        let open = Open { key, at: self.list.len(), before: self.len };
+    pub(super) fn open(&mut self, key: u8) -> NestedMessage {
+        let open = NestedMessage { key, at: self.list.len(), before: self.len };
         self.list.push(Piece::Written(ByteRange::default()));
         open
     }
 
     /// Closes a nested message.
-    pub(super) fn close(&mut self, Open { key, at, before }: Open) {
+    pub(super) fn close(&mut self, NestedMessage { key, at, before }: NestedMessage) {
         let len = self.len - before;
         let head = self.write(|out| put::head(out, key, len));
         if let Some(piece) = self.list.get_mut(at) {

@@ -153,7 +153,7 @@ fn short_text(message: &[u8]) -> Option<(&str, AnyValue<'_>)> {
 
 /// The fields of a span that the model does not have.
 #[derive(Debug, Clone, Copy)]
-pub struct Fields<'a> {
+pub struct OtherSpanFields<'a> {
     /// The message from its first attribute, event and link on; empty if there is none.
     attributes: ProtobufReader<'a>,
     events: ProtobufReader<'a>,
@@ -168,7 +168,7 @@ pub struct Fields<'a> {
     pub status_message: &'a str,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> OtherSpanFields<'a> {
     /// Reads the fields of a span of this batch.
     pub fn of(spans: &'a Spans, span: &Span) -> Self {
         let mut reader = ProtobufReader::at(spans.bytes(), span.at);

@@ -11,7 +11,7 @@ use super::images::Images;
 use super::in_app::{FrameOrigin, in_app};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::module::{self, Roots};
-use super::naming::Name;
+use super::naming::SplitName;
 use super::path::{basename, is_absolute};
 use super::program::Program;
 use super::report::Notes;
@@ -19,7 +19,7 @@ use super::runtime::Runtime;
 use super::settings::InApp;
 use super::source::FrameSource;
 use super::stamped::Stamped;
-use super::write::Object;
+use super::write::ObjectWriter;
 use crate::json::{self, Index};
 
 /// The state of a location in the current chunk.
@@ -408,7 +408,7 @@ impl Frames {
             in_app: Some(own),
             ..ShownFrame::default()
         };
-        shown.put(Object::open(&mut self.text, false, notes));
+        shown.put(ObjectWriter::open(&mut self.text, false, notes));
     }
 
     /// Writes a frame from the attributes that preserve it from an earlier chunk.
@@ -450,7 +450,7 @@ impl Frames {
         if let Some(mapping) = location.mapping {
             self.images.keep(mapping);
         }
-        shown.put(Object::open(&mut self.text, true, notes));
+        shown.put(ObjectWriter::open(&mut self.text, true, notes));
     }
 }
 
@@ -473,7 +473,7 @@ struct ShownFrame<'a> {
 }
 
 impl ShownFrame<'_> {
-    fn put(&self, mut object: Object<'_>) {
+    fn put(&self, mut object: ObjectWriter<'_>) {
         object.text("function", self.function);
         object.text("module", self.module);
         object.text("abs_path", self.abs_path);
@@ -524,7 +524,7 @@ fn take_index(packed: &mut &[u8]) -> Option<u32> {
 
 /// Sentry's identity of a function: its name, and its module or else the base name of its binary (observed with
 /// `vroomrs` 0.1.24). Never 0.
-fn group(name: &Name<'_>, package: &[u8]) -> u64 {
+fn group(name: &SplitName<'_>, package: &[u8]) -> u64 {
     let module = if name.module.is_empty() { basename(package) } else { &name.module };
     xxh3_64_with_seed(json::cut(&name.function, MAX_STRING_BYTES), xxh3_64(module)).max(1)
 }

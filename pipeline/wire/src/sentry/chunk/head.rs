@@ -6,7 +6,7 @@ use profbridge_model::ProfilerId;
 
 use super::Subject;
 use super::report::Notes;
-use super::write::Object;
+use super::write::ObjectWriter;
 use crate::sentry::chunk_envelope::SDK_NAME;
 
 /// The sender's name and version for Sentry. It is not the name of one of Sentry's own SDKs, because Sentry checks
@@ -48,7 +48,7 @@ impl<'a> Head<'a> {
     /// Appends the metadata after the opening bracket of the chunk. In a preserved chunk (`kept`) texts are not
     /// truncated.
     pub(super) fn write(&self, out: &mut Vec<u8>, kept: bool, notes: &mut Notes) {
-        let mut object = Object::open(out, kept, notes);
+        let mut object = ObjectWriter::open(out, kept, notes);
         object.text("version", Some(b"2"));
         object.text("platform", Some(self.platform.as_bytes()));
         object.object("client_sdk", &[("name", self.sdk.0), ("version", self.sdk.1)]);

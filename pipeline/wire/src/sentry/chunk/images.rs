@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::limits::MAX_STRING_BYTES;
 use super::report::Notes;
 use super::stamped::Stamped;
-use super::write::{Object, put_json};
+use super::write::{ObjectWriter, put_json};
 use crate::json;
 use crate::sentry::sampled::text::{Entries, Text};
 use crate::sentry::sampled::{self, MAX_BYTES, MAX_ENTRIES};
@@ -197,7 +197,7 @@ impl<'a> ShownImage<'a> {
 
     fn put(&self, out: &mut Vec<u8>, kept: bool, notes: &mut Notes) {
         comma(out);
-        let mut object = Object::open(out, kept, notes);
+        let mut object = ObjectWriter::open(out, kept, notes);
         object.text("type", Some(self.kind.as_bytes()));
         object.text("debug_id", self.debug_id.map(str::as_bytes));
         object.text("code_file", self.code_file);

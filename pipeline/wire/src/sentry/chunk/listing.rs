@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use profbridge_model::{Dictionary, StackId};
 
 use super::frames::Frames;
-use super::plan::Plan;
+use super::plan::ChunkPlan;
 
 /// Finds the stacks whose only sample must be split into two. Memory is reused between chunks.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Listing {
     /// Inspects a plan whose frames have been written. Returns the number of samples to split.
     pub(super) fn look_at(
         &mut self,
-        plan: &Plan,
+        plan: &ChunkPlan,
         frames: &Frames,
         dictionary: &Dictionary,
         stacks: &[StackId],

@@ -13,7 +13,8 @@
 //! * `original`: preserves a batch that already was a chunk.
 //! * `write`: the JSON. `check`: the final check.
 //!
-//! All observations are accounted for: see [`Report::balanced`]. The output for one batch is bounded, see [`limits`].
+//! All observations are accounted for: see [`ConversionReport::balanced`]. The output for one batch is bounded, see
+//! [`limits`].
 
 mod called;
 mod check;
@@ -52,7 +53,7 @@ pub(super) mod tests;
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 use uuid::Uuid;
 
-pub use report::{CLIPPED_SECONDS, Notes, Report};
+pub use report::{CLIPPED_SECONDS, ConversionReport, Notes};
 pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
 pub use sink::{ChunkHead, ChunkSink, ChunkSummary, Collected};
 
@@ -63,7 +64,7 @@ use head::Head;
 use listing::Listing;
 use observe::Window;
 use original::OriginalChunk;
-use plan::Plan;
+use plan::ChunkPlan;
 use runtime::{RUNTIMES, Runtime, dominant};
 use segments::Segment;
 use timeline::{Timeline, number, tick};
@@ -82,7 +83,7 @@ const KEPT: usize = 4 << 20;
 pub struct Converter {
     settings: Settings,
     window: Window,
-    plan: Plan,
+    plan: ChunkPlan,
     frames: Frames,
     listing: Listing,
     buffer: Vec<u8>,
@@ -122,8 +123,8 @@ impl Converter {
     /// The batch must cover one process and window ([`Profiles::window`]); otherwise it is counted as lost. A batch
     /// that was read from an SDK's chunk becomes that chunk again. This never fails: the report contains losses, and
     /// the sink's error.
-    pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
-        let mut report = Report { observations: batch.observations(), ..Report::default() };
+    pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> ConversionReport {
+        let mut report = ConversionReport { observations: batch.observations(), ..ConversionReport::default() };
         match &batch.window {
             _ if self.convert_original(batch, sink, &mut report) => {}
             Some(window) => match pruned(batch) {
@@ -155,7 +156,7 @@ impl Converter {
     }
 
     /// Writes a batch that was a chunk, if Sentry accepts it unmodified. Returns whether it was written.
-    fn convert_original(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut Report) -> bool {
+    fn convert_original(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut ConversionReport) -> bool {
         let Some((original, window)) = OriginalChunk::of(batch) else { return false };
         let line = Timeline::new(&window);
         if self.window.read_kept(batch, original.profile, line).is_none() {
@@ -184,7 +185,7 @@ impl Converter {
         batch: &Profiles,
         process: &ProcessWindow,
         sink: &mut dyn ChunkSink,
-        report: &mut Report,
+        report: &mut ConversionReport,
     ) {
         let chosen = select::select(batch, &self.settings, &mut report.losses);
         if chosen.is_empty() {
@@ -222,7 +223,7 @@ impl Converter {
         segment: Segment,
         open: &mut Vec<Segment>,
         sink: &mut dyn ChunkSink,
-        report: &mut Report,
+        report: &mut ConversionReport,
     ) {
         let lanes = self.window.threads.lanes();
         if report.json_bytes > limits::MAX_WINDOW_BYTES || report.error.is_some() {
@@ -340,7 +341,13 @@ impl Converter {
     }
 
     /// Writes the planned chunk and counts the result.
-    fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn ChunkSink, report: &mut Report) {
+    fn write(
+        &mut self,
+        subject: Subject<'_>,
+        planned: Planned,
+        sink: &mut dyn ChunkSink,
+        report: &mut ConversionReport,
+    ) {
         let Planned { platform, threads, images, estimated_bytes, mut notes } = planned;
         let is_original = subject.original.is_some();
         let line = self.window.line;

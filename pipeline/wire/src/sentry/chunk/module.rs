@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use super::naming::{Name, split};
+use super::naming::{SplitName, split};
 use super::path::is_absolute;
 use super::program::Program;
 use super::runtime::Runtime;
@@ -93,7 +93,7 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 /// The name of a frame's function, and its module: from the producer, or else from the name, or else from the file.
-pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s FrameSource<'_>, roots: Roots<'_>) -> Name<'s> {
+pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s FrameSource<'_>, roots: Roots<'_>) -> SplitName<'s> {
     let mut name = split(runtime, &source.name);
     if !source.module.is_empty() {
         name.module = source.module.into();
@@ -105,7 +105,7 @@ pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s FrameSource<'_>, 
 
 /// The module of a function in this file, whose path is as the producer wrote it. Empty if there is no file, or if no
 /// module is needed.
-fn module_name<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
+fn module_name<'p>(runtime: Runtime, name: &SplitName<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if path.is_empty() {
         return path.into();
     }

@@ -11,13 +11,13 @@ use super::runtime::Runtime;
 
 /// A function's name, split for Sentry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name<'a> {
+pub(super) struct SplitName<'a> {
     pub(super) module: Cow<'a, [u8]>,
     pub(super) function: Cow<'a, [u8]>,
 }
 
 /// Splits a function's name by the conventions of its runtime. The module is empty if there is none.
-pub(super) fn split(runtime: Runtime, name: &[u8]) -> Name<'_> {
+pub(super) fn split(runtime: Runtime, name: &[u8]) -> SplitName<'_> {
     let split = match runtime {
         Runtime::Java => java(name),
         Runtime::Dotnet => dotnet(name),
@@ -29,11 +29,11 @@ pub(super) fn split(runtime: Runtime, name: &[u8]) -> Name<'_> {
     };
     let split = split.filter(|(module, function)| !module.is_empty() && !function.is_empty());
     let (module, function) = split.unwrap_or((b"", name));
-    Name { module: module.into(), function: function.into() }
+    SplitName { module: module.into(), function: function.into() }
 }
 
 /// Module and function.
-type Pair<'a> = (&'a [u8], &'a [u8]);
+type ModuleFunction<'a> = (&'a [u8], &'a [u8]);
 
 fn position(text: &[u8], byte: u8) -> Option<usize> {
     text.iter().position(|&other| other == byte)
@@ -50,7 +50,7 @@ fn qualified(name: &[u8]) -> &[u8] {
 
 /// Splits `void java.lang.Thread.run()` (HotSpot, as the eBPF profiler reports it) or `java.lang.Thread.run` into class
 /// and method.
-fn java(name: &[u8]) -> Option<Pair<'_>> {
+fn java(name: &[u8]) -> Option<ModuleFunction<'_>> {
     let qualified = qualified(name);
     let qualified = &qualified[last_position(qualified, b' ').map_or(0, |space| space + 1)..];
     let dot = last_position(qualified, b'.')?;
@@ -58,7 +58,7 @@ fn java(name: &[u8]) -> Option<Pair<'_>> {
 }
 
 /// Splits `System.Threading.Thread.StartCallback()` into type and method. A constructor is named `.ctor`.
-fn dotnet(name: &[u8]) -> Option<Pair<'_>> {
+fn dotnet(name: &[u8]) -> Option<ModuleFunction<'_>> {
     let qualified = qualified(name);
     let dot = last_position(qualified, b'.')?;
     let module = &qualified[..dot];
@@ -73,7 +73,7 @@ fn dotnet(name: &[u8]) -> Option<Pair<'_>> {
 ///
 /// The linker writes a dot in the last part of a package's path as `%2e` (golang/go `cmd/internal/objabi/path.go`,
 /// `PathToPrefix`), and appends `.abi0` to a function's variant for calls from assembly.
-fn go(name: &[u8]) -> Name<'_> {
+fn go(name: &[u8]) -> SplitName<'_> {
     let name = name.strip_suffix(b".abi0").unwrap_or(name);
     let mut dot = None;
     for (position, &byte) in name.iter().enumerate() {
@@ -88,12 +88,12 @@ fn go(name: &[u8]) -> Name<'_> {
         Some(dot) if dot > 0 && dot + 1 < name.len() => (&name[..dot], &name[dot + 1..]),
         _ => (&b""[..], name),
     };
-    Name { module: percent_decoded(module), function: percent_decoded(function) }
+    SplitName { module: percent_decoded(module), function: percent_decoded(function) }
 }
 
 /// Splits into module and function with arity: `lists:map/2` for Erlang; for Elixir `Shop.Cart.total/2` (the eBPF
 /// profiler's `interpreter/beam/beam.go`) or `Elixir.Shop.Cart:total/2` (the virtual machine's own name).
-fn beam(name: &[u8]) -> Option<Pair<'_>> {
+fn beam(name: &[u8]) -> Option<ModuleFunction<'_>> {
     let plain = name.strip_prefix(b"Elixir.").unwrap_or(name);
     // Parts of an Elixir module begin with a capital letter, names of functions do not.
     let mut end = 0;
@@ -113,14 +113,14 @@ fn beam(name: &[u8]) -> Option<Pair<'_>> {
 /// Splits `ActionController::Metal#dispatch` at the last `::`, as Sentry's Ruby SDK does (getsentry/sentry-ruby
 /// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`). The last class stays in the function's name. Ruby's
 /// names never have arguments.
-fn ruby(name: &[u8]) -> Option<Pair<'_>> {
+fn ruby(name: &[u8]) -> Option<ModuleFunction<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;
     (!name[at..].contains(&b')')).then(|| (&name[..at], &name[at + 2..]))
 }
 
 /// Splits `App\Cart::total`: the class is the module, and also stays in the function's name, as in Sentry's PHP SDK
 /// (getsentry/sentry-php `src/Profiling/Profile.php`).
-fn php(name: &[u8]) -> Option<Pair<'_>> {
+fn php(name: &[u8]) -> Option<ModuleFunction<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;
     Some((&name[..at], name))
 }

@@ -15,7 +15,7 @@ use super::timeline::{NUMBERS, Timeline, key, number};
 
 /// The data that all observations of a row share.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Observed {
+pub(super) struct RowObservation {
     /// The stack's number in [`Window::stacks`].
     pub(super) stack: u32,
     /// The sampled time that one observation represents, in ticks.
@@ -34,7 +34,7 @@ pub(super) struct Window {
     pub(super) line: Timeline,
     pub(super) threads: Threads,
     /// The data of observations. Keys refer to it by number.
-    pub(super) seen: Vec<Observed>,
+    pub(super) seen: Vec<RowObservation>,
     /// The distinct stacks with frames, in order of first use.
     pub(super) stacks: Vec<StackId>,
     by_stack: Stamped,
@@ -51,7 +51,7 @@ const NO_FRAMES: u32 = u32::MAX;
 impl Window {
     /// Heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.seen.capacity() * size_of::<Observed>()
+        self.seen.capacity() * size_of::<RowObservation>()
             + self.stacks.capacity() * size_of::<StackId>()
             + self.homeless.capacity() * size_of::<u64>()
             + self.by_stack.heap_bytes()
@@ -209,7 +209,7 @@ impl Window {
         let mut outside = 0;
         if sample.values_bytes().is_empty() && !meaning.ends_at_timestamp {
             let number = self.seen.len() as u32;
-            self.seen.push(Observed {
+            self.seen.push(RowObservation {
                 stack,
                 weight: line.ticks(meaning.unit_nanos),
                 wall: meaning.wall,
@@ -246,7 +246,7 @@ impl Window {
             }
             keys.push(key(tick, self.seen.len() as u32));
             let exact = value.is_some() && meaning.timed_values && nanos != meaning.period_nanos;
-            self.seen.push(Observed { stack, weight, wall: meaning.wall, exact, piece: false });
+            self.seen.push(RowObservation { stack, weight, wall: meaning.wall, exact, piece: false });
         }
         outside
     }

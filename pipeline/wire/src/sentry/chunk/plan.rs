@@ -7,7 +7,7 @@
 
 use super::ledger::Ledger;
 use super::limits::MIN_THREAD_SAMPLES;
-use super::observe::{Observed, Window};
+use super::observe::{RowObservation, Window};
 use super::settings::LoneSamples;
 use super::stamped::Stamped;
 use super::timeline::{key, number, tick};
@@ -20,7 +20,7 @@ pub(super) const IDLE: u32 = 0;
 pub(super) struct PlannedThread {
     /// The index of the thread's lane in the window.
     pub(super) lane: u32,
-    /// The end of the thread's samples in [`Plan::samples`]; they start at the end of the preceding thread's.
+    /// The end of the thread's samples in [`ChunkPlan::samples`]; they start at the end of the preceding thread's.
     pub(super) end: usize,
     /// Number of the thread's samples with frames.
     pub(super) busy: u64,
@@ -28,7 +28,7 @@ pub(super) struct PlannedThread {
 
 /// The samples of one chunk, thread by thread.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct ChunkPlan {
     /// Keys of time and stack, with the chunk's stack numbers.
     pub(super) samples: Vec<u64>,
     pub(super) threads: Vec<PlannedThread>,
@@ -50,7 +50,7 @@ pub(super) struct Plan {
     numbers: Stamped,
 }
 
-impl Plan {
+impl ChunkPlan {
     /// Heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.samples.capacity() * size_of::<u64>()
@@ -90,7 +90,7 @@ impl Plan {
             [lone] => self.lone(*lone, seen, end),
             _ => self.run(keys, seen, &mut ledger),
         };
-        let Observed { weight, exact, .. } = seen[number(last)];
+        let RowObservation { weight, exact, .. } = seen[number(last)];
         let until = tick(last) + ledger.last(weight, exact);
         let closed = until.min(end);
         self.clipped = self.clipped.saturating_add(ledger.clipped + (until - closed));
@@ -120,7 +120,7 @@ impl Plan {
 
     /// Plans a single observation as two samples that share its time, since Relay drops a thread with fewer than two
     /// samples with frames (getsentry/relay `relay-profiling/src/sample/v2.rs`).
-    fn lone(&mut self, observation: u64, seen: &[Observed], end: u64) -> u64 {
+    fn lone(&mut self, observation: u64, seen: &[RowObservation], end: u64) -> u64 {
         let (at, seen) = (tick(observation), seen[number(observation)]);
         let closed = (at + seen.weight).min(end);
         let stack = self.stack(seen.stack);
@@ -132,7 +132,7 @@ impl Plan {
     }
 
     /// Plans the samples of a thread except for the last closing sample. Returns the number of idle samples.
-    fn run(&mut self, keys: &[u64], seen: &[Observed], ledger: &mut Ledger) -> u64 {
+    fn run(&mut self, keys: &[u64], seen: &[RowObservation], ledger: &mut Ledger) -> u64 {
         let mut idle = 0;
         // Whether the preceding observation belongs to the same run and has the same stack.
         let mut continues = false;

@@ -45,7 +45,7 @@ impl Notes {
 
 /// The result of converting a batch.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ConversionReport {
     /// Number of observations in the batch.
     pub observations: u64,
     /// Number of chunks written.
@@ -71,7 +71,7 @@ pub struct Report {
     pub error: Option<std::io::Error>,
 }
 
-impl Report {
+impl ConversionReport {
     /// Counts a written chunk.
     pub(super) fn add(&mut self, chunk: &ChunkSummary, notes: &Notes) {
         self.chunks += 1;

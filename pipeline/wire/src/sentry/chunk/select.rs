@@ -18,13 +18,13 @@ pub(super) struct Chosen<'a> {
 /// The priority of a type; smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    shape: Shape,
+    shape: ProfileShape,
     mode: u8,
     counted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Shape {
+enum ProfileShape {
     Timestamped,
     Time,
     CountTimesPeriod,
@@ -108,9 +108,9 @@ fn describe<'a>(batch: &'a Profiles, scope: &Scope, profile: &Profile, rank: Ran
 
 fn rank(settings: &Settings, mode: Mode, meaning: Meaning, timestamped: bool) -> Rank {
     let shape = match (timestamped, meaning.timed_values) {
-        (true, _) => Shape::Timestamped,
-        (false, true) => Shape::Time,
-        (false, false) => Shape::CountTimesPeriod,
+        (true, _) => ProfileShape::Timestamped,
+        (false, true) => ProfileShape::Time,
+        (false, false) => ProfileShape::CountTimesPeriod,
     };
     let mode = match (mode, settings.prefer) {
         (Mode::Wall, Prefer::Wall) | (Mode::Cpu, Prefer::Cpu) => 0,

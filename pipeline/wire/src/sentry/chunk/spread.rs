@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use profbridge_model::{Losses, Profile, Reason};
 
 use super::limits::MAX_SYNTHETIC_LANES;
-use super::observe::Observed;
+use super::observe::RowObservation;
 use super::report::Notes;
 use super::threads::Threads;
 use super::timeline::{NUMBERS, Timeline, key, number, tick};
@@ -81,7 +81,7 @@ impl Spread {
         line: &Timeline,
         wall: bool,
         threads: &mut Threads,
-        seen: &mut Vec<Observed>,
+        seen: &mut Vec<RowObservation>,
         losses: &mut Losses,
         notes: &mut Notes,
     ) -> bool {
@@ -126,7 +126,7 @@ impl Spread {
         wall: bool,
         number: &mut usize,
         threads: &mut Threads,
-        seen: &mut Vec<Observed>,
+        seen: &mut Vec<RowObservation>,
     ) -> u64 {
         loop {
             let index = threads.synthetic(*number);
@@ -146,7 +146,7 @@ impl Spread {
         stack: u32,
         wall: bool,
         lane: &mut super::threads::Lane,
-        seen: &mut Vec<Observed>,
+        seen: &mut Vec<RowObservation>,
     ) -> u64 {
         let before = seen.len();
         loop {
@@ -166,7 +166,7 @@ impl Spread {
                 return left;
             }
             lane.keys.push(key(at, seen.len() as u32));
-            seen.push(Observed { stack, weight, wall, exact: true, piece: false });
+            seen.push(RowObservation { stack, weight, wall, exact: true, piece: false });
             lane.laid = at + weight;
             left -= weight;
         }

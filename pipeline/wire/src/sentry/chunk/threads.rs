@@ -8,7 +8,7 @@ use profbridge_model::{AttributeSetId, Dictionary, StringId, Value};
 
 use super::report::Notes;
 use super::stamped::Stamped;
-use super::write::Object;
+use super::write::ObjectWriter;
 use crate::json;
 
 /// A thread of the window and its observations.
@@ -41,7 +41,7 @@ impl Lane {
         out.extend_from_slice(if out.is_empty() { b"\"" } else { b",\"" });
         json::escaped(out, self.id.as_bytes());
         out.extend_from_slice(b"\":");
-        let mut object = Object::open(out, kept, notes);
+        let mut object = ObjectWriter::open(out, kept, notes);
         object.text("name", own_name.or_else(|| self.name.map(|name| dictionary.string_bytes(Some(name)))));
         object.number("priority", self.priority.map(u64::from));
         object.close();

@@ -32,7 +32,7 @@ pub(super) struct ChunkParts<'a> {
 }
 
 /// Writes the members of a JSON object, and truncates texts that are too long.
-pub(super) struct Object<'a> {
+pub(super) struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     /// Maximum length of a text, in bytes.
     longest: usize,
@@ -40,7 +40,7 @@ pub(super) struct Object<'a> {
     is_first: bool,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ObjectWriter<'a> {
     /// Opens an object. In a preserved chunk (`kept`) texts are not truncated.
     pub(super) fn open(out: &'a mut Vec<u8>, kept: bool, notes: &'a mut Notes) -> Self {
         out.push(b'{');
@@ -89,7 +89,7 @@ impl<'a> Object<'a> {
     /// Writes an object of texts.
     pub(super) fn object(&mut self, key: &str, texts: &[(&str, &str)]) {
         self.key(key);
-        let mut object = Object::open(self.out, self.longest == usize::MAX, self.notes);
+        let mut object = ObjectWriter::open(self.out, self.longest == usize::MAX, self.notes);
         texts.iter().for_each(|(key, text)| object.text(key, Some(text.as_bytes())));
         object.close();
     }
@@ -117,13 +117,13 @@ pub(super) const PIECE: usize = 32 << 10;
 pub(super) const SAMPLE_BYTES: usize = 64;
 
 /// Counts and hashes the bytes for a sink.
-struct Output<'a> {
+struct HashedOutput<'a> {
     sink: &'a mut dyn ChunkSink,
     hash: Xxh3,
     bytes: u64,
 }
 
-impl Output<'_> {
+impl HashedOutput<'_> {
     fn write(&mut self, json: &[u8]) -> io::Result<()> {
         self.hash.update(json);
         self.bytes += json.len() as u64;
@@ -151,7 +151,7 @@ pub(super) fn write<'s, S: Iterator<Item = (u32, u64)>>(
     buffer: &mut Vec<u8>,
     sink: &mut dyn ChunkSink,
 ) -> io::Result<(Uuid, u64)> {
-    let mut out = Output { sink, hash: Xxh3::new(), bytes: 0 };
+    let mut out = HashedOutput { sink, hash: Xxh3::new(), bytes: 0 };
     buffer.clear();
     buffer.extend_from_slice(parts.head);
     buffer.extend_from_slice(b",\"profile\":{\"samples\":[");
@@ -183,7 +183,7 @@ fn samples<'s, S: Iterator<Item = (u32, u64)>>(
     stack_count: usize,
     threads: impl Iterator<Item = (&'s str, S)>,
     buffer: &mut Vec<u8>,
-    out: &mut Output<'_>,
+    out: &mut HashedOutput<'_>,
 ) -> io::Result<()> {
     out.write(buffer)?;
     buffer.clear();

@@ -7,9 +7,11 @@ use uuid::Uuid;
 
 use super::model::{ChunkJson, Taken};
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, OriginalProcess, ProfileError, Read, Stacks, TimedSample, check_version, finish};
+use crate::sentry::sampled::{
+    OriginalProcess, ProfileError, ProfileImages, ProfileStacks, SampledProfile, TimedSample, check_version, finish,
+};
 
-pub(super) fn build(mut chunk: ChunkJson<'_>) -> Result<Read, ProfileError> {
+pub(super) fn build(mut chunk: ChunkJson<'_>) -> Result<SampledProfile, ProfileError> {
     check_version(chunk.version.as_str(), super::VERSION)?;
     let chunk_id = uuid("chunk_id", &chunk.chunk_id)?;
     let profiler_id = uuid("profiler_id", &chunk.profiler_id)?;
@@ -17,8 +19,8 @@ pub(super) fn build(mut chunk: ChunkJson<'_>) -> Result<Read, ProfileError> {
     let data = &chunk.profile;
     let threads = &data.samples.threads;
     let observations = observations(&data.samples.all)?;
-    let mut images = Images::read(images)?;
-    let mut stacks = Stacks::new(&data.frames.0, &data.stacks, chunk.platform.as_str(), &mut images)?;
+    let mut images = ProfileImages::read(images)?;
+    let mut stacks = ProfileStacks::new(&data.frames.0, &data.stacks, chunk.platform.as_str(), &mut images)?;
     let samples = stacks.samples(observations, threads)?;
     let (first, last) = samples.range();
 
@@ -45,7 +47,7 @@ pub(super) fn build(mut chunk: ChunkJson<'_>) -> Result<Read, ProfileError> {
     let attributes = vec![(CHUNK_SAMPLES, Any::Int(samples.len() as i64))];
     let measurements = chunk.measurements.map(|measurements| measurements.get());
     let profiles = finish(builder, attributes, measurements, &images, profiler_id, (first, last))?;
-    Ok(Read { profiles, left_out: 0, unused })
+    Ok(SampledProfile { profiles, left_out: 0, unused })
 }
 
 fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {

@@ -30,7 +30,7 @@ use profbridge_model::Profiles;
 
 pub use super::profile_items::read_items;
 pub use super::sampled::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ProfileError};
-use super::sampled::{Read, text_of, unreadable};
+use super::sampled::{SampledProfile, text_of, unreadable};
 
 /// The version of the sample format in chunks.
 const VERSION: &str = "2";
@@ -49,7 +49,7 @@ pub fn read(payload: &[u8]) -> Result<Profiles, ProfileError> {
 /// # Errors
 ///
 /// As for [`read`], or the platforms differ.
-pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Read, ProfileError> {
+pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<SampledProfile, ProfileError> {
     let payload = text_of(payload)?;
     let chunk: model::ChunkJson<'_> =
         serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;

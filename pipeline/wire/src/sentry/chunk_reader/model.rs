@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::sentry::sampled::model::{FrameJson, ThreadJson};
-use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
+use crate::sentry::sampled::text::{Entries, IndexLists, List, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ThreadIds};
 
 #[derive(Debug, Deserialize)]
@@ -44,7 +44,7 @@ pub(super) struct ChunkImagesJson<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct ChunkProfileJson<'a> {
     pub(super) samples: ChunkSamples<'a>,
-    pub(super) stacks: Stacks<MAX_STACKS, false>,
+    pub(super) stacks: IndexLists<MAX_STACKS, false>,
     pub(super) frames: List<FrameJson<'a>, MAX_FRAMES>,
     #[serde(default)]
     pub(super) thread_metadata: Entries<'a, ThreadJson<'a>, MAX_ENTRIES>,

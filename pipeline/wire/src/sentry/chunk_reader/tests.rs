@@ -5,7 +5,7 @@ use profbridge_model::{Profiles, Value};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, ProfileError, Read, read, read_items, read_of};
+use super::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, ProfileError, SampledProfile, read, read_items, read_of};
 use crate::sentry::chunk::Settings;
 use crate::sentry::chunk::tests::support::{attributed, convert};
 use crate::sentry::envelope;
@@ -118,7 +118,7 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 /// rule: sample-format-v2#measurements, sample-format-v2#measurement-value, round-trip#unused
 #[test]
 fn every_key_has_its_place() {
-    let Read { profiles, left_out, unused } = read_of(chunk().to_string().as_bytes(), None).unwrap();
+    let SampledProfile { profiles, left_out, unused } = read_of(chunk().to_string().as_bytes(), None).unwrap();
     // A thread without samples.
     assert_eq!((left_out, unused), (0, 1));
     let resource = &profiles.resources()[0];

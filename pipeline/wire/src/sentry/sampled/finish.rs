@@ -5,7 +5,7 @@ use profbridge_model::dictionary::Invalid;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, Profiles};
 use uuid::Uuid;
 
-use super::Images;
+use super::ProfileImages;
 
 /// Sets the attributes of the open profile, including the measurements' JSON and the images without frames, and the
 /// window of the batch: from the first to the last sample, in nanoseconds since the Unix epoch.
@@ -17,7 +17,7 @@ pub(in crate::sentry) fn finish<'a>(
     mut builder: Builder,
     attributes: Vec<(&'a str, Any<'a>)>,
     measurements: Option<&'a str>,
-    images: &Images<'a>,
+    images: &ProfileImages<'a>,
     profiler_id: Uuid,
     (first, last): (u64, u64),
 ) -> Result<Profiles, Invalid> {

@@ -5,15 +5,15 @@ use profbridge_model::{Builder, Function, Line, Location, LocationId, StackId};
 
 use super::model::FrameJson;
 use super::text::{self, Text};
-use super::{Images, ProfileError};
+use super::{ProfileError, ProfileImages};
 use crate::sentry::platform;
 
 /// The stacks of a profile; each is added to the batch when a sample uses it.
-pub(in crate::sentry) struct Stacks<'a, 'b, const MAX: usize, const NULLS: bool> {
+pub(in crate::sentry) struct ProfileStacks<'a, 'b, const MAX: usize, const NULLS: bool> {
     frames: &'b [FrameJson<'a>],
-    stacks: &'b text::Stacks<MAX, NULLS>,
+    stacks: &'b text::IndexLists<MAX, NULLS>,
     platform: &'b str,
-    images: &'b mut Images<'a>,
+    images: &'b mut ProfileImages<'a>,
     /// By frame index, once a stack uses it.
     locations: Vec<Option<Option<LocationId>>>,
     /// By stack index, once a sample uses it.
@@ -21,7 +21,7 @@ pub(in crate::sentry) struct Stacks<'a, 'b, const MAX: usize, const NULLS: bool>
     scratch: Vec<Option<LocationId>>,
 }
 
-impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
+impl<'a, 'b, const MAX: usize, const NULLS: bool> ProfileStacks<'a, 'b, MAX, NULLS> {
     /// The stacks of a profile with this platform.
     ///
     /// # Errors
@@ -29,9 +29,9 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
     /// A stack refers to a missing frame.
     pub(in crate::sentry) fn new(
         frames: &'b [FrameJson<'a>],
-        stacks: &'b text::Stacks<MAX, NULLS>,
+        stacks: &'b text::IndexLists<MAX, NULLS>,
         platform: &'b str,
-        images: &'b mut Images<'a>,
+        images: &'b mut ProfileImages<'a>,
     ) -> Result<Self, ProfileError> {
         let all_are_there = stacks.greatest().is_none_or(|index| (index as usize) < frames.len());
         for (i, indices) in stacks.iter().enumerate().filter(|_| !all_are_there) {
@@ -84,7 +84,7 @@ fn location(
     builder: &mut Builder,
     frame: &FrameJson<'_>,
     platform: &str,
-    images: &mut Images<'_>,
+    images: &mut ProfileImages<'_>,
 ) -> Option<LocationId> {
     let mut attributes: Vec<(&str, Any<'_>)> = Vec::with_capacity(8);
     let own = frame.platform.as_ref().map(Text::as_str);

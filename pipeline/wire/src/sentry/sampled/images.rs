@@ -10,7 +10,7 @@ use super::text::Text;
 
 /// The images of a profile, searchable by address.
 #[derive(Default)]
-pub(in crate::sentry) struct Images<'a> {
+pub(in crate::sentry) struct ProfileImages<'a> {
     /// Each image's JSON.
     all: Vec<&'a RawValue>,
     /// The images with an address range, sorted by start.
@@ -27,7 +27,7 @@ struct Range<'a> {
     mapping: Option<MappingId>,
 }
 
-impl<'a> Images<'a> {
+impl<'a> ProfileImages<'a> {
     /// Reads the images.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
 
 pub(in crate::sentry) use finish::finish;
-pub(in crate::sentry) use frames::Stacks;
-pub(in crate::sentry) use images::Images;
+pub(in crate::sentry) use frames::ProfileStacks;
+pub(in crate::sentry) use images::ProfileImages;
 pub(in crate::sentry) use resource::OriginalProcess;
 pub(in crate::sentry) use samples::{ThreadIds, TimedSample};
 
@@ -80,7 +80,7 @@ impl ProfileError {
 
 /// The result of reading a profile.
 #[derive(Debug, Clone)]
-pub struct Read {
+pub struct SampledProfile {
     /// The batch.
     pub profiles: Profiles,
     /// Number of samples that were dropped by the rules of V1.
@@ -105,7 +105,7 @@ pub(in crate::sentry) fn text_of(payload: &[u8]) -> Result<&str, ProfileError> {
 /// another format from a broken profile.
 #[derive(serde::Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Format<'a> {
+struct FormatKeys<'a> {
     version: Option<text::Text<'a>>,
     platform: Option<text::Text<'a>>,
     sampled_profile: Option<serde::de::IgnoredAny>,
@@ -128,7 +128,7 @@ pub(in crate::sentry) fn check_version(version: &str, wanted: &str) -> Result<()
 
 /// The error for a payload that could not be read: another format, or the parser's error.
 pub(in crate::sentry) fn unreadable(payload: &str, wanted: &str, error: &serde_json::Error) -> ProfileError {
-    let Ok(format) = serde_json::from_str::<Format<'_>>(payload) else { return ProfileError::json(error) };
+    let Ok(format) = serde_json::from_str::<FormatKeys<'_>>(payload) else { return ProfileError::json(error) };
     // Traces of Android's SDK have a specific key in every version (getsentry/relay
     // `relay-profiling/src/profile_chunk.rs`).
     if format.sampled_profile.is_some() && text::Text::of(&format.platform) == "android" {

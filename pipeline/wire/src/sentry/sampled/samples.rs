@@ -10,7 +10,7 @@ use profbridge_model::{AttributeSetId, Builder, LinkId, StackId};
 
 use super::model::ThreadJson;
 use super::text::{Entries, Text};
-use super::{MAX_ENTRIES, ProfileError, Stacks};
+use super::{MAX_ENTRIES, ProfileError, ProfileStacks};
 
 /// The ids of a profile's threads; each thread is represented by its index.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ impl Samples {
     pub(in crate::sentry) fn write<const MAX: usize, const NULLS: bool>(
         &self,
         builder: &mut Builder,
-        stacks: &mut Stacks<'_, '_, MAX, NULLS>,
+        stacks: &mut ProfileStacks<'_, '_, MAX, NULLS>,
         threads: &ThreadIds<'_>,
         metadata: &Entries<'_, ThreadJson<'_>, MAX_ENTRIES>,
         link: Option<(u32, Option<LinkId>)>,
@@ -196,7 +196,7 @@ struct ThreadStack {
     end: usize,
 }
 
-impl<const MAX: usize, const NULLS: bool> Stacks<'_, '_, MAX, NULLS> {
+impl<const MAX: usize, const NULLS: bool> ProfileStacks<'_, '_, MAX, NULLS> {
     /// Validates and sorts samples of these stacks.
     pub(in crate::sentry) fn samples(
         &self,

@@ -176,12 +176,12 @@ impl<'de: 'a, 'a, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for En
 /// A list of lists of indices in flat storage: a `Vec` for each stack would cost more than the stacks. With `NULLS`,
 /// `null` in place of a list is an empty list, and `null` in place of an index is skipped.
 #[derive(Debug, Default)]
-pub(in crate::sentry) struct Stacks<const MAX: usize, const NULLS: bool> {
+pub(in crate::sentry) struct IndexLists<const MAX: usize, const NULLS: bool> {
     ends: Vec<usize>,
     frames: Vec<u32>,
 }
 
-impl<const MAX: usize, const NULLS: bool> Stacks<MAX, NULLS> {
+impl<const MAX: usize, const NULLS: bool> IndexLists<MAX, NULLS> {
     /// Number of stacks.
     pub(in crate::sentry) fn len(&self) -> usize {
         self.ends.len()
@@ -204,18 +204,18 @@ impl<const MAX: usize, const NULLS: bool> Stacks<MAX, NULLS> {
     }
 }
 
-impl<'de, const MAX: usize, const NULLS: bool> Deserialize<'de> for Stacks<MAX, NULLS> {
+impl<'de, const MAX: usize, const NULLS: bool> Deserialize<'de> for IndexLists<MAX, NULLS> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct StacksVisitor<const MAX: usize, const NULLS: bool>;
         impl<'de, const MAX: usize, const NULLS: bool> Visitor<'de> for StacksVisitor<MAX, NULLS> {
-            type Value = Stacks<MAX, NULLS>;
+            type Value = IndexLists<MAX, NULLS>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of lists of indices")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut stacks = Stacks { ends: Vec::new(), frames: Vec::new() };
+                let mut stacks = IndexLists { ends: Vec::new(), frames: Vec::new() };
                 while list.next_element_seed(Append::<NULLS>(&mut stacks.frames))?.is_some() {
                     if stacks.ends.len() == MAX {
                         return Err(too_many(MAX));

@@ -27,7 +27,7 @@ fn decoded(spans: Vec<OtlpSpan>) -> Spans {
 
 fn process(spans: &Spans) -> ProcessAttributes {
     let resource = &spans.resources()[0];
-    ProcessAttributes::of(spans, resource, &Resource::of(spans, resource, "production"))
+    ProcessAttributes::of(spans, resource, &TransactionResource::of(spans, resource, "production"))
 }
 
 /// The container of all spans. Asserts that its header matches and that it can be read again.

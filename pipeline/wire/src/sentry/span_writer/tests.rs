@@ -1,5 +1,5 @@
-use profbridge_model::envelope::Received;
-use profbridge_model::{ProfilerId, View};
+use profbridge_model::envelope::EnvelopeBody;
+use profbridge_model::{ItemView, ProfilerId};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -17,13 +17,13 @@ const PROFILER: &str = "00000000000040008000000000000007";
 fn viewed(bytes: impl Into<Bytes>) -> Envelope {
     let bytes = bytes.into();
     let mut envelope = envelope::read(bytes.clone()).unwrap().envelope;
-    let mut views: Vec<View> = profile_items::read_items(&envelope)
-        .map(|(item, read)| View::profiles(item, read.unwrap()))
-        .chain(span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans)))
+    let mut views: Vec<ItemView> = profile_items::read_items(&envelope)
+        .map(|(item, read)| ItemView::profiles(item, read.unwrap()))
+        .chain(span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans)))
         .collect();
     views.sort_by_key(|view| view.item);
     envelope.views = views;
-    envelope.received = Some(Received { body: bytes, content_encoding: None, changed: false });
+    envelope.received = Some(EnvelopeBody { body: bytes, content_encoding: None, changed: false });
     envelope
 }
 

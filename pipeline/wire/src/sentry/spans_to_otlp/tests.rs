@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::otlp::Limits;
 use crate::otlp::traces::read::{resource_attributes, scope_name};
-use crate::otlp::traces::{self, Fields};
+use crate::otlp::traces::{self, OtherSpanFields};
 use crate::sentry::envelope;
 use crate::sentry::span_reader::ReadSpans;
 use crate::sentry::span_v2_writer::json as value_of;
@@ -58,7 +58,7 @@ fn shown(spans: &Spans) -> String {
             }
             out += &format!("{:?}\n", scope_name(spans, spans.scope_of(span)));
         }
-        let fields = Fields::of(spans, span);
+        let fields = OtherSpanFields::of(spans, span);
         let (name, code, message) = (fields.name, fields.status_code, fields.status_message);
         out += &format!("- {name:?} {:?} {:?} status {code} {message:?}\n", span.kind, span.parent_is_remote);
         for (key, value) in fields.attributes() {
@@ -187,7 +187,11 @@ fn attacks() {
         let view = transaction_reader::read(&Bytes::from(json), &TraceHeader::default()).unwrap().spans;
         let otlp = over_otlp(&view);
         let span = &otlp.spans()[0];
-        assert_eq!((Fields::of(&otlp, span).attributes().count(), span.is_streamed), (count, false), "{data:.100}");
+        assert_eq!(
+            (OtherSpanFields::of(&otlp, span).attributes().count(), span.is_streamed),
+            (count, false),
+            "{data:.100}"
+        );
     }
 }
 

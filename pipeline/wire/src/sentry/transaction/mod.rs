@@ -32,10 +32,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub use describe::NameSource;
 pub use notes::Notes;
-pub use resource::Resource;
+pub use resource::TransactionResource;
 pub(super) use resource::release_and_environment;
 
-use crate::otlp::traces::{AnyValue, Fields};
+use crate::otlp::traces::{AnyValue, OtherSpanFields};
 use describe::Described;
 use keys::{AttributeKey, KnownAttributes};
 use limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_CHARS, MAX_SPANS, MAX_TRANSACTION_BYTES, MAX_UNSHED_BYTES};
@@ -80,7 +80,7 @@ pub struct Transaction<'a> {
 /// The Sentry operation of an OTLP span: the span's `sentry.op`, or else derived from OpenTelemetry's conventions.
 /// `None` if neither applies.
 pub fn op(spans: &Spans, span: &Span) -> Option<String> {
-    let fields = Fields::of(spans, span);
+    let fields = OtherSpanFields::of(spans, span);
     let mut known = KnownAttributes::new();
     for (key, value) in fields.attributes() {
         if let Some(key) = AttributeKey::of(key) {
@@ -92,18 +92,23 @@ pub fn op(spans: &Spans, span: &Span) -> Option<String> {
 
 /// Writes transactions one at a time, and reuses its memory.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct TransactionWriter {
     json: Json,
     pieces: OptionalParts,
     order: Vec<u32>,
 }
 
-impl Writer {
+impl TransactionWriter {
     /// Writes the spans of one transaction. The root is the span marked as such, or else the earliest span, which then
     /// replaces a root that never arrived. `None` if there are no spans.
     ///
     /// The spans must be one [segment](Spans::segments) of an OTLP batch, and `resource` must be the root's.
-    pub fn write(&mut self, spans: &Spans, segment: &[Span], resource: &Resource) -> Option<Transaction<'_>> {
+    pub fn write(
+        &mut self,
+        spans: &Spans,
+        segment: &[Span],
+        resource: &TransactionResource,
+    ) -> Option<Transaction<'_>> {
         let root = root_of(segment)?;
         self.in_order(segment, root);
         self.json.out.clear();
@@ -163,7 +168,13 @@ pub fn root(segment: &[Span]) -> Option<&Span> {
 }
 
 /// Writes everything except the child spans.
-fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces: &mut OptionalParts) -> Summary {
+fn head(
+    spans: &Spans,
+    root: &Span,
+    resource: &TransactionResource,
+    json: &mut Json,
+    pieces: &mut OptionalParts,
+) -> Summary {
     let event_id = event_id(root);
     let mut reading = SpanFields::of(spans, root);
     json.raw("{\"event_id\":\"");

@@ -18,7 +18,7 @@ const NO_TAGS: [&str; 5] = ["release", "dist", "environment", "server_name", "us
 
 /// The data of a resource, prepared for its transactions.
 #[derive(Debug)]
-pub struct Resource {
+pub struct TransactionResource {
     /// The release, if the process names one that Sentry accepts.
     pub release: Option<String>,
     /// The environment, if Sentry accepts it.
@@ -92,7 +92,7 @@ const CONTEXTS: &[(&str, &[Member])] = &[
     ),
 ];
 
-impl Resource {
+impl TransactionResource {
     /// Prepares a resource of a batch. `environment` is the default for processes without one.
     pub fn of(spans: &Spans, resource: &SpanResource, environment: &str) -> Self {
         let attributes = ResourceAttributes::of_resource(spans, resource);

@@ -11,7 +11,7 @@ use super::limits::{MAX_EVENTS, MAX_TEXT_BYTES, MAX_TRANSACTION_BYTES};
 use super::shed::OptionalParts;
 use super::status;
 use super::value::{Json, UniqueKeys};
-use crate::otlp::traces::{AnyValue, Event, Fields, SpanLink, read};
+use crate::otlp::traces::{AnyValue, Event, OtherSpanFields, SpanLink, read};
 
 /// The origin of a span. Sentry's own OTLP endpoint uses the same value (Sentry developer documentation, "Trace
 /// Origin": `auto`, a category, the author).
@@ -20,7 +20,7 @@ const ORIGIN: &str = "auto.otlp.spans";
 /// A span that is being written.
 pub(super) struct SpanFields<'a> {
     pub(super) span: &'a Span,
-    pub(super) fields: Fields<'a>,
+    pub(super) fields: OtherSpanFields<'a>,
     pub(super) known: KnownAttributes<'a>,
 }
 
@@ -35,7 +35,7 @@ struct SpanThread<'a> {
 impl<'a> SpanFields<'a> {
     /// A span of a batch. Its known attributes are available after its data has been written.
     pub(super) fn of(spans: &'a Spans, span: &'a Span) -> Self {
-        Self { span, fields: Fields::of(spans, span), known: KnownAttributes::new() }
+        Self { span, fields: OtherSpanFields::of(spans, span), known: KnownAttributes::new() }
     }
 
     /// Writes `"trace_id":…,"span_id":…,"parent_span_id":…`.
@@ -209,7 +209,7 @@ fn events<'a>(events: impl Iterator<Item = Event<'a>>, json: &mut Json) {
 
 /// Writes `,"links":[…]` if there are links, as Sentry's SDKs do (getsentry/sentry-javascript
 /// `packages/core/src/utils/spanUtils.ts`, `convertSpanLinksForEnvelope`).
-fn links(fields: &Fields<'_>, json: &mut Json) {
+fn links(fields: &OtherSpanFields<'_>, json: &mut Json) {
     json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
     let mut written = 0;
     for SpanLink { trace_id, span_id, attributes, .. } in fields.links() {

@@ -7,7 +7,7 @@
 //! attributes decide; without them it is ok.
 
 use super::keys::{AttributeKey, KnownAttributes};
-use crate::otlp::traces::Fields;
+use crate::otlp::traces::OtherSpanFields;
 
 /// The statuses, indexed by gRPC's numbers (grpc/grpc `doc/statuscodes.md`).
 const OF_GRPC: [&str; 17] = [
@@ -34,7 +34,7 @@ const OK: &str = OF_GRPC[0];
 const INTERNAL_ERROR: &str = "internal_error";
 
 /// The status of a span.
-pub(super) fn sentry_status(fields: &Fields<'_>, known: &KnownAttributes<'_>) -> &'static str {
+pub(super) fn sentry_status(fields: &OtherSpanFields<'_>, known: &KnownAttributes<'_>) -> &'static str {
     match fields.status_code {
         1 => OK,
         2 => {

@@ -10,12 +10,14 @@ use super::companion::{Companion, CompanionContexts};
 use super::device::{self, Device};
 use super::model::{V1Profile, V1Sample, V1Transaction};
 use super::number::Whole;
-use super::{Read, measurements, rules};
+use super::{SampledProfile, measurements, rules};
 use crate::sentry::sampled::model::FrameJson;
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, OriginalProcess, ProfileError, Stacks, ThreadIds, TimedSample, finish};
+use crate::sentry::sampled::{
+    OriginalProcess, ProfileError, ProfileImages, ProfileStacks, ThreadIds, TimedSample, finish,
+};
 
-pub(super) fn build(mut profile: V1Profile<'_>, companion: &Companion<'_>) -> Result<Read, ProfileError> {
+pub(super) fn build(mut profile: V1Profile<'_>, companion: &Companion<'_>) -> Result<SampledProfile, ProfileError> {
     let id = uuid("event_id", &profile.event_id)?;
     let device = Device::read(&profile.device)?;
     device::check(&profile, &device)?;
@@ -39,9 +41,9 @@ pub(super) fn build(mut profile: V1Profile<'_>, companion: &Companion<'_>) -> Re
     let left_out = (all - samples.len()) as u64;
 
     let images = profile.debug_meta.as_ref().map(|meta| meta.images.0.iter().flatten().copied().collect());
-    let mut images = Images::read(images.unwrap_or_default())?;
+    let mut images = ProfileImages::read(images.unwrap_or_default())?;
     let platform = profile.platform.as_str();
-    let mut stacks = Stacks::new(&frames, &data.stacks, platform, &mut images)
+    let mut stacks = ProfileStacks::new(&frames, &data.stacks, platform, &mut images)
         .map_err(|error| with_reason(error, "profiling_malformed_stacks"))?;
     let names = ThreadNames::of(&samples);
     let mut threads = ThreadIds::default();
@@ -93,7 +95,7 @@ pub(super) fn build(mut profile: V1Profile<'_>, companion: &Companion<'_>) -> Re
         attributes.push(("sentry.active_thread_id", thread.parse().map_or(Any::Str(thread), Any::Int)));
     }
     let profiles = finish(builder, attributes, measured.as_deref(), &images, id, (first, last))?;
-    Ok(Read { profiles, left_out, unused })
+    Ok(SampledProfile { profiles, left_out, unused })
 }
 
 fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {

@@ -55,7 +55,7 @@ mod rules;
 mod tests;
 
 pub use self::companion::Companion;
-pub use super::sampled::{ProfileError, Read};
+pub use super::sampled::{ProfileError, SampledProfile};
 use super::sampled::{check_version, text_of, unreadable};
 
 /// The supported version of the sample format.
@@ -66,7 +66,7 @@ const VERSION: &str = "1";
 /// # Errors
 ///
 /// The first broken rule and its location.
-pub fn read(payload: &[u8], companion: &Companion<'_>) -> Result<Read, ProfileError> {
+pub fn read(payload: &[u8], companion: &Companion<'_>) -> Result<SampledProfile, ProfileError> {
     let payload = text_of(payload)?;
     let profile: model::V1Profile<'_> =
         serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;

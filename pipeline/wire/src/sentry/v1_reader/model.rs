@@ -7,7 +7,7 @@ use super::companion::CompanionContexts;
 use super::number::Whole;
 use crate::sentry::sampled::measurements::MAX_MEASUREMENTS;
 use crate::sentry::sampled::model::{FrameJson, ThreadJson};
-use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
+use crate::sentry::sampled::text::{Entries, IndexLists, List, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
 use crate::sentry::timestamp::Timestamp;
 
@@ -89,7 +89,7 @@ pub(super) struct V1ImagesJson<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct V1SamplesJson<'a> {
     pub(super) samples: Vec<Option<V1Sample>>,
-    pub(super) stacks: Stacks<MAX_STACKS, true>,
+    pub(super) stacks: IndexLists<MAX_STACKS, true>,
     pub(super) frames: List<Option<FrameJson<'a>>, MAX_FRAMES>,
     pub(super) thread_metadata: Option<Entries<'a, ThreadJson<'a>, MAX_ENTRIES>>,
 }

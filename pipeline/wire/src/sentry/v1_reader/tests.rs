@@ -4,7 +4,7 @@ use bytes::Bytes;
 use profbridge_model::{Attribute, Profiles, Value};
 use serde_json::{Value as Json, json};
 
-use super::{Companion, ProfileError, Read, read};
+use super::{Companion, ProfileError, SampledProfile, read};
 use crate::sentry::chunk::{Collected, Converter, Settings};
 use crate::sentry::envelope;
 use crate::sentry::profile_items::read_items;
@@ -69,7 +69,7 @@ fn enveloped(profile: &Json, transaction: Option<&'static str>) -> profbridge_mo
     envelope
 }
 
-fn read_json(profile: &Json) -> Result<Read, ProfileError> {
+fn read_json(profile: &Json) -> Result<SampledProfile, ProfileError> {
     let envelope = enveloped(profile, Some(TRANSACTION));
     read(profile.to_string().as_bytes(), &Companion::find(&envelope, None))
 }
@@ -122,7 +122,7 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 /// rule: profiles-sdk#measurements, profiles-sdk#v1-validate
 #[test]
 fn every_key_has_its_place() {
-    let Read { profiles, left_out, unused } = read_json(&profile()).unwrap();
+    let SampledProfile { profiles, left_out, unused } = read_json(&profile()).unwrap();
     // The idle stack at the start of a thread.
     assert_eq!(unused, 1);
     // One before the first, one after the last, one single sample, and the null.
@@ -177,7 +177,7 @@ fn every_key_has_its_place() {
 /// for which a chunk has keys.
 #[test]
 fn becomes_a_chunk() {
-    let Read { profiles, .. } = read_json(&profile()).unwrap();
+    let SampledProfile { profiles, .. } = read_json(&profile()).unwrap();
     let mut collected = Collected::default();
     let report = Converter::new(Settings::default()).convert(&profiles, &mut collected);
     assert!(report.balanced() && report.losses.is_none() && report.synthesized == 0, "{report:?}");

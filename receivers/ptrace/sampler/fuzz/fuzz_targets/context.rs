@@ -7,19 +7,19 @@
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::context::{
-    MAX_ATTRIBUTES, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE, Reading, Schema, Variable, Word, publication,
-    published_at, read,
+    AttributeSelection, MAX_ATTRIBUTES, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE, RecordReading, Variable,
+    Word, publication, published_at, read,
 };
 use profbridge_sampler::elf::RelocationKind;
 use profbridge_sampler::message::AttributeValue;
-use profbridge_sampler::runtime::Target;
+use profbridge_sampler::runtime::TargetMemory;
 
 struct Memory<'a> {
     bytes: &'a [u8],
     reads: u32,
 }
 
-impl Target for Memory<'_> {
+impl TargetMemory for Memory<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.reads += 1;
         let found = usize::try_from(address).ok().and_then(|at| self.bytes.get(at..)?.get(..bytes.len()));
@@ -35,19 +35,16 @@ fuzz_target!(|data: &[u8]| {
     let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
     let (kind, offset, pointer, address) = (number(0), number(8), number(16), number(24));
     let mut memory = Memory { bytes, reads: 0 };
-    let kinds = [
-        RelocationKind::Distance,
-        RelocationKind::Descriptor,
-        RelocationKind::Module,
-        RelocationKind::ModuleOnly,
-    ];
+    let kinds =
+        [RelocationKind::Distance, RelocationKind::Descriptor, RelocationKind::Module, RelocationKind::ModuleOnly];
     let words = vec![Word { kind: kinds[(kind % 4) as usize], address: kind >> 8 }];
-    let variable = Variable { offset, in_program: None, words, linker: std::iter::once(0..1 << 40).collect(), glibc: true };
+    let variable =
+        Variable { offset, in_program: None, words, linker: std::iter::once(0..1 << 40).collect(), glibc: true };
     let keys = ["a", "b", "c"].map(str::to_owned);
-    let schema = Schema::new("tls_v1", &keys, &keys[1..]).unwrap();
+    let schema = AttributeSelection::new("tls_v1", &keys, &keys[1..]).unwrap();
     let place = variable.place(&mut memory).and_then(|place| place.address(pointer, &mut 0, &mut memory));
     for at in [place, Some(address)].into_iter().flatten() {
-        if let Reading::Record(record) = read(at, true, &mut memory)
+        if let RecordReading::Record(record) = read(at, true, &mut memory)
             && let Some(context) = schema.context(&record)
         {
             let size: usize = context.attributes.iter().map(|(_, value)| value.len()).sum();

@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profbridge_sampler::elf::{Context, Object};
+use profbridge_sampler::elf::{Context, ElfObject};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(object) = Object::read(data) else { return };
+    let Ok(object) = ElfObject::read(data) else { return };
     assert!(object.memory() <= 4 * data.len() + 4096);
     object.bias(0x7f00_0000_0000, 0x1000);
     object.executable_range();

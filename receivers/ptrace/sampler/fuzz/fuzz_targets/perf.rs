@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::perf::attr::STACK_BYTES;
-use profbridge_sampler::perf::record::{RecordHeader, Record, parse};
+use profbridge_sampler::perf::record::{Record, RecordHeader, parse};
 
 fuzz_target!(|data: &[u8]| {
     let mut rest = data;

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::runtime::{
-    Captured, Found, Functions, MAX_FILE, MAX_FRAMES, MAX_NAME, NativelyNamed, NativeStack, Recording, Target, ThreadKey,
+    Captured, Found, Functions, MAX_FILE, MAX_FRAMES, MAX_NAME, NativeStack, NativelyNamed, Recording, TargetMemory,
+    ThreadKey,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -55,9 +56,9 @@ fuzz_target!(|data: &[u8]| {
 /// The maximum number of reads for one stack.
 const MAX_READS: u32 = 8192;
 
-struct Counted<'a>(&'a mut Recording, u32);
+struct CountingRecording<'a>(&'a mut Recording, u32);
 
-impl Target for Counted<'_> {
+impl TargetMemory for CountingRecording<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.1 += 1;
         self.0.read(address, bytes)
@@ -74,7 +75,7 @@ fn native(found: &Found, recording: &mut Recording) {
     for inner in (0..whole.frames.len().min(16)).chain([0]) {
         let stack = whole.without(inner);
         let place = |address| stack.place(address);
-        let (mut named, mut target) = (NativelyNamed::default(), Counted(recording, 0));
+        let (mut named, mut target) = (NativelyNamed::default(), CountingRecording(recording, 0));
         let native = NativeStack { frames: &stack.frames, place: &place };
         instance.name_native(native, &mut words, &mut target, &mut functions, &mut named);
         assert!(target.1 <= MAX_READS);

@@ -20,12 +20,12 @@ const GENERATED: u64 = 0x7f10_0000_0000;
 const STACK: u64 = 0x7fff_0000_0000;
 
 #[derive(Debug)]
-struct Process(Arc<Memory>);
+struct FuzzedProcess(Arc<FuzzedMemory>);
 
 #[derive(Debug)]
-struct Memory(Vec<u8>);
+struct FuzzedMemory(Vec<u8>);
 
-impl CodeMemory for Memory {
+impl CodeMemory for FuzzedMemory {
     fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
         let offset = address.checked_sub(GENERATED).or_else(|| address.checked_sub(FILE));
         let rest = offset.and_then(|offset| self.0.get(usize::try_from(offset).ok()?..)).unwrap_or_default();
@@ -35,7 +35,7 @@ impl CodeMemory for Memory {
     }
 }
 
-impl ProcessView for Process {
+impl ProcessView for FuzzedProcess {
     fn maps(&self) -> io::Result<Vec<u8>> {
         let length = (self.0.0.len() as u64).next_multiple_of(4096).max(4096);
         let (end, other) = (FILE + length, GENERATED + length);
@@ -67,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
     let bytes = stack.chunks_exact(8).flat_map(|word| place(word).to_le_bytes()).collect();
     let mut stack = StackCopy { start: STACK, bytes, ..StackCopy::default() };
 
-    let process = Process(Arc::new(Memory(file.to_vec())));
+    let process = FuzzedProcess(Arc::new(FuzzedMemory(file.to_vec())));
     let mut cache = ObjectCache::default();
     let Ok(space) = AddressSpace::load(&process, None, &mut cache) else { return };
     let mut unwinder = Unwinder::new();

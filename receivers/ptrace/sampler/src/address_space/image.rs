@@ -17,7 +17,7 @@ struct ImagePart {
 
 /// Reads a mapped file by file offset.
 #[derive(Debug)]
-pub(super) struct Image<'a> {
+pub(super) struct MappedImage<'a> {
     memory: &'a dyn CodeMemory,
     parts: Vec<ImagePart>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Image<'a> {
 /// The largest number of parts; linkers create four or five.
 const MAX_PARTS: usize = 64;
 
-impl<'a> Image<'a> {
+impl<'a> MappedImage<'a> {
     /// The image that contains the executable mapping at `start`. It begins with the last mapping, at or before
     /// `start`, of the beginning of `file`.
     pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[MapsLine], file: FileId, start: u64) -> Self {
@@ -51,7 +51,7 @@ impl<'a> Image<'a> {
     }
 }
 
-impl ByteSource for Image<'_> {
+impl ByteSource for MappedImage<'_> {
     fn len(&self) -> u64 {
         self.parts.iter().map(|part| part.offset.saturating_add(part.length)).max().unwrap_or(0)
     }

@@ -8,13 +8,13 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::history::MappedAt;
-use super::image::Image;
+use super::image::MappedImage;
 use super::maps::{MAX_ENTRIES, MapsLine, fingerprint, insert_mapping, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, LoadError, LoadFault, MappedFile, Module, ModuleKind};
 use crate::context::{MAX_RELOCATIONS, Variable, Word};
-use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
-use crate::runtime::{self, Target};
+use crate::elf::{CachedFile, ElfObject, Malformed, ObjectCache};
+use crate::runtime::{self, TargetMemory};
 
 /// The maximum number of mapped files of one process that get an index. If a process maps and unmaps files by the
 /// thousand, further ones get none.
@@ -48,14 +48,14 @@ pub(super) struct KnownImage {
     file: FileId,
     /// The address where the start of the file is mapped.
     base: u64,
-    object: Arc<Object>,
+    object: Arc<ElfObject>,
 }
 
 /// The kind of file that is mapped.
 #[derive(Debug, Clone)]
 enum FileKind {
     File(CachedFile),
-    Image(Arc<Object>),
+    Image(Arc<ElfObject>),
     /// No file, or not an ELF file: code that was compiled at run time.
     Generated,
     /// A file that cannot be used.
@@ -258,7 +258,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     fn index(
         &mut self,
         entry: &MapsEntry,
-        object: &Object,
+        object: &ElfObject,
         bias: u64,
         file: Option<Arc<std::fs::File>>,
     ) -> Option<u32> {
@@ -336,7 +336,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     /// Reads a file from memory that cannot be opened. The result is not shared with other processes, since a process
     /// can forge it.
     fn image(&mut self, entry: &MapsEntry, lines: &[MapsLine], error: std::io::Error) -> FileKind {
-        let image = Image::new(&*self.memory, lines, entry.file, entry.start);
+        let image = MappedImage::new(&*self.memory, lines, entry.file, entry.start);
         let base = image.base();
         let before = self.before.map(|before| before.images.as_slice()).unwrap_or_default();
         let known = self.space.images.iter().chain(before).find(|known| known.file == entry.file && known.base == base);
@@ -347,7 +347,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             }
             return found;
         }
-        match Object::read_image(&image) {
+        match ElfObject::read_image(&image) {
             Ok(object) if object.memory() <= self.cache.limit() / 8 => {
                 let object = Arc::new(object);
                 let known = KnownImage { file: entry.file, base, object: Arc::clone(&object) };
@@ -454,7 +454,7 @@ fn is_jit_dump(path: &[u8]) -> bool {
 /// A process's memory, for the search for interpreters.
 struct CodeTarget<'a>(&'a dyn CodeMemory);
 
-impl Target for CodeTarget<'_> {
+impl TargetMemory for CodeTarget<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.0.read(address, bytes) == bytes.len()
     }
@@ -484,7 +484,7 @@ fn mark_builtins(modules: &mut [Module]) {
 
 /// Finds V8's built-in functions if they are not mapped twice, as in Node 18 and without compiled code (`--jitless`):
 /// more than a megabyte of contiguous code without call frame information.
-fn builtins(object: &Object) -> Option<Range<u64>> {
+fn builtins(object: &ElfObject) -> Option<Range<u64>> {
     object.symbol(runtime::V8_VERSION)?;
     object.tables()?.largest_gap().filter(|gap| gap.end - gap.start >= LEAST_BUILTINS)
 }

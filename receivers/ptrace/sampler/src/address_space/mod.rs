@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::context::Variable;
-use crate::elf::{Object, ObjectCache};
+use crate::elf::{ElfObject, ObjectCache};
 use crate::message::Location;
 use crate::runtime::Found;
 
@@ -46,7 +46,7 @@ pub struct Module {
     /// The bias: added (wrapping) to an address of the file (ELF virtual address), it gives the address in the process.
     pub bias: u64,
     /// The data needed for unwinding.
-    pub object: Option<Arc<Object>>,
+    pub object: Option<Arc<ElfObject>>,
     /// The kind of code.
     pub kind: ModuleKind,
     /// Addresses of the file with V8's built-in functions, which keep frame pointers; empty in other files.
@@ -308,7 +308,7 @@ impl AddressSpace {
         &self.modules
     }
 
-    /// The id, which differs from the ids of all other address spaces and all [`Object`]s of this process.
+    /// The id, which differs from the ids of all other address spaces and all [`ElfObject`]s of this process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -249,7 +249,7 @@ fn outdated() {
 fn attack_memory() {
     let maps = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n21000-22000 r-xp 00001000 fe:01 8 /lib/b\n";
     let fake = process(maps, &["/lib/a", "/lib/b"]);
-    let each = crate::elf::Object::read(elf(62).as_slice()).expect("it is right").memory();
+    let each = crate::elf::ElfObject::read(elf(62).as_slice()).expect("it is right").memory();
     let space = AddressSpace::load(&fake, None, &mut ObjectCache::new(2 * each - 1)).expect("it loads");
     assert_eq!(space.mappings().len(), 1);
     assert_eq!(space.modules()[1].kind, ModuleKind::Unusable);

@@ -6,9 +6,9 @@
 //! running: the record has no version number that would reveal a change, only a byte that says that it is being
 //! written.
 //!
-//! All of this sees a process only through [`Target`](crate::runtime::Target): no file, no path, no clock. Everything
-//! read was written by the target and is treated as hostile: it takes a fixed number of reads of bounded size, and
-//! data that breaks a rule is left out.
+//! All of this sees a process only through [`TargetMemory`](crate::runtime::TargetMemory): no file, no path, no clock.
+//! Everything read was written by the target and is treated as hostile: it takes a fixed number of reads of bounded
+//! size, and data that breaks a rule is left out.
 //!
 //! The thread pointer is found by glibc's list of robust mutexes, or by stopping the thread. With musl, variables in
 //! dynamically allocated blocks are not found; those at a fixed distance are. Records of Node
@@ -27,5 +27,5 @@ pub use self::process::{
     MAX_KEY, MAX_PAYLOAD, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, Published, Unreadable,
     is_publication, publication, published_at,
 };
-pub use self::record::{MAX_ATTRIBUTES, MAX_VALUE, Reading, Record, read};
-pub use self::schema::{MAX_ALLOWED, Schema};
+pub use self::record::{MAX_ATTRIBUTES, MAX_VALUE, Record, RecordReading, read};
+pub use self::schema::{AttributeSelection, MAX_ALLOWED};

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::elf::RelocationKind;
-use crate::runtime::{Target, word};
+use crate::runtime::{TargetMemory, word};
 
 /// The maximum number of words that are examined for one variable.
 pub const MAX_RELOCATIONS: usize = 8;
@@ -64,16 +64,16 @@ pub type Block = u64;
 
 impl Variable {
     /// The variable's position; `None` if the dynamic linker has not written it yet, or in an unknown form.
-    pub fn place(&self, target: &mut dyn Target) -> Option<Place> {
+    pub fn place(&self, target: &mut dyn TargetMemory) -> Option<Place> {
         if let Some(distance) = self.in_program {
             return fixed(distance);
         }
         self.words.iter().take(MAX_RELOCATIONS).find_map(|word| self.place_in_word(*word, target))
     }
 
-    fn place_in_word(&self, stored: Word, target: &mut dyn Target) -> Option<Place> {
+    fn place_in_word(&self, stored: Word, target: &mut dyn TargetMemory) -> Option<Place> {
         let first = word(target, stored.address)?;
-        let second = |target: &mut dyn Target| word(target, stored.address.wrapping_add(8));
+        let second = |target: &mut dyn TargetMemory| word(target, stored.address.wrapping_add(8));
         match stored.kind {
             RelocationKind::Distance => fixed(first),
             RelocationKind::Module => self.block(first, second(target)?),
@@ -108,7 +108,7 @@ fn fixed(distance: u64) -> Option<Place> {
 impl Place {
     /// The address of the variable in the thread with this thread pointer. `known` is the thread's block as last found,
     /// or 0. `None` if the thread has no block yet.
-    pub fn address(self, pointer: u64, known: &mut Block, target: &mut dyn Target) -> Option<u64> {
+    pub fn address(self, pointer: u64, known: &mut Block, target: &mut dyn TargetMemory) -> Option<u64> {
         match self {
             Self::Fixed(distance) => Some(pointer.wrapping_add(distance)),
             Self::Block { module, offset } => {

@@ -6,9 +6,9 @@
 
 use prost::{Message, Oneof};
 
-use super::schema::Schema;
+use super::schema::AttributeSelection;
 use crate::message::AttributeValue;
-use crate::runtime::{Target, half_at, word, word_at};
+use crate::runtime::{TargetMemory, half_at, word, word_at};
 
 /// The longest message that is read, in bytes.
 pub const MAX_PAYLOAD: usize = 64 << 10;
@@ -79,7 +79,7 @@ pub enum Unreadable {
 }
 
 /// The publication time of the context at this address; `None` if it cannot be read or is being changed.
-pub fn published_at(address: u64, target: &mut dyn Target) -> Option<u64> {
+pub fn published_at(address: u64, target: &mut dyn TargetMemory) -> Option<u64> {
     word(target, address.wrapping_add(PUBLISHED)).filter(|at| *at != 0)
 }
 
@@ -88,7 +88,7 @@ pub fn published_at(address: u64, target: &mut dyn Target) -> Option<u64> {
 /// # Errors
 ///
 /// Why it cannot be read. [`Unreadable::Missing`] and [`Unreadable::Changing`] may be temporary.
-pub fn publication(address: u64, target: &mut dyn Target) -> Result<Published, Unreadable> {
+pub fn publication(address: u64, target: &mut dyn TargetMemory) -> Result<Published, Unreadable> {
     for _ in 0..ATTEMPTS {
         let header = read_header(address, target).ok_or(Unreadable::Missing)?;
         if header.get(..8) != Some(&SIGNATURE[..]) {
@@ -116,7 +116,7 @@ pub fn publication(address: u64, target: &mut dyn Target) -> Result<Published, U
     Err(Unreadable::Changing)
 }
 
-fn read_header(address: u64, target: &mut dyn Target) -> Option<[u8; HEADER]> {
+fn read_header(address: u64, target: &mut dyn TargetMemory) -> Option<[u8; HEADER]> {
     let mut header = [0; HEADER];
     target.read(address, &mut header).then_some(header)
 }
@@ -158,8 +158,8 @@ fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
 impl Published {
     /// The layout of the process's thread records, for the requested attributes `allowed`; `None` if it is not given or
     /// unknown.
-    pub fn schema(&self, allowed: &[String]) -> Option<Schema> {
-        Schema::new(&self.schema, &self.keys, allowed)
+    pub fn schema(&self, allowed: &[String]) -> Option<AttributeSelection> {
+        AttributeSelection::new(&self.schema, &self.keys, allowed)
     }
 }
 

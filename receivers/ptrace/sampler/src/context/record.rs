@@ -4,7 +4,7 @@
 //! trace flags (1), the length of the attributes (2), and the attributes: for each a key's index (1), the value's
 //! length (1) and the value.
 
-use crate::runtime::{Target, word};
+use crate::runtime::{TargetMemory, word};
 
 /// The maximum number of bytes of attributes that are read: the OTEP wants records of at most 640 bytes.
 pub const MAX_ATTRIBUTES: usize = 612;
@@ -20,7 +20,7 @@ const FIRST: usize = 128;
 
 /// The result of reading a thread's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum RecordReading {
     /// The thread has no record.
     None,
     /// The record is being written, or the variable has a wrong address.
@@ -42,29 +42,29 @@ pub struct Record {
 
 /// Reads the record to which the variable at this address points, with its attributes only if `wanted`. Takes at most
 /// three reads.
-pub fn read(variable: u64, wanted: bool, target: &mut dyn Target) -> Reading {
-    let Some(at) = word(target, variable) else { return Reading::Torn };
+pub fn read(variable: u64, wanted: bool, target: &mut dyn TargetMemory) -> RecordReading {
+    let Some(at) = word(target, variable) else { return RecordReading::Torn };
     if at == 0 {
-        return Reading::None;
+        return RecordReading::None;
     }
     let mut bytes = [0; FIRST];
     // A short record may be closer than this to the end of its mapping.
     let have = if wanted && target.read(at, &mut bytes) { FIRST } else { HEAD };
     if have == HEAD && !target.read(at, &mut bytes[..HEAD]) {
-        return Reading::Torn;
+        return RecordReading::Torn;
     }
     let head = RecordHead::parse(&bytes);
     if head.valid != 1 {
-        return Reading::Torn;
+        return RecordReading::Torn;
     }
     let length = if wanted { usize::from(head.attributes).min(MAX_ATTRIBUTES) } else { 0 };
     let mut attributes = vec![0; length];
     match bytes[..have].get(HEAD..HEAD + length) {
         Some(there) => attributes.copy_from_slice(there),
         None if target.read(at.wrapping_add(HEAD as u64), &mut attributes) => {}
-        None => return Reading::Torn,
+        None => return RecordReading::Torn,
     }
-    Reading::Record(Record { trace_id: head.trace_id, span_id: head.span_id, attributes })
+    RecordReading::Record(Record { trace_id: head.trace_id, span_id: head.span_id, attributes })
 }
 
 struct RecordHead {

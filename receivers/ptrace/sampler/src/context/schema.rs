@@ -14,12 +14,12 @@ const KNOWN: [&str; 3] = ["tlsdesc_v1_dev", "tls_v1", "tlsdesc_v1"];
 
 /// Selects the requested attributes of a thread's record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Schema {
+pub struct AttributeSelection {
     /// For each key index in a record, the index of the key among the requested ones.
     keys: Vec<Option<u32>>,
 }
 
-impl Schema {
+impl AttributeSelection {
     /// The schema with this name; its records refer to `keys` by index, and `allowed` are the requested keys. `None` if
     /// the name is unknown.
     pub fn new(name: &str, keys: &[String], allowed: &[String]) -> Option<Self> {

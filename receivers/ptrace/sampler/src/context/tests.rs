@@ -7,18 +7,18 @@ use proptest::prelude::*;
 use super::*;
 use crate::elf::RelocationKind;
 use crate::message::{AttributeValue, Context, SpanLink};
-use crate::runtime::Target;
+use crate::runtime::TargetMemory;
 
 /// A memory whose content may change before each read.
 #[derive(Default)]
-struct Memory {
+struct ChangingMemory {
     bytes: BTreeMap<u64, u8>,
     reads: usize,
     /// Changes: the number of the read before which the bytes are written, their address, and the bytes.
     changes: Vec<(usize, u64, Vec<u8>)>,
 }
 
-impl Memory {
+impl ChangingMemory {
     fn put(&mut self, address: u64, bytes: &[u8]) {
         self.bytes.extend((address..).zip(bytes.iter().copied()));
     }
@@ -28,7 +28,7 @@ impl Memory {
     }
 }
 
-impl Target for Memory {
+impl TargetMemory for ChangingMemory {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         for (number, address, change) in std::mem::take(&mut self.changes) {
             if number == self.reads {
@@ -56,21 +56,21 @@ fn record(valid: u8, length: u16, attributes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn memory(record: &[u8]) -> Memory {
-    let mut memory = Memory::default();
+fn memory(record: &[u8]) -> ChangingMemory {
+    let mut memory = ChangingMemory::default();
     memory.put_u64(VARIABLE, RECORD);
     memory.put(RECORD, record);
     memory
 }
 
-fn schema() -> Schema {
+fn schema() -> AttributeSelection {
     let keys = ["x", "http.route", "", "y"].map(str::to_owned);
-    Schema::new("tlsdesc_v1_dev", &keys, &["y".to_owned(), "http.route".to_owned()]).unwrap()
+    AttributeSelection::new("tlsdesc_v1_dev", &keys, &["y".to_owned(), "http.route".to_owned()]).unwrap()
 }
 
 fn context(record: &[u8]) -> Option<Context> {
     match read(VARIABLE, true, &mut memory(record)) {
-        Reading::Record(record) => schema().context(&record),
+        RecordReading::Record(record) => schema().context(&record),
         other => panic!("{other:?}"),
     }
 }
@@ -106,7 +106,7 @@ fn no_span() {
     assert_eq!(context(&without(0..24, b"\x03\x01b")), Some(attributes));
     let mut unset = memory(&without(0..16, &[]));
     unset.put_u64(VARIABLE, 0);
-    assert_eq!(read(VARIABLE, true, &mut unset), Reading::None);
+    assert_eq!(read(VARIABLE, true, &mut unset), RecordReading::None);
 }
 
 /// Guarantees: a record that is being written, or at an implausible address, is rejected; one at the end of its
@@ -115,18 +115,18 @@ fn no_span() {
 #[test]
 fn attack_records() {
     for valid in [0, 2, 0xff] {
-        assert_eq!(read(VARIABLE, true, &mut memory(&record(valid, 0, &[]))), Reading::Torn);
+        assert_eq!(read(VARIABLE, true, &mut memory(&record(valid, 0, &[]))), RecordReading::Torn);
     }
-    let mut nowhere = Memory::default();
-    assert_eq!(read(VARIABLE, true, &mut nowhere), Reading::Torn);
+    let mut nowhere = ChangingMemory::default();
+    assert_eq!(read(VARIABLE, true, &mut nowhere), RecordReading::Torn);
     nowhere.put_u64(VARIABLE, u64::MAX);
-    assert_eq!(read(VARIABLE, true, &mut nowhere), Reading::Torn);
-    assert_eq!(read(VARIABLE, false, &mut memory(&record(1, 0, &[])[..27])), Reading::Torn);
-    assert!(matches!(read(VARIABLE, true, &mut memory(&record(1, 0, &[]))), Reading::Record(_)));
-    assert_eq!(read(VARIABLE, true, &mut memory(&record(1, 300, &[0; 100]))), Reading::Torn);
-    assert!(matches!(read(VARIABLE, false, &mut memory(&record(1, 300, &[]))), Reading::Record(_)));
+    assert_eq!(read(VARIABLE, true, &mut nowhere), RecordReading::Torn);
+    assert_eq!(read(VARIABLE, false, &mut memory(&record(1, 0, &[])[..27])), RecordReading::Torn);
+    assert!(matches!(read(VARIABLE, true, &mut memory(&record(1, 0, &[]))), RecordReading::Record(_)));
+    assert_eq!(read(VARIABLE, true, &mut memory(&record(1, 300, &[0; 100]))), RecordReading::Torn);
+    assert!(matches!(read(VARIABLE, false, &mut memory(&record(1, 300, &[]))), RecordReading::Record(_)));
     let mut long = memory(&record(1, u16::MAX, &vec![0; 1 << 16]));
-    let Reading::Record(found) = read(VARIABLE, true, &mut long) else { panic!() };
+    let RecordReading::Record(found) = read(VARIABLE, true, &mut long) else { panic!() };
     assert_eq!(found.attributes().count(), MAX_ATTRIBUTES / 2);
     assert_eq!(long.reads, 3);
 }
@@ -135,15 +135,15 @@ fn attack_records() {
 #[test]
 fn schemas() {
     for name in ["", "tls_v2", "go_pprof_labels_v1", "TLS_V1"] {
-        assert_eq!(Schema::new(name, &[], &[]), None);
+        assert_eq!(AttributeSelection::new(name, &[], &[]), None);
     }
     for name in ["tls_v1", "tlsdesc_v1", "tlsdesc_v1_dev"] {
-        assert!(!Schema::new(name, &["a".to_owned()], &[]).unwrap().wants_attributes());
+        assert!(!AttributeSelection::new(name, &["a".to_owned()], &[]).unwrap().wants_attributes());
     }
     let many: Vec<String> = (0..1000).map(|key| key.to_string()).collect();
-    let schema = Schema::new("tls_v1", &many, &many[250..]).unwrap();
+    let schema = AttributeSelection::new("tls_v1", &many, &many[250..]).unwrap();
     assert!(schema.wants_attributes());
-    assert!(!Schema::new("tls_v1", &many, &many[256..]).unwrap().wants_attributes());
+    assert!(!AttributeSelection::new("tls_v1", &many, &many[256..]).unwrap().wants_attributes());
 }
 
 fn variable(kind: RelocationKind) -> Variable {
@@ -156,8 +156,8 @@ fn variable(kind: RelocationKind) -> Variable {
     }
 }
 
-fn words(first: u64, second: u64) -> Memory {
-    let mut memory = Memory::default();
+fn words(first: u64, second: u64) -> ChangingMemory {
+    let mut memory = ChangingMemory::default();
     memory.put_u64(0x100, first);
     memory.put_u64(0x108, second);
     memory.put_u64(0x200, 3);
@@ -177,7 +177,7 @@ fn places() {
     assert_eq!(place(Module, 2, 0x20), Some(Place::Block { module: 2, offset: 0x20 }));
     assert_eq!(place(ModuleOnly, 2, 0), Some(Place::Block { module: 2, offset: 0x18 }));
     let program = Variable { in_program: Some(below), ..variable(Distance) };
-    assert_eq!(program.place(&mut Memory::default()), Some(Place::Fixed(below)));
+    assert_eq!(program.place(&mut ChangingMemory::default()), Some(Place::Fixed(below)));
 }
 
 /// Guarantees: words that the dynamic linker has not written yet, or implausible ones, give no place.
@@ -194,7 +194,7 @@ fn attack_places() {
     for (module, offset) in [(0, 0), (u64::MAX, 0), (1 << 20, 0), (1, u64::MAX)] {
         assert_eq!(place(Module, module, offset), None, "{module:#x} {offset:#x}");
     }
-    assert_eq!(variable(Module).place(&mut Memory::default()), None);
+    assert_eq!(variable(Module).place(&mut ChangingMemory::default()), None);
     let musl = Variable { glibc: false, ..variable(Module) };
     assert_eq!(musl.place(&mut words(1, 0)), None);
     let mut endless = variable(Distance);
@@ -209,7 +209,7 @@ fn attack_places() {
 #[test]
 fn blocks() {
     let place = Place::Block { module: 3, offset: 0x110 };
-    let mut memory = Memory::default();
+    let mut memory = ChangingMemory::default();
     memory.put_u64(0x508, 0x600);
     memory.put_u64(0x630, u64::MAX);
     let mut block = 0;
@@ -246,8 +246,8 @@ fn payload(resource: &[Vec<u8>], attributes: &[Vec<u8>]) -> Vec<u8> {
 const HEADER: u64 = 0x10_0000;
 const PAYLOAD: u64 = 0x20_0000;
 
-fn published(payload: &[u8]) -> Memory {
-    let mut memory = Memory::default();
+fn published(payload: &[u8]) -> ChangingMemory {
+    let mut memory = ChangingMemory::default();
     memory.put(HEADER, b"OTEL_CTX\x02\0\0\0");
     memory.put(HEADER + 12, &(payload.len() as u32).to_le_bytes());
     memory.put_u64(HEADER + 16, 77);
@@ -279,7 +279,7 @@ fn publications() {
     assert_eq!(published_at(HEADER, &mut published(&payload)), Some(77));
     let keys = ["a", "", "http.route"].map(str::to_owned);
     let allowed = ["http.route".to_owned()];
-    assert_eq!(found.schema(&allowed), Schema::new("tls_v1", &keys, &allowed));
+    assert_eq!(found.schema(&allowed), AttributeSelection::new("tls_v1", &keys, &allowed));
     assert_eq!(publication(HEADER, &mut published(&[])).unwrap().schema(&[]), None);
 }
 
@@ -297,7 +297,7 @@ fn attack_publications() {
     endless.changes = (0..30).map(|read| (read, HEADER + 16, vec![read as u8 + 1])).collect();
     assert_eq!(publication(HEADER, &mut endless), Err(Unreadable::Changing));
     assert!(endless.reads <= 9);
-    let with = |change: &dyn Fn(&mut Memory)| {
+    let with = |change: &dyn Fn(&mut ChangingMemory)| {
         let mut memory = published(&payload);
         change(&mut memory);
         let at = published_at(HEADER, &mut memory);
@@ -346,10 +346,10 @@ proptest! {
     /// Guarantees: whatever is in memory, reading ends after few reads and without a panic.
     #[test]
     fn anything(bytes in proptest::collection::vec(any::<u8>(), 0..2000), pointer in 0u64..3000) {
-        let mut memory = Memory::default();
+        let mut memory = ChangingMemory::default();
         memory.put(0, &bytes);
         let reading = read(pointer, true, &mut memory);
-        if let Reading::Record(record) = reading {
+        if let RecordReading::Record(record) = reading {
             schema().context(&record);
         }
         drop(publication(pointer, &mut memory));

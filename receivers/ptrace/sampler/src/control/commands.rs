@@ -49,11 +49,11 @@ impl Control {
             }
         }
         self.notice_ends();
-        self.tell_ended_commands();
+        self.report_ended_commands();
     }
 
     /// Reports the commands that ended and whose samples were all sent.
-    pub(super) fn tell_ended_commands(&mut self) {
+    pub(super) fn report_ended_commands(&mut self) {
         let (attached, outbox) = (&self.attached, &mut self.outbox);
         self.commands.retain(|command| {
             let Some(code) = command.code else { return true };

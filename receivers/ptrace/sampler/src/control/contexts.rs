@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::context::{MAX_PAYLOAD, Schema, Unreadable, publication, published_at};
+use crate::context::{AttributeSelection, MAX_PAYLOAD, Unreadable, publication, published_at};
 use crate::control::Control;
 use crate::message::{AttributeValue, Event, ProblemKind, ProcessId};
 use crate::runtime::{Allowance, Bounded};
@@ -17,7 +17,7 @@ pub(super) struct PublishedContext {
     /// The address at which the context was read, and its publication time.
     read: Option<(u64, u64)>,
     resource: Vec<(String, AttributeValue)>,
-    schema: Option<Arc<Schema>>,
+    schema: Option<Arc<AttributeSelection>>,
 }
 
 impl Control {

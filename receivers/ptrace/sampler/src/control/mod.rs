@@ -33,7 +33,7 @@ use crate::message::{Command, Detached, Event, Problem, ProblemKind, ProcessId, 
 use crate::perf_map;
 use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
-use crate::process_info::Clock;
+use crate::process_info::BootClock;
 use crate::protocol::decode_command;
 use crate::protocol::socket::{ReceivedPacket, receive};
 use crate::rights::Powers;
@@ -59,7 +59,7 @@ struct AttachedProcess {
     /// The path of the executable; if it has several hard links, the one that the process was started with.
     executable: String,
     root: Option<File>,
-    perf_map: Option<perf_map::Identity>,
+    perf_map: Option<perf_map::DeviceInode>,
     reload: upkeep::Reload,
     /// The mappings reported since the process's maps were last read.
     mapped: Vec<MappedAt>,
@@ -89,7 +89,7 @@ struct Control {
     inherited: Inherited,
     powers: Powers,
     own: Own,
-    clock: Clock,
+    clock: BootClock,
     targets: BTreeMap<TargetId, Target>,
     attached: HashMap<ProcessId, AttachedProcess>,
     commands: Vec<commands::StartedCommand>,
@@ -127,7 +127,7 @@ pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inheri
         inherited,
         powers,
         own: Own::new(owner),
-        clock: Clock::read()?,
+        clock: BootClock::read()?,
         targets: BTreeMap::new(),
         attached: HashMap::new(),
         commands: Vec::new(),
@@ -172,7 +172,7 @@ impl Control {
                 return End::OwnerGone;
             }
             let Ok(ready) = self.wait() else { return End::OwnerGone };
-            self.hear_sampler();
+            self.receive_from_sampler();
             if ready.commands {
                 self.reap();
             }
@@ -180,7 +180,7 @@ impl Control {
                 self.notice_ends();
             }
             if ready.socket
-                && let Some(end) = self.hear_owner()
+                && let Some(end) = self.receive_from_owner()
             {
                 return end;
             }
@@ -235,7 +235,7 @@ impl Control {
         [upkeep, again, reload, children].into_iter().flatten().min().map(|due| due.saturating_duration_since(now))
     }
 
-    fn hear_owner(&mut self) -> Option<End> {
+    fn receive_from_owner(&mut self) -> Option<End> {
         loop {
             let bytes = match receive(self.socket.as_fd()) {
                 Ok(ReceivedPacket::Packet { bytes, .. }) => bytes,

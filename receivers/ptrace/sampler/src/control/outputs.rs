@@ -24,7 +24,7 @@ const MOST_MAPPED: usize = 128;
 
 impl Control {
     /// Forwards the output of the sampling thread.
-    pub(super) fn hear_sampler(&mut self) {
+    pub(super) fn receive_from_sampler(&mut self) {
         // The number is limited so that the owner's commands are served too.
         for _ in 0..WAITING_OUTPUTS {
             match self.outputs.try_recv() {
@@ -87,7 +87,7 @@ impl Control {
             Detached::Exited => self.reported.retain(|(_, process, _)| *process != Some(pid)),
             Detached::Asked => self.scanner.forget(pid),
         }
-        self.tell_ended_commands();
+        self.report_ended_commands();
     }
 
     /// Ends the sampling thread, and forwards its remaining output.

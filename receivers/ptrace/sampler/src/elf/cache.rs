@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::source::FileSource;
-use super::{Malformed, Object};
+use super::{ElfObject, Malformed};
 
 /// Identifies a file and its content: a file that is written to gets another modification time, and is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ impl FileKey {
 #[derive(Debug, Clone)]
 pub struct CachedFile {
     /// The parsed object.
-    pub object: Arc<Object>,
+    pub object: Arc<ElfObject>,
     /// The file, open for reading. All processes that map it share this descriptor.
     pub file: Arc<File>,
 }
@@ -50,7 +50,7 @@ pub struct ObjectCache {
     clock: u64,
     files: HashMap<FileKey, CacheEntry, RandomState>,
     /// Images of the kernel's vDSO: it differs between kinds of programs.
-    images: Vec<(Vec<u8>, Arc<Object>)>,
+    images: Vec<(Vec<u8>, Arc<ElfObject>)>,
 }
 
 impl ObjectCache {
@@ -100,7 +100,7 @@ impl ObjectCache {
             entry.used = self.clock;
             return Ok(Some(entry.cached.clone()));
         }
-        let object = Object::read(&FileSource::new(&file, data.size()))?;
+        let object = ElfObject::read(&FileSource::new(&file, data.size()))?;
         let memory = object.memory();
         if !self.make_room(memory) {
             return Ok(None);
@@ -116,11 +116,11 @@ impl ObjectCache {
     /// # Errors
     ///
     /// When it is not an ELF image for x86-64.
-    pub fn load_image(&mut self, bytes: &[u8]) -> Result<Arc<Object>, Malformed> {
+    pub fn load_image(&mut self, bytes: &[u8]) -> Result<Arc<ElfObject>, Malformed> {
         if let Some((_, object)) = self.images.iter().find(|(known, _)| known == bytes) {
             return Ok(Arc::clone(object));
         }
-        let object = Arc::new(Object::read_image(bytes)?);
+        let object = Arc::new(ElfObject::read_image(bytes)?);
         if self.images.len() < Self::MAX_IMAGES {
             self.images.push((bytes.to_vec(), Arc::clone(&object)));
         }

@@ -24,7 +24,7 @@ pub use go_table::GoTable;
 pub use hash::htlhash;
 pub use headers::ElfSegment;
 pub use malformed::Malformed;
-pub use object::Object;
+pub use object::ElfObject;
 pub use source::{ByteSource, FileSource};
 pub use symbols::{Symbol, SymbolNames};
 pub(crate) use tables::Slice;

@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 
 /// The parts of an ELF file that unwinding needs.
 #[derive(Debug)]
-pub struct Object {
+pub struct ElfObject {
     id: u64,
     segments: Vec<ElfSegment>,
     entry: u64,
@@ -35,7 +35,7 @@ pub struct Object {
     thread_local: Option<ThreadLocal>,
 }
 
-impl Object {
+impl ElfObject {
     /// Reads a file. Malformed unwind tables are left out, see [`Self::fault`].
     ///
     /// # Errors

@@ -14,9 +14,9 @@ const TEXT: u64 = 0x8000;
 const LENGTH: usize = 0x9000;
 
 /// A made-up ELF file with one function, 0x100 bytes long, at [`TEXT`].
-struct Made(Vec<u8>);
+struct SyntheticElf(Vec<u8>);
 
-impl Made {
+impl SyntheticElf {
     fn new() -> Self {
         let mut made = Self(vec![0; LENGTH]);
         made.put(0, b"\x7fELF\x02\x01\x01");
@@ -83,8 +83,8 @@ impl Made {
         self.entry(at, (at + 4).wrapping_sub(common) as u32, &rest);
     }
 
-    fn read(&self) -> Result<Object, Malformed> {
-        Object::read(self.0.as_slice())
+    fn read(&self) -> Result<ElfObject, Malformed> {
+        ElfObject::read(self.0.as_slice())
     }
 
     fn tables(&self) -> UnwindTables {
@@ -107,7 +107,7 @@ fn row(tables: &UnwindTables, address: u64) -> Result<Option<i64>, gimli::Error>
 /// text.
 #[test]
 fn text_within_any_range() {
-    let object = Object::read(Made::new().0.as_slice()).unwrap();
+    let object = ElfObject::read(SyntheticElf::new().0.as_slice()).unwrap();
     let pieces = |range| object.text_within(range, 64, 16);
     assert_eq!(pieces(TEXT..TEXT + 64), [(TEXT, TEXT)]);
     assert_eq!(pieces(0..u64::MAX).len(), 16);
@@ -121,7 +121,7 @@ fn text_within_any_range() {
 /// other data.
 #[test]
 fn harmless() {
-    let made = Made::new();
+    let made = SyntheticElf::new();
     let tables = made.tables();
     assert_eq!(row(&tables, TEXT), Ok(Some(8)));
     assert_eq!(row(&tables, TEXT + 1), Ok(Some(16)));
@@ -138,7 +138,7 @@ fn harmless() {
 /// the same rows.
 #[test]
 fn without_an_index() {
-    let mut made = Made::new();
+    let mut made = SyntheticElf::new();
     made.put_u32(64 + 2 * 56, 0);
     made.put_u64(40, 0x200);
     made.put(58, &[64, 0, 2, 0, 0, 0]);
@@ -157,7 +157,7 @@ fn without_an_index() {
 /// Guarantees: files for other machines, and files that are not ELF, cause different errors that name the problem.
 #[test]
 fn other_machines() {
-    let refusal = |made: &Made| made.read().expect_err("it is refused").to_string();
+    let refusal = |made: &SyntheticElf| made.read().expect_err("it is refused").to_string();
     for (changes, message) in [
         (&[(4, &[1][..])][..], "x32, only 64-bit x86-64 can be unwound"),
         (&[(4, &[1]), (18, &[3])], "32-bit x86, only 64-bit x86-64 can be unwound"),
@@ -166,11 +166,11 @@ fn other_machines() {
         (&[(16, &[1])], "an ELF file of type 1, neither an executable nor a shared object"),
         (&[(0, b"#!/bin/sh\n")], "not an ELF file"),
     ] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         changes.iter().for_each(|(at, bytes)| made.put(*at, bytes));
         assert_eq!(refusal(&made), message);
     }
-    assert_eq!(refusal(&Made(Made::new().0[..63].to_vec())), "not an ELF file");
+    assert_eq!(refusal(&SyntheticElf(SyntheticElf::new().0[..63].to_vec())), "not an ELF file");
 }
 
 /// Guarantees: program headers that are too many, of another size, or outside of the file make the file fail, before
@@ -183,7 +183,7 @@ fn attack_program_headers() {
         (32, &[0xff; 8]),
         (32, &[0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
     ] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.put(at, bytes);
         assert!(made.read().is_err(), "{bytes:x?} at {at}");
     }
@@ -201,12 +201,12 @@ fn attack_segments() {
         (u64::MAX - 10, u64::MAX - 10, 20),
         (HDR, HDR, 0),
     ] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.segment(2, [0x6474_e550, 4], offset, address, size);
         let object = made.read().expect("the file is used without its tables");
         assert!(object.tables().is_none() && object.fault().is_some(), "{offset:x} {address:x} {size:x}");
     }
-    let mut made = Made::new();
+    let mut made = SyntheticElf::new();
     made.segment(0, [1, 4], 0, u64::MAX - 0x100, u64::MAX);
     made.segment(1, [1, 5], u64::MAX, 0, u64::MAX);
     assert!(made.read().is_ok_and(|object| object.tables().is_none()));
@@ -216,7 +216,7 @@ fn attack_segments() {
 /// point before or after the table, and functions outside of the image, are left out; an unordered index is sorted.
 #[test]
 fn attack_index() {
-    let mut made = Made::new();
+    let mut made = SyntheticElf::new();
     made.index(u32::MAX, &[(TEXT, EH_FRAME + 0x18)]);
     assert_eq!(made.tables().functions(), 1);
     let entry = EH_FRAME + 0x18;
@@ -244,7 +244,7 @@ fn attack_index() {
 fn attack_cyclic_common_parts() {
     let function = EH_FRAME + 0x18;
     for common in [function, function + 0x40] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.function(function, common, b"");
         made.function(function + 0x40, function, b"");
         assert!(row(&made.tables(), TEXT).is_err());
@@ -256,11 +256,11 @@ fn attack_cyclic_common_parts() {
 #[test]
 fn attack_lengths() {
     for length in [u32::MAX, u32::MAX - 1, 0x7fff_ffff, (64 << 10) + 1] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.put_u32(EH_FRAME + 0x18, length);
         let found = made.read().map(|object| object.tables.map(|tables| row(&tables, TEXT)));
         assert!(!matches!(found, Ok(Some(Ok(Some(_))))), "{length:x}");
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.put_u32(EH_FRAME, length);
         assert!(row(&made.tables(), TEXT).is_err());
     }
@@ -277,12 +277,12 @@ fn attack_augmentations() {
         b"\x01zR\0\x01\x78\x10\x01\x77",
         b"\x09zR\0\x01\x78\x10\x01\x1b",
     ] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.put(EH_FRAME + 8, &[0; 12]);
         made.entry(EH_FRAME, 0, &rest[..rest.len().min(16)]);
         assert!(!matches!(row(&made.tables(), TEXT), Ok(Some(_))), "{rest:x?}");
     }
-    let mut made = Made::new();
+    let mut made = SyntheticElf::new();
     made.put(EH_FRAME + 8 + 6, &[3]);
     assert!(row(&made.tables(), TEXT).is_err());
 }
@@ -295,7 +295,7 @@ fn attack_instructions() {
     let registers: Vec<u8> = (0..100u8).flat_map(|register| [0x05, register, 1]).collect();
     let advance: Vec<u8> = [0x04, 0xff, 0xff, 0xff, 0xff].repeat(60);
     for (instructions, refused) in [(&remember[..], true), (&registers, true), (&advance, false)] {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         made.function(EH_FRAME + 0x18, EH_FRAME, instructions);
         let found = row(&made.tables(), TEXT + 1);
         assert_eq!(found.is_err(), refused, "{found:?}");
@@ -306,7 +306,7 @@ fn attack_instructions() {
 /// ([`attack_lengths`]).
 #[test]
 fn attack_long_entry() {
-    let mut made = Made::new();
+    let mut made = SyntheticElf::new();
     made.0.resize(0x40000, 0);
     made.segment(0, [1, 4], 0, 0, 0x8000);
     made.segment(1, [1, 5], 0x20000, 0x20000, 0x20000);
@@ -322,10 +322,10 @@ fn attack_long_entry() {
 /// Guarantees: a file that gets shorter while it is read is an error.
 #[test]
 fn attack_shrinking_file() {
-    let file = file(&Made::new().0);
+    let file = file(&SyntheticElf::new().0);
     let source = FileSource::new(&file, LENGTH as u64);
     file.set_len(HDR + 4).expect("it is cut");
-    assert!(matches!(Object::read(&source), Err(Malformed::OutOfFile { .. })));
+    assert!(matches!(ElfObject::read(&source), Err(Malformed::OutOfFile { .. })));
 }
 
 fn file(bytes: &[u8]) -> std::fs::File {
@@ -338,7 +338,7 @@ fn file(bytes: &[u8]) -> std::fs::File {
 /// objects in use stay, and when they fill the cache, nothing more is read.
 #[test]
 fn cache_budget() {
-    let made = Made::new();
+    let made = SyntheticElf::new();
     let each = made.read().expect("it is right").memory();
     let mut cache = ObjectCache::new(2 * each);
     let [first, second, third] = [file(&made.0), file(&made.0), file(&made.0)];
@@ -361,7 +361,7 @@ fn cache_budget() {
 #[test]
 fn cache_keys() {
     let mut cache = ObjectCache::default();
-    let mut file = file(&Made::new().0);
+    let mut file = file(&SyntheticElf::new().0);
     let before = cache.load(file.try_clone().expect("a descriptor")).expect("it is right").expect("it fits");
     file.write_all(&[0]).expect("it grows");
     let after = cache.load(file).expect("it is right").expect("it fits");
@@ -377,7 +377,7 @@ proptest! {
     /// little more memory than the file's length.
     #[test]
     fn any_change(changes in prop::collection::vec((0..LENGTH, any::<u8>()), 1..20), dense in prop::collection::vec((0x1000usize..0x1050, any::<u8>()), 0..8)) {
-        let mut made = Made::new();
+        let mut made = SyntheticElf::new();
         for (at, byte) in changes.into_iter().map(|(at, byte)| (at % 0x500, byte)).chain(dense) {
             made.0[at] = byte;
         }

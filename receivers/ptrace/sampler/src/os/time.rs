@@ -17,12 +17,12 @@ pub(crate) fn unix_nano() -> u64 {
 
 /// The current time on both clocks: `Instant` uses the same clock as perf records, but cannot be created from a number.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct ClockPair {
     now: Instant,
     monotonic: Duration,
 }
 
-impl Clock {
+impl ClockPair {
     /// Reads both clocks.
     pub(crate) fn now() -> Self {
         let now = Instant::now();

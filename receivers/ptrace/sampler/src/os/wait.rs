@@ -35,12 +35,12 @@ pub(crate) fn next_ended() -> Result<Option<u32>, Nobody> {
         Err(_) => None,
     };
     // The kernel reports stops of tracees even if they are not requested (`wait_task_stopped`).
-    let ended = |change: &Change| matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    let ended = |change: &WaitResult| matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
     Ok(change.filter(ended).map(|change| change.thread))
 }
 
 /// The result of `waitid`.
-struct Change {
+struct WaitResult {
     thread: u32,
     code: i32,
     status: i32,
@@ -58,12 +58,12 @@ pub(crate) fn reap_for_another_thread(thread: u32) {
 }
 
 /// Waits for threads traced by the calling thread.
-fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
+fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<WaitResult>, Errno> {
     wait_as(kind, id, options | libc::__WNOTHREAD)
 }
 
 #[allow(unsafe_code, reason = "nix refuses the statuses of real-time signals after it consumed them")]
-fn wait_as(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
+fn wait_as(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<WaitResult>, Errno> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the kernel writes a `siginfo_t` to the pointer, and reads nothing.
     let result = unsafe { libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL) };
@@ -73,5 +73,5 @@ fn wait_as(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option
     // SAFETY: `waitid` fills the fields of SIGCHLD; if no thread has changed, they stay 0.
     let (process, status) = unsafe { (info.si_pid(), info.si_status()) };
     let thread = u32::try_from(process).ok().filter(|thread| *thread != 0);
-    Ok(thread.map(|thread| Change { thread, code: info.si_code, status }))
+    Ok(thread.map(|thread| WaitResult { thread, code: info.si_code, status }))
 }

@@ -188,7 +188,7 @@ pub enum Record<'a> {
 
 /// A context switch from the point of view of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ThreadSwitch {
     /// The thread was given the processor.
     In,
     /// The thread left the processor.
@@ -210,7 +210,7 @@ pub struct Switched {
     /// The processor.
     pub processor: u32,
     /// Whether the thread got the processor or left it.
-    pub change: Change,
+    pub change: ThreadSwitch,
 }
 
 /// Why a record is malformed.
@@ -319,9 +319,9 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, MalformedRecord> {
             let time_nano = id.word()?;
             let (processor, _) = id.pair()?;
             let change = if header.misc & SWITCH_OUT == 0 {
-                Change::In
+                ThreadSwitch::In
             } else {
-                Change::Out { preempted: header.misc & SWITCH_OUT_PREEMPT != 0 }
+                ThreadSwitch::Out { preempted: header.misc & SWITCH_OUT_PREEMPT != 0 }
             };
             Record::Switched(Switched { process, thread, time_nano, processor, change })
         }

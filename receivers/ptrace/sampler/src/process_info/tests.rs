@@ -13,7 +13,7 @@ fn start(command: &mut Command) -> Child {
     child
 }
 
-fn described(child: &Child, asked: &[String], clock: Clock) -> Process {
+fn described(child: &Child, asked: &[String], clock: BootClock) -> Process {
     let files = ProcessFiles::open(child.id()).unwrap();
     describe(&files, ProcessId(3), TargetId(4), asked, clock).unwrap().process
 }
@@ -51,7 +51,7 @@ fn describes_a_child() {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "echo; read line", ""]).env_clear().env("ASKED", "yes").env("SECRET", "hidden");
     let child = start(&mut command);
-    let process = described(&child, &["ASKED".to_owned()], Clock::read().unwrap());
+    let process = described(&child, &["ASKED".to_owned()], BootClock::read().unwrap());
     assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
     end(child);
     assert_eq!(process.arguments, ["/bin/sh", "-c", "echo; read line", ""]);
@@ -92,7 +92,7 @@ fn started_by_a_link() {
             std::os::unix::process::CommandExt::arg0(&mut command, argument);
         }
         let child = start(command.args(["-c", "echo; read line", ""]));
-        let executable = described(&child, &[], Clock::read().unwrap()).executable;
+        let executable = described(&child, &[], BootClock::read().unwrap()).executable;
         end(child);
         let folder = std::fs::canonicalize(folder.path()).unwrap();
         assert_eq!(executable, folder.join(expected).to_string_lossy(), "{program} as {argument:?}");
@@ -102,9 +102,9 @@ fn started_by_a_link() {
 /// Guarantees: impossible times do not overflow.
 #[test]
 fn absurd_times() {
-    let clock = Clock { boot_seconds: u64::MAX, ticks_per_second: 100, boot_id: [0; 36] };
+    let clock = BootClock { boot_seconds: u64::MAX, ticks_per_second: 100, boot_id: [0; 36] };
     assert_eq!(clock.unix_nano(u64::MAX), 0);
-    let clock = Clock { boot_seconds: 1, ticks_per_second: 100, boot_id: [0; 36] };
+    let clock = BootClock { boot_seconds: 1, ticks_per_second: 100, boot_id: [0; 36] };
     assert_eq!(clock.unix_nano(250), 3_500_000_000);
 }
 
@@ -112,13 +112,13 @@ fn absurd_times() {
 /// and after another exec of the same program in the same process, it differs.
 #[test]
 fn exec_ids() {
-    let clock = Clock::read().unwrap();
+    let clock = BootClock::read().unwrap();
     assert!(clock.boot_id.iter().all(u8::is_ascii_graphic), "{:?}", clock.boot_id);
     let mut child = start(Command::new("/bin/sh").args(["-c", "echo; read line; exec /bin/sh -c 'echo; read line'"]));
-    let id = |child: &Child, clock: Clock| described(child, &[], clock).exec_id;
+    let id = |child: &Child, clock: BootClock| described(child, &[], clock).exec_id;
     let first = id(&child, clock);
-    let again = id(&child, Clock { boot_seconds: clock.boot_seconds + 1000, ..clock });
-    let other_boot = id(&child, Clock { boot_id: [7; 36], ..clock });
+    let again = id(&child, BootClock { boot_seconds: clock.boot_seconds + 1000, ..clock });
+    let other_boot = id(&child, BootClock { boot_id: [7; 36], ..clock });
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let executed = id(&child, clock);

@@ -303,14 +303,14 @@ fn batches() -> impl Strategy<Value = Batch> {
 }
 
 /// The thread, stack, context, weight and observations of a sample, and whether it was blocked.
-type Said = (prop::sample::Index, prop::sample::Index, Option<prop::sample::Index>, u64, u32, bool);
+type ArbitrarySample = (prop::sample::Index, prop::sample::Index, Option<prop::sample::Index>, u64, u32, bool);
 
 trait WithSamples {
-    fn with_samples(self, samples: Vec<Said>) -> Self;
+    fn with_samples(self, samples: Vec<ArbitrarySample>) -> Self;
 }
 
 impl WithSamples for Batch {
-    fn with_samples(mut self, samples: Vec<Said>) -> Self {
+    fn with_samples(mut self, samples: Vec<ArbitrarySample>) -> Self {
         let (threads, stacks, contexts) = (self.threads.len(), self.stacks.len(), self.contexts.len());
         self.samples = samples
             .into_iter()
@@ -330,10 +330,10 @@ impl WithSamples for Batch {
 }
 
 /// The thread, trust, locations, context, time, weight and observations of a sample, and whether it was blocked.
-type Meaning = (Thread, Trust, Vec<Location>, Option<Context>, u64, u64, u32, bool);
+type SampleContents = (Thread, Trust, Vec<Location>, Option<Context>, u64, u64, u32, bool);
 
 /// The contents of samples, without the indices.
-fn meanings(batches: &[Batch]) -> Vec<Meaning> {
+fn meanings(batches: &[Batch]) -> Vec<SampleContents> {
     let mut meanings = Vec::new();
     for batch in batches {
         for sample in &batch.samples {

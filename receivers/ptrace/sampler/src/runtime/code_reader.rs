@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Instant;
 
-use super::target::{Allowance, Bounded, Target};
+use super::target::{Allowance, Bounded, TargetMemory};
 use super::{Executed, Functions, RawFrame, Resolved};
 use crate::message::FunctionKind;
 
@@ -23,7 +23,7 @@ pub struct ResolveSession<'a> {
 
 impl<'a> ResolveSession<'a> {
     /// Creates a session for a thread that may have run since, which accepts only code that was read before.
-    pub(super) fn new(reads: u32, target: &'a mut dyn Target, functions: &'a mut Functions) -> Self {
+    pub(super) fn new(reads: u32, target: &'a mut dyn TargetMemory, functions: &'a mut Functions) -> Self {
         let target = Bounded::new(target, Allowance { reads, bytes: MAX_BYTES });
         Self { target, functions, stands: false, new: 0 }
     }

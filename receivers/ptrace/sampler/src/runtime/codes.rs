@@ -18,7 +18,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use self::lines::LineCache;
-pub(super) use self::reading::{CodeSource, Look};
+pub(super) use self::reading::{CodeLookup, CodeSource};
 
 /// The maximum number of cached codes in a process, and of all copies of their instructions; above it the whole cache
 /// is cleared.

@@ -12,7 +12,7 @@ mod proof;
 
 use std::ops::Range;
 
-pub use self::held::{Held, Pieces, merge_held};
+pub use self::held::{Held, MergeInput, merge_held};
 use self::proof::{Belief, believe};
 pub use self::proof::{Lookup, NextInstruction, Words};
 use super::{Captured, Resolved};
@@ -24,7 +24,7 @@ const LAST_FRAME: u64 = 64 << 10;
 
 /// A native stack.
 #[derive(Debug, Clone, Copy)]
-pub struct Stack<'a> {
+pub struct UnwoundStack<'a> {
     /// The frames, innermost first.
     pub frames: &'a [Frame],
     /// Whether the stack reaches the thread's first function.
@@ -33,7 +33,7 @@ pub struct Stack<'a> {
     pub named: &'a [(usize, Location)],
 }
 
-impl Stack<'_> {
+impl UnwoundStack<'_> {
     /// The locations shown for a frame that is not replaced: those found for it, or else its own.
     fn shown(&self, index: usize) -> impl Iterator<Item = Location> {
         let start = self.named.partition_point(|(at, _)| *at < index);
@@ -79,7 +79,7 @@ pub struct Merged {
 /// Replaces `locations` by the native frames, some of which are replaced by the interpreter's frames. With `words`,
 /// unproven frames are left out.
 pub fn merge(
-    stack: Stack<'_>,
+    stack: UnwoundStack<'_>,
     captured: &Captured,
     resolved: &[Resolved],
     evaluation: Option<&Range<u64>>,
@@ -165,7 +165,7 @@ impl SegmentPlace {
     }
 }
 
-fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>) -> Vec<SegmentPlace> {
+fn places(stack: UnwoundStack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>) -> Vec<SegmentPlace> {
     let segments = &captured.segments;
     // Each frame has its own native call, and no call has an anchor.
     let is_counted = segments.len() == captured.frames.len() && segments.iter().all(|segment| segment.anchor.is_none());
@@ -190,7 +190,7 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
 
 /// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function itself. Its
 /// caller is not shown.
-fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [SegmentPlace]) {
+fn move_inwards(stack: UnwoundStack<'_>, evaluation: &Range<u64>, places: &mut [SegmentPlace]) {
     for place in places {
         if let SegmentPlace::At(at) = *place
             && let Some(inner) = at.checked_sub(1)
@@ -202,7 +202,7 @@ fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Segment
 }
 
 /// Finds the native frame, from index `from` on, whose stack range contains the anchor.
-fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> SegmentPlace {
+fn contained(stack: UnwoundStack<'_>, anchor: Option<u64>, from: usize) -> SegmentPlace {
     let (Some(anchor), frames) = (anchor, stack.frames) else { return SegmentPlace::Nowhere };
     let inner = frames.iter().enumerate().skip(from);
     for (index, frame) in inner {
@@ -222,7 +222,7 @@ fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> SegmentPlace
 
 /// Pairs native frames of the evaluation function with the interpreter's frames, from the outermost one on if both are
 /// complete.
-fn counted(stack: Stack<'_>, captured: &Captured, evaluation: &Range<u64>) -> Vec<SegmentPlace> {
+fn counted(stack: UnwoundStack<'_>, captured: &Captured, evaluation: &Range<u64>) -> Vec<SegmentPlace> {
     let native: Vec<usize> = stack.evaluations(evaluation).collect();
     let count = captured.segments.len();
     if stack.complete && !captured.cut {

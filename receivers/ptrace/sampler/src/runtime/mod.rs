@@ -6,8 +6,8 @@
 //! right after a sample of it, and resolves them to functions ([`Instance::resolve`]) later, when the thread need not
 //! wait for it. `merge.rs` then replaces the interpreter's native frames by these functions.
 //!
-//! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything read was written by the
-//! target and is treated as hostile: list lengths and sizes are limited, and arithmetic wraps.
+//! All of this sees a process only through [`TargetMemory`]: no file, no path, no clock. Everything read was written by
+//! the target and is treated as hostile: list lengths and sizes are limited, and arithmetic wraps.
 
 mod code_reader;
 mod codes;
@@ -29,10 +29,10 @@ use std::time::Instant;
 use self::code_reader::{CodeReader, ResolveSession};
 pub(crate) use self::functions::plain;
 pub use self::functions::{Functions, MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
-pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
+pub use self::merge::{Held, Lookup, MergeInput, Merged, NextInstruction, UnwoundStack, Words, merge, merge_held};
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recording::Recording;
-pub use self::target::{Allowance, Target};
+pub use self::target::{Allowance, TargetMemory};
 pub(crate) use self::target::{Bounded, half_at, word, word_at};
 pub(crate) use self::v8::MAJOR_VERSION as V8_VERSION;
 #[cfg(any(test, feature = "recordings"))]
@@ -60,7 +60,7 @@ struct InterpreterKind {
 }
 
 /// Finds an interpreter in a module with a path.
-type DetectInterpreter = fn(&Module, &str, &mut dyn Target) -> Result<Option<FoundKind>, String>;
+type DetectInterpreter = fn(&Module, &str, &mut dyn TargetMemory) -> Result<Option<FoundKind>, String>;
 
 /// All supported kinds of interpreters.
 static INTERPRETERS: [InterpreterKind; FunctionKind::COUNT] = [
@@ -118,7 +118,7 @@ impl Found {
 pub(crate) fn detect(
     modules: &[Module],
     path: impl Fn(&Module) -> String,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
 ) -> (Vec<Found>, Vec<(String, String)>) {
     /// A process usually has one interpreter, rarely a few.
     const MAX_INSTANCES: usize = 8;
@@ -298,7 +298,7 @@ pub trait Instance: Debug + Send {
         thread: ThreadKey,
         limit: usize,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         captured: &mut Captured,
     ) -> bool;
 
@@ -308,7 +308,7 @@ pub trait Instance: Debug + Send {
         _thread: ThreadKey,
         _is_first: bool,
         _now: Instant,
-        _target: &mut dyn Target,
+        _target: &mut dyn TargetMemory,
     ) -> Option<String> {
         None
     }
@@ -320,7 +320,7 @@ pub trait Instance: Debug + Send {
         &mut self,
         captured: &Captured,
         stands: bool,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
     ) {
@@ -362,7 +362,7 @@ pub trait Instance: Debug + Send {
         &mut self,
         address: u64,
         words: &[u64],
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         functions: &mut Functions,
     ) -> Option<Executed> {
         let code = self.code()?;
@@ -371,7 +371,7 @@ pub trait Instance: Debug + Send {
 
     /// Returns the function whose instructions include this address, among those that [`Instance::resolve`] has read;
     /// `None` also if the function has changed since.
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+    fn executed(&mut self, address: u64, target: &mut dyn TargetMemory, functions: &mut Functions) -> Option<Executed> {
         let code = self.code()?;
         code.executed(address, &mut ResolveSession::new(code.max_reads(), target, functions))
     }
@@ -382,7 +382,7 @@ pub trait Instance: Debug + Send {
         &mut self,
         address: u64,
         words: &[u64],
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         functions: &mut Functions,
     ) -> Option<Executed> {
         let code = self.code()?;
@@ -427,7 +427,7 @@ pub trait Instance: Debug + Send {
         &mut self,
         _stack: NativeStack<'_>,
         _memory: &mut dyn StackMemory,
-        _target: &mut dyn Target,
+        _target: &mut dyn TargetMemory,
         _functions: &mut Functions,
         _named: &mut NativelyNamed,
     ) {

@@ -1,19 +1,19 @@
 //! The interface through which interpreters read the memory of a process.
 
 /// The memory of a process. Implemented for a live process, a stack copy, and recordings in tests.
-pub trait Target {
+pub trait TargetMemory {
     /// Reads `bytes` from `address`; returns `false` if not all of them could be read.
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool;
 }
 
 /// The little-endian word at an address.
-pub(crate) fn word(target: &mut (impl Target + ?Sized), address: u64) -> Option<u64> {
+pub(crate) fn word(target: &mut (impl TargetMemory + ?Sized), address: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     target.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
 }
 
 /// The little-endian 32-bit word at an address.
-pub(crate) fn half(target: &mut (impl Target + ?Sized), address: u64) -> Option<u32> {
+pub(crate) fn half(target: &mut (impl TargetMemory + ?Sized), address: u64) -> Option<u32> {
     let mut bytes = [0; 4];
     target.read(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
 }
@@ -39,13 +39,13 @@ pub struct Allowance {
 
 /// A target with limits on the number of reads and bytes. Every read counts, also one that fails.
 pub(crate) struct Bounded<'a> {
-    target: &'a mut dyn Target,
+    target: &'a mut dyn TargetMemory,
     left: Allowance,
     refused: u32,
 }
 
 impl<'a> Bounded<'a> {
-    pub(crate) fn new(target: &'a mut dyn Target, allowance: Allowance) -> Self {
+    pub(crate) fn new(target: &'a mut dyn TargetMemory, allowance: Allowance) -> Self {
         Self { target, left: allowance, refused: 0 }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Bounded<'a> {
     }
 }
 
-impl Target for Bounded<'_> {
+impl TargetMemory for Bounded<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let (Some(reads), Some(rest)) = (self.left.reads.checked_sub(1), self.left.bytes.checked_sub(bytes.len()))
         else {
@@ -74,7 +74,7 @@ mod tests {
 
     struct Zeros;
 
-    impl Target for Zeros {
+    impl TargetMemory for Zeros {
         fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
             bytes.fill(0);
             address != 0

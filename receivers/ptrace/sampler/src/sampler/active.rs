@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(super) use self::account::FoundStack;
-pub(super) use self::look::{BlockedAt, Look, Passive};
+pub(super) use self::look::{BlockedAt, Examination, Passive};
 use self::pooled::Pool;
 pub(super) use self::tick::TickStart;
 use self::waits::Waits;

@@ -18,7 +18,7 @@ use crate::perf::record::{CpuMode, User};
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
 use crate::stop::StoppedThread;
-use crate::unwind::{Frame, Outcome, Registers, StackMemory};
+use crate::unwind::{Frame, Registers, StackMemory, UnwindOutcome};
 
 /// How many stacks may wait to be unwound. With more, the oldest is unwound at once, even if other threads are stopped
 /// meanwhile.
@@ -66,7 +66,7 @@ enum CapturedStack {
     /// A copy that is to be unwound.
     Copied(StackPieces),
     /// A stack that was already unwound while the thread was stopped.
-    Unwound(Outcome, Vec<Frame>),
+    Unwound(UnwindOutcome, Vec<Frame>),
 }
 
 /// A stack that ended in code outside of all known mappings. Its sample is already in the batch, with the part that
@@ -428,7 +428,7 @@ impl Captures {
 /// Names the frames of the stack that was unwound last.
 fn name(
     process: &mut Active,
-    outcome: &mut Outcome,
+    outcome: &mut UnwindOutcome,
     interpreted: &Interpreted,
     at_sample: Option<AtSample<'_>>,
     unwinder: &StackUnwinder,

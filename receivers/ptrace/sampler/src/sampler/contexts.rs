@@ -9,10 +9,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::context::{Block, Place, Reading, Schema, Variable, read};
+use crate::context::{AttributeSelection, Block, Place, RecordReading, Variable, read};
 use crate::message::Context;
 use crate::process_files::ProcessFiles;
-use crate::runtime::{Allowance, Bounded, Target};
+use crate::runtime::{Allowance, Bounded, TargetMemory};
 use crate::sampler::history::History;
 use crate::stack_copy::StackPieces;
 
@@ -34,7 +34,7 @@ pub(super) struct ProcessContexts {
     variables: Vec<Variable>,
     places: Vec<Place>,
     /// The schema of the records; `None` until the process publishes one.
-    schema: Option<Arc<Schema>>,
+    schema: Option<Arc<AttributeSelection>>,
     /// Counts changes of the schema and of the variables' addresses.
     generation: u64,
     checked: Option<Instant>,
@@ -103,7 +103,7 @@ impl ProcessContexts {
         }
     }
 
-    pub(super) fn set_schema(&mut self, schema: Option<Arc<Schema>>) {
+    pub(super) fn set_schema(&mut self, schema: Option<Arc<AttributeSelection>>) {
         if self.schema != schema {
             self.schema = schema;
             self.generation += 1;
@@ -131,7 +131,7 @@ impl ProcessContexts {
     }
 
     /// The schema of the records; `None` if there is nothing to read.
-    fn schema(&self) -> Option<&Schema> {
+    fn schema(&self) -> Option<&AttributeSelection> {
         self.schema.as_deref().filter(|_| !self.places.is_empty())
     }
 
@@ -173,18 +173,18 @@ impl ProcessContexts {
 
 /// The first record with a context; if there is none, whether a record was torn.
 fn find<'a>(
-    schema: &Schema,
+    schema: &AttributeSelection,
     pointer: u64,
     places: impl Iterator<Item = (&'a Place, &'a mut Block)>,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
 ) -> (Option<Context>, bool) {
     let mut torn = false;
     for (place, block) in places {
         let Some(variable) = place.address(pointer, block, target) else { continue };
         match read(variable, schema.wants_attributes(), target) {
-            Reading::None => {}
-            Reading::Torn => torn = true,
-            Reading::Record(record) => match schema.context(&record) {
+            RecordReading::None => {}
+            RecordReading::Torn => torn = true,
+            RecordReading::Record(record) => match schema.context(&record) {
                 None => {}
                 context => return (context, false),
             },
@@ -210,7 +210,7 @@ struct Copied<'a> {
     beyond: bool,
 }
 
-impl Target for Copied<'_> {
+impl TargetMemory for Copied<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let there = self.pieces.copied_bytes(address, bytes);
         self.beyond |= !there;

@@ -36,7 +36,7 @@ pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 const READERS_IDLE: Duration = Duration::from_secs(10);
 
 /// The best level that could be opened, and the error of each better one.
-type Answer = (Level, Vec<(Level, Errno)>);
+type OpenedLevel = (Level, Vec<(Level, Errno)>);
 
 /// How an event of a thread takes samples.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +122,7 @@ impl Events {
         Ok(&self.rings[index])
     }
 
-    fn open(&mut self, thread: u32, sampling: EventSampling) -> Result<(ThreadEvent, Answer), OpenFailure> {
+    fn open(&mut self, thread: u32, sampling: EventSampling) -> Result<(ThreadEvent, OpenedLevel), OpenFailure> {
         let EventSampling { first, others, from, given, wakes } = sampling;
         let (mut files, mut level, mut reasons) = (EventFiles::default(), from, Vec::new());
         for processor in online_processors().unwrap_or_else(|_| vec![0]) {
@@ -241,7 +241,7 @@ impl Engine<'_> {
 
     /// Opens an event for the first thread that has not ended, and closes it again. Returns the result; `None` if there
     /// is no such thread.
-    fn ask_for_events(&mut self, index: usize) -> Option<Result<Answer, OpenFailure>> {
+    fn ask_for_events(&mut self, index: usize) -> Option<Result<OpenedLevel, OpenFailure>> {
         let process = &self.processes[index];
         let Some(events) = &mut self.events else { return Some(Err(OpenFailure::Refused(Vec::new()))) };
         let period = process.event_period();

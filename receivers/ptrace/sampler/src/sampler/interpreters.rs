@@ -10,8 +10,8 @@ use crate::address_space::{AddressSpace, ModuleKind};
 use crate::message::{Function, Location};
 use crate::process_files::ProcessFiles;
 use crate::runtime::{
-    Captured, CodePlace, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, Merged, NativeStack, NativelyNamed,
-    NextInstruction, Pieces, Resolved, Stack, Target, ThreadKey, Words, merge, merge_held,
+    Captured, CodePlace, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, MergeInput, Merged, NativeStack,
+    NativelyNamed, NextInstruction, Resolved, TargetMemory, ThreadKey, UnwoundStack, Words, merge, merge_held,
 };
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Frame, Kept, Next, StackMemory, Ways, fetches};
@@ -195,7 +195,7 @@ impl Interpreters {
         interpreted: &Interpreted,
         stands: bool,
         memory: (&AddressSpace, &ProcessFiles),
-        stack: Stack<'_>,
+        stack: UnwoundStack<'_>,
         mut at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
     ) -> NamedFrames {
@@ -203,7 +203,7 @@ impl Interpreters {
         // A process may have interpreters of both kinds: with frames on the native stack, and with frames elsewhere.
         self.name_native(space, files, stack.frames, at_sample.as_mut());
         let Self { instances, functions, natively, resolved, fetches, generation, .. } = self;
-        let stack = Stack { named: &natively.locations, ..stack };
+        let stack = UnwoundStack { named: &natively.locations, ..stack };
         let native = NamedFrames {
             any: !natively.locations.is_empty(),
             merged: Merged { unknown: u32::try_from(natively.unknown).unwrap_or(u32::MAX), ..Merged::default() },
@@ -236,7 +236,7 @@ impl Interpreters {
             at_sample.filter(|at| at.ran_on_since.is_some()).map(|at| Words { memory: at.memory, lookup: &mut lookup });
         let mut merged = match held {
             Some(held) => {
-                let pieces = Pieces { stack, captured, resolved, held: &held };
+                let pieces = MergeInput { stack, captured, resolved, held: &held };
                 merge_held(&pieces, &mut |address| space.function(address), words, locations)
             }
             None => merge(stack, captured, resolved, evaluation.as_ref(), words, locations),
@@ -356,7 +356,7 @@ struct CopiedOrLiveMemory<'a> {
     files: &'a ProcessFiles,
 }
 
-impl Target for CopiedOrLiveMemory<'_> {
+impl TargetMemory for CopiedOrLiveMemory<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.pieces.is_some_and(|pieces| pieces.copied_bytes(address, bytes))
             || self.files.read_memory(address, bytes) == bytes.len()

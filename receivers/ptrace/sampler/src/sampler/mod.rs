@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::address_space::{AddressSpace, MappedAt};
-use crate::context::Schema;
+use crate::context::AttributeSelection;
 use crate::message::{Batch, Detached, Function, ProblemKind, ProcessId, Settings, Status};
 use crate::os::signal::Waker;
 use crate::process_files::ProcessFiles;
@@ -154,7 +154,7 @@ enum ThreadCommand {
     SampleFromStart(ProcessId, SyncSender<()>),
     SetSpace(ProcessId, Instant, Arc<AddressSpace>),
     SetPerfMap(ProcessId, Arc<File>),
-    SetSchema(ProcessId, Option<Arc<Schema>>),
+    SetSchema(ProcessId, Option<Arc<AttributeSelection>>),
     Sample(ProcessId, bool),
     Detach(ProcessId),
     Stop,
@@ -208,7 +208,7 @@ impl SamplingThread {
     }
 
     /// Sets the schema of the records in which a process publishes trace contexts; `None` if they are not read.
-    pub fn set_schema(&self, process: ProcessId, schema: Option<Arc<Schema>>) {
+    pub fn set_schema(&self, process: ProcessId, schema: Option<Arc<AttributeSelection>>) {
         self.send(ThreadCommand::SetSchema(process, schema));
     }
 

@@ -17,7 +17,7 @@ use super::thread_state::ThreadState;
 use super::tick::LOOKS;
 use crate::address_space::recorded;
 use crate::message::ProcessId;
-use crate::os::time::Clock;
+use crate::os::time::ClockPair;
 use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, ProcessorEvents, Switches, online_processors, open_processors, write_into};
@@ -423,7 +423,7 @@ impl Engine<'_> {
             }
             processes.iter().any(|(_, own)| *own == head.process)
         };
-        let clock = Clock::now();
+        let clock = ClockPair::now();
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
             let sample = match record {
                 Record::Sample(sample) => sample,

@@ -22,10 +22,10 @@ use super::shortfall::Shortfall;
 use super::timeline::Cause;
 use crate::address_space::{AddressSpace, MapsEntry, recorded};
 use crate::message::Location;
-use crate::os::time::Clock;
+use crate::os::time::ClockPair;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::{EventSubject as Opened, Lack, OpenFailure, Opener};
-use crate::perf::record::{Change, CpuMode, OnCpuSample, Record, Switched, User};
+use crate::perf::record::{CpuMode, OnCpuSample, Record, Switched, ThreadSwitch, User};
 use crate::perf::ring::Ring;
 use crate::process_files::ProcessFiles;
 use crate::runtime::ThreadKey;
@@ -144,7 +144,7 @@ fn empty(
     if ring.is_empty() {
         return;
     }
-    let clock = Clock::now();
+    let clock = ClockPair::now();
     let (_, shortfall) = Shortfall::drain_until(
         ring,
         |_| true,
@@ -258,7 +258,7 @@ pub(super) enum ThreadChangeKind {
 
 impl LeavingSample {
     /// Converts the sample of a thread that leaves its processor; `None` if the sample has no registers.
-    pub(super) fn from_sample(sample: &OnCpuSample<'_>, clock: Clock) -> Option<Self> {
+    pub(super) fn from_sample(sample: &OnCpuSample<'_>, clock: ClockPair) -> Option<Self> {
         let User::Registers(registers) = sample.user else { return None };
         let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
         let at = clock.instant_of(time_nano);
@@ -268,13 +268,13 @@ impl LeavingSample {
 
 impl ThreadChange {
     /// Converts a record that is not a sample; `None` for other records.
-    pub(super) fn from_record(record: &Record<'_>, clock: Clock) -> Option<Self> {
+    pub(super) fn from_record(record: &Record<'_>, clock: ClockPair) -> Option<Self> {
         let (process, thread, time_nano, what) = match *record {
             Record::Switched(Switched { process, thread, time_nano, change, .. }) => {
                 let what = match change {
-                    Change::In => ThreadChangeKind::In,
-                    Change::Out { preempted: true } => ThreadChangeKind::Out(Cause::Preempted),
-                    Change::Out { preempted: false } => ThreadChangeKind::Out(Cause::Blocked),
+                    ThreadSwitch::In => ThreadChangeKind::In,
+                    ThreadSwitch::Out { preempted: true } => ThreadChangeKind::Out(Cause::Preempted),
+                    ThreadSwitch::Out { preempted: false } => ThreadChangeKind::Out(Cause::Blocked),
                 };
                 (process, thread, time_nano, what)
             }
@@ -287,7 +287,7 @@ impl ThreadChange {
 }
 
 impl RingItem {
-    fn from_record(record: &Record<'_>, spare: &mut Vec<StackPieces>, clock: Clock) -> Option<Self> {
+    fn from_record(record: &Record<'_>, spare: &mut Vec<StackPieces>, clock: ClockPair) -> Option<Self> {
         match record {
             Record::Sample(sample) => {
                 Some(Self::Sample(RunningSample::from_sample(sample, spare.pop().unwrap_or_default(), clock)))
@@ -307,7 +307,7 @@ impl RingItem {
 
 impl RunningSample {
     /// Converts a sample, and copies its stack into `pieces`.
-    pub(super) fn from_sample(sample: &OnCpuSample<'_>, mut pieces: StackPieces, clock: Clock) -> Self {
+    pub(super) fn from_sample(sample: &OnCpuSample<'_>, mut pieces: StackPieces, clock: ClockPair) -> Self {
         if let User::Registers(registers) = sample.user {
             pieces.take(registers.stack_pointer(), sample.stack);
         }

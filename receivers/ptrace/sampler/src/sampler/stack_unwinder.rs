@@ -5,9 +5,9 @@ use std::time::Instant;
 use super::active::Active;
 use super::interpreters::{AtSample, Interpreted, NamedFrames};
 use crate::message::{Location, Trust};
-use crate::runtime::Stack;
+use crate::runtime::UnwoundStack;
 use crate::stack_copy::StackPieces;
-use crate::unwind::{Frame, Outcome, Registers, StackMemory, Unwinder};
+use crate::unwind::{Frame, Registers, StackMemory, UnwindOutcome, Unwinder};
 
 /// The unwinder for all processes, and buffers that are reused for each stack.
 #[derive(Debug, Default)]
@@ -21,7 +21,12 @@ pub(super) struct StackUnwinder {
 
 impl StackUnwinder {
     /// Unwinds a stack in the current address space. Its frames are kept until the next call.
-    pub(super) fn unwind(&mut self, process: &Active, registers: &Registers, memory: &mut dyn StackMemory) -> Outcome {
+    pub(super) fn unwind(
+        &mut self,
+        process: &Active,
+        registers: &Registers,
+        memory: &mut dyn StackMemory,
+    ) -> UnwindOutcome {
         self.unwind_at(process, None, registers, memory)
     }
 
@@ -32,7 +37,7 @@ impl StackUnwinder {
         at: Option<Instant>,
         registers: &Registers,
         memory: &mut dyn StackMemory,
-    ) -> Outcome {
+    ) -> UnwindOutcome {
         let spaces = &process.attached.spaces;
         let space = at.map_or_else(|| spaces.latest(), |at| spaces.at(at));
         self.unwinder.unwind(space, registers, memory, &mut self.frames)
@@ -45,7 +50,7 @@ impl StackUnwinder {
     pub(super) fn name(
         &self,
         process: &mut Active,
-        outcome: &mut Outcome,
+        outcome: &mut UnwindOutcome,
         interpreted: &Interpreted,
         stands: bool,
         at_sample: Option<AtSample<'_>>,
@@ -53,7 +58,7 @@ impl StackUnwinder {
     ) -> NamedFrames {
         let attached = &mut process.attached;
         let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
-        let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, named: &[] };
+        let stack = UnwoundStack { frames: &self.frames, complete: outcome.trust == Trust::Complete, named: &[] };
         let at = at_sample.as_ref().and_then(|at| at.copied);
         let space = at.map_or_else(|| attached.spaces.latest(), |at| attached.spaces.at(at));
         let memory = (&**space, &*attached.files);

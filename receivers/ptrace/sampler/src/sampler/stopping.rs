@@ -10,7 +10,7 @@ use super::run::Engine;
 use super::thread_state::ThreadState;
 use crate::message::{ProblemKind, Stops};
 use crate::process_info;
-use crate::stop::{self, Refused};
+use crate::stop::{self, StopRefusal};
 
 /// A running thread takes some microseconds to stop. The sampling thread spins meanwhile: it would take longer to sleep
 /// and to be woken, and the stopped thread would have to wait for that. The thread checks only from time to time,
@@ -118,8 +118,8 @@ impl Engine<'_> {
                 self.pending_stops
                     .insert(thread, PendingStop { process: process.attached.id, blocked, periods, asked });
             }
-            Err(Refused::Ended) => process.thread_ended(),
-            Err(Refused::Denied) => self.refused(index, thread_index),
+            Err(StopRefusal::Ended) => process.thread_ended(),
+            Err(StopRefusal::Denied) => self.refused(index, thread_index),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::SamplerOutput;
-use super::active::{Look, Passive, TickStart};
+use super::active::{Examination, Passive, TickStart};
 use super::ledger::Next;
 use super::run::Engine;
 use super::states::Watch;
@@ -66,20 +66,20 @@ impl Engine<'_> {
     pub(super) fn look(&mut self, index: usize, thread: usize, idle_stride: u64, all: bool) {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
-            Look::Nothing => {}
-            Look::Preempted => {
+            Examination::Nothing => {}
+            Examination::Preempted => {
                 if process.look_at_preempted(thread) {
                     self.arm(index, thread);
                 }
             }
-            Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
-            Look::Unchanged => {
+            Examination::Stands => process.look_at_waiting(thread, &mut self.unwinder),
+            Examination::Unchanged => {
                 if process.wants_blocked() {
                     process.notice_stop(thread);
                     process.account_blocked(thread, Instant::now());
                 }
             }
-            Look::Running => match process.watch {
+            Examination::Running => match process.watch {
                 Watch::Threads { .. } if process.threads[thread].event.is_none() => {
                     self.unwatched.push(process.threads[thread].id());
                 }
@@ -90,7 +90,7 @@ impl Engine<'_> {
                 }
                 Watch::Undecided | Watch::Threads { .. } | Watch::Group | Watch::Machine | Watch::Not => {}
             },
-            Look::Blocked(seen) => {
+            Examination::Blocked(seen) => {
                 let moved = std::mem::take(&mut process.threads[thread].moved);
                 if process.wants_blocked() {
                     self.blocked.push((process.threads[thread].id(), seen));
@@ -99,7 +99,7 @@ impl Engine<'_> {
                     self.unwatched.push(process.threads[thread].id());
                 }
             }
-            Look::Ended => {
+            Examination::Ended => {
                 process.settle_ended(thread, Instant::now());
                 process.thread_ended();
                 if process.threads.len() == 1 {

@@ -135,7 +135,7 @@ impl<P> OpenWait<P> {
 
 /// A thread's history during a span of time, according to its records.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Recorded<P> {
+pub(super) struct RecordedTime<P> {
     /// Whether the records are complete. If not, some are known to be missing.
     pub(super) is_whole: bool,
     /// The waits in the order in which they began. The thread ran for the rest of its time.
@@ -148,7 +148,7 @@ pub(super) struct Recorded<P> {
 
 /// Sums since the last comparison with the kernel's counters.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+struct RecordSums {
     /// Nanoseconds according to records: running, preempted, and blocked in waits that have ended.
     running: u64,
     preempted: u64,
@@ -172,7 +172,7 @@ pub(super) struct ThreadTimeline<P> {
     latest: (Instant, Latest),
     /// Whether the thread was found ready to run before its first record.
     was_ready: bool,
-    sums: Sums,
+    sums: RecordSums,
     /// The counters at the last comparison.
     counted: Option<SchedStat>,
     /// Preempted time that the kernel has not counted yet, in nanoseconds: it counts this when the thread gets a
@@ -194,7 +194,7 @@ impl<P: Clone> ThreadTimeline<P> {
             lost: false,
             latest: (since, Latest::Unknown),
             was_ready: false,
-            sums: Sums::default(),
+            sums: RecordSums::default(),
             counted: None,
             not_counted: 0,
             queued_part: 0.0,
@@ -277,7 +277,7 @@ impl<P: Clone> ThreadTimeline<P> {
 
     /// Settles the time up to `until`; all records before that have been added. `counters` are the kernel's counters at
     /// that moment, if they were read.
-    pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> Recorded<P> {
+    pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> RecordedTime<P> {
         let mut events = std::mem::take(&mut self.events);
         // Records of one thread come from the rings of several processors.
         events.sort_by_key(|(at, _)| *at);
@@ -305,7 +305,7 @@ impl<P: Clone> ThreadTimeline<P> {
         }
         self.typical.place(&mut waits);
         let ended = if matches!(self.state, SettledState::Ended) { Some(self.last) } else { None };
-        Recorded { is_whole, waits, began, ended }
+        RecordedTime { is_whole, waits, began, ended }
     }
 
     /// Applies an event. Returns whether it fits the previous state. The first event may be older than the beginning of
@@ -394,7 +394,7 @@ impl<P: Clone> ThreadTimeline<P> {
     /// Compares the sums with the kernel's counters, and updates the share of blocked waits in which the woken thread
     /// waited for a processor. Returns whether they agree, as far as that can be checked.
     fn compare(&mut self, counters: SchedStat) -> bool {
-        let sums = std::mem::replace(&mut self.sums, Sums { is_whole: true, ..Sums::default() });
+        let sums = std::mem::replace(&mut self.sums, RecordSums { is_whole: true, ..RecordSums::default() });
         let Some(before) = self.counted.replace(counters).filter(|_| sums.is_whole && counters.kept()) else {
             return true;
         };

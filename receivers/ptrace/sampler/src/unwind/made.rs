@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{COUNT, FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
+use super::{COUNT, FRAME_POINTER, Frame, Registers, StackMemory, UnwindOutcome, Unwinder};
 use crate::address_space::AddressSpace;
 use crate::address_space::fake::FakeProcess;
 
@@ -17,9 +17,9 @@ pub(super) const ROOT: u64 = CODE + 2;
 pub(super) const ALL: u32 = (1 << COUNT) - 1;
 
 /// The code.
-pub(super) struct Made(Vec<u8>);
+pub(super) struct SyntheticCode(Vec<u8>);
 
-impl Made {
+impl SyntheticCode {
     /// Creates code that starts with the code that ends a thread.
     pub(super) fn new() -> Self {
         let mut made = Self(vec![0xcc; 0x4000]);
@@ -39,9 +39,9 @@ impl Made {
 }
 
 /// Memory that records which addresses are read.
-pub(super) struct Recorded<F>(pub(super) F, pub(super) Vec<u64>);
+pub(super) struct RecordingMemory<F>(pub(super) F, pub(super) Vec<u64>);
 
-impl<F: FnMut(u64) -> Option<u64>> StackMemory for Recorded<F> {
+impl<F: FnMut(u64) -> Option<u64>> StackMemory for RecordingMemory<F> {
     fn read_u64(&mut self, address: u64) -> Option<u64> {
         self.1.push(address);
         self.0(address)
@@ -54,12 +54,12 @@ impl<F: FnMut(u64) -> Option<u64>> StackMemory for Recorded<F> {
 
 /// The registers of a synthetic thread, by DWARF number, and its stack.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Thread {
+pub(super) struct SyntheticThread {
     pub(super) registers: [u64; COUNT],
     words: BTreeMap<u64, u64>,
 }
 
-impl Thread {
+impl SyntheticThread {
     /// A thread with an empty stack; its other registers have arbitrary values.
     pub(super) fn new() -> Self {
         let mut thread = Self { registers: [0x5a5a; COUNT], words: BTreeMap::new() };
@@ -95,7 +95,7 @@ impl Thread {
     }
 
     /// The frames at an instruction, with only these registers known (bit N for register N).
-    pub(super) fn unwind(&mut self, space: &AddressSpace, pc: u64, known: u32) -> (Vec<u64>, Outcome) {
+    pub(super) fn unwind(&mut self, space: &AddressSpace, pc: u64, known: u32) -> (Vec<u64>, UnwindOutcome) {
         self.registers[16] = pc;
         let registers = Registers { values: self.registers, known };
         let mut frames: Vec<Frame> = Vec::new();
@@ -104,7 +104,7 @@ impl Thread {
     }
 }
 
-impl StackMemory for Thread {
+impl StackMemory for SyntheticThread {
     fn read_u64(&mut self, address: u64) -> Option<u64> {
         self.words.get(&address).copied()
     }

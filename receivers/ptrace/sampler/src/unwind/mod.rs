@@ -73,7 +73,7 @@ impl Eq for Frame {}
 
 /// How unwinding ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct UnwindOutcome {
     /// How much of the stack is known.
     pub trust: Trust,
     /// Unwinding ended because this register (DWARF number) is unknown: stop the thread, or take the register from an
@@ -107,7 +107,7 @@ impl Unwinder {
         registers: &Registers,
         memory: &mut dyn StackMemory,
         frames: &mut Vec<Frame>,
-    ) -> Outcome {
+    ) -> UnwindOutcome {
         frames.clear();
         walk::Walk::new(space, registers, memory, &mut self.scratch).run(frames)
     }

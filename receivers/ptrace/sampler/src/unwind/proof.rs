@@ -14,7 +14,7 @@ use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, UnwindRow};
 use super::walk::Walk;
 use crate::address_space::{AddressSpace, Module, ModuleKind};
-use crate::elf::Object;
+use crate::elf::ElfObject;
 
 /// How many words of the stack are examined for one frame: 16 KiB.
 const MAX_WORDS: u64 = 2048;
@@ -34,8 +34,8 @@ const MAX_TABLE: usize = 8192;
 /// Cached results of following instructions: by the object, an address in it, and the start of the function, or 0 for
 /// paths from the address to a return. The value has the rules, at most one if the function's start is known, and the
 /// number of instructions followed.
-pub(super) type FlowCache = Cache<3, Answer, 2048>;
-type Answer = (Vec<UnwindRow>, u32);
+pub(super) type FlowCache = Cache<3, FlowResult, 2048>;
+type FlowResult = (Vec<UnwindRow>, u32);
 
 impl Walk<'_> {
     /// The unwind rules for an address without call frame information, if the code and the stack prove them.
@@ -97,7 +97,7 @@ impl Walk<'_> {
     }
 
     /// Finds the rules by following the function from its first instruction.
-    fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<UnwindRow> {
+    fn rules_from_start(&mut self, module: &Module, object: &ElfObject, function: u64, pc: u64) -> Option<UnwindRow> {
         let question = [object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias)];
         let space = self.space;
         let answer = |most| {
@@ -108,7 +108,7 @@ impl Walk<'_> {
     }
 
     /// Finds the rules by following all paths to a return, if exactly one of them leads to a word that follows a call.
-    fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<UnwindRow> {
+    fn rules_by_return(&mut self, module: &Module, object: &ElfObject, pc: u64) -> Option<UnwindRow> {
         let space = self.space;
         let mut rows =
             self.cached_rows([object.id(), pc.wrapping_sub(module.bias), 0], |most| rules_to_return(space, pc, most));
@@ -119,7 +119,7 @@ impl Walk<'_> {
         rows.pop().filter(|_| rows.is_empty())
     }
 
-    fn cached_rows(&mut self, question: [u64; 3], answer: impl FnOnce(u32) -> Answer) -> Vec<UnwindRow> {
+    fn cached_rows(&mut self, question: [u64; 3], answer: impl FnOnce(u32) -> FlowResult) -> Vec<UnwindRow> {
         let (rows, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE)).clone();
         match self.patience.followed.checked_sub(followed) {
             Some(left) => {

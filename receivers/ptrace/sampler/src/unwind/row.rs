@@ -3,7 +3,7 @@
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
 use super::registers::{COUNT, INSTRUCTION_POINTER};
-use crate::elf::{Context, Object};
+use crate::elf::{Context, ElfObject};
 
 /// Registers that a small row can hold: the callee-saved ones and the return address.
 const SMALL: usize = 8;
@@ -59,7 +59,7 @@ pub(super) enum Lookup {
 }
 
 /// Looks up an address of the file in its tables.
-pub(super) fn look_up(object: &Object, address: u64, context: &mut Context) -> Lookup {
+pub(super) fn look_up(object: &ElfObject, address: u64, context: &mut Context) -> Lookup {
     let Some(tables) = object.tables() else { return Lookup::Nothing };
     match tables.row(address, context) {
         Ok(Some(found)) => row(found.row, found.signal).map_or(Lookup::Malformed, Lookup::UnwindRow),

@@ -14,7 +14,7 @@
 //! and leads to the root is used, and the stack is *guessed*.
 
 use super::Frame;
-use super::Outcome;
+use super::UnwindOutcome;
 use super::code::{Call, PROLOGUE_LENGTH, jump, prologue};
 use super::memory::Peek;
 use super::proof::{MAX_FOLLOWED, MAX_LOOKED, MAX_TRIED};
@@ -23,7 +23,7 @@ use super::row::{Cfa, Lookup, UnwindRow, look_up};
 use super::step::{Saved, StepState, WalkEnd, step};
 use super::walk::{self, UnwindCaches, Walk};
 use crate::address_space::Module;
-use crate::elf::Object;
+use crate::elf::ElfObject;
 
 /// How many words are tried for one frame: 64 KiB.
 const SEARCH_WORDS: u64 = 8192;
@@ -102,7 +102,7 @@ impl Walk<'_> {
         module: &Module,
         lookup: u64,
         frames: &mut Vec<Frame>,
-        outcome: &mut Outcome,
+        outcome: &mut UnwindOutcome,
     ) -> WalkEnd {
         let needed = WalkEnd::Register(FRAME_POINTER);
         let address = lookup.wrapping_sub(module.bias);
@@ -155,7 +155,7 @@ impl Walk<'_> {
     }
 
     /// The frame pointer that the function's first instructions imply, if there is a return address next to it.
-    fn by_prologue(&mut self, row: &UnwindRow, object: &Object, function: u64) -> Option<u64> {
+    fn by_prologue(&mut self, row: &UnwindRow, object: &ElfObject, function: u64) -> Option<u64> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
         let (size, saved) = prologue(&code[..count])?;
@@ -170,7 +170,7 @@ impl Walk<'_> {
     }
 
     /// The candidates for the frame pointer on the stack, with which the rules give a return address.
-    fn by_stack(&mut self, row: &UnwindRow, object: &Object, function: u64) -> FrameCandidates {
+    fn by_stack(&mut self, row: &UnwindRow, object: &ElfObject, function: u64) -> FrameCandidates {
         let mut found = FrameCandidates::default();
         let start = self.registers.stack_pointer();
         for place in 0..SEARCH_WORDS.min(self.patience.words) {
@@ -193,7 +193,7 @@ impl Walk<'_> {
 
     /// The return address that the rules give with a frame pointer, if the address and its place on the stack are
     /// plausible.
-    fn return_address(&mut self, row: &UnwindRow, object: &Object, frame: u64) -> Option<u64> {
+    fn return_address(&mut self, row: &UnwindRow, object: &ElfObject, frame: u64) -> Option<u64> {
         let above = |cfa: u64| {
             cfa.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| (8..MAX_FRAME).contains(&distance))
         };
@@ -253,7 +253,7 @@ impl Walk<'_> {
         frame: u64,
         before: &WalkSnapshot,
         frames: &mut Vec<Frame>,
-        outcome: &mut Outcome,
+        outcome: &mut UnwindOutcome,
     ) -> bool {
         let Some(trials) = self.patience.trials.checked_sub(1) else { return false };
         self.patience.trials = trials;
@@ -261,13 +261,13 @@ impl Walk<'_> {
         self.proceed(frame, frames, outcome) == WalkEnd::Root
     }
 
-    fn proceed(&mut self, frame: u64, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> WalkEnd {
+    fn proceed(&mut self, frame: u64, frames: &mut Vec<Frame>, outcome: &mut UnwindOutcome) -> WalkEnd {
         self.registers.set(FRAME_POINTER, frame);
         self.walk(frames, outcome)
     }
 
     /// Restores the state from before the frame was tried.
-    fn restore(&mut self, before: &WalkSnapshot, frames: &mut Vec<Frame>, outcome: &mut Outcome) {
+    fn restore(&mut self, before: &WalkSnapshot, frames: &mut Vec<Frame>, outcome: &mut UnwindOutcome) {
         self.registers = before.registers;
         self.saved = before.saved;
         self.exact = before.exact;

@@ -6,7 +6,7 @@ use super::expression::evaluate;
 use super::memory::StackMemory;
 use super::registers::{CALLEE_SAVED, INSTRUCTION_POINTER, Registers, STACK_POINTER};
 use super::row::{Cfa, RecoveryRule, RecoveryRules, UnwindRow};
-use crate::elf::Object;
+use crate::elf::ElfObject;
 
 /// Why a walk ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl StepState<'_> {
 /// not make a stack look changed, so a saved register is recorded as read only when a result depends on it.
 pub(super) fn step(
     row: &UnwindRow,
-    object: Option<&Object>,
+    object: Option<&ElfObject>,
     machine: &mut StepState<'_>,
 ) -> Result<(Registers, Saved), WalkEnd> {
     let cfa = match row.cfa {
@@ -186,7 +186,7 @@ fn apply(
     rule: RecoveryRule,
     register: u8,
     cfa: u64,
-    object: Option<&Object>,
+    object: Option<&ElfObject>,
     machine: &mut StepState<'_>,
 ) -> Result<u64, WalkEnd> {
     match rule {
@@ -205,13 +205,13 @@ fn apply(
     }
 }
 
-fn bytes(object: Option<&Object>, expression: UnwindExpression<usize>) -> Result<crate::elf::Slice<'_>, WalkEnd> {
-    object.and_then(Object::tables).and_then(|tables| tables.expression(expression)).ok_or(WalkEnd::Malformed)
+fn bytes(object: Option<&ElfObject>, expression: UnwindExpression<usize>) -> Result<crate::elf::Slice<'_>, WalkEnd> {
+    object.and_then(ElfObject::tables).and_then(|tables| tables.expression(expression)).ok_or(WalkEnd::Malformed)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::Recorded;
+    use super::super::made::RecordingMemory;
     use super::super::registers::FRAME_POINTER;
     use super::*;
 
@@ -224,7 +224,7 @@ mod tests {
             |base, offset| UnwindRow::computed(base, offset, [(3, -32), (12, -24), (FRAME_POINTER, -16)].into_iter());
         let (leaf, caller) = (saves(STACK_POINTER, 32).unwrap(), saves(FRAME_POINTER, 64).unwrap());
         // The value of each word is its address.
-        let mut memory = Recorded(Some, Vec::new());
+        let mut memory = RecordingMemory(Some, Vec::new());
         let mut machine =
             StepState { registers: &Registers::passive(STACK, 1), memory: &mut memory, saved: Saved::default() };
         let (registers, saved) = step(&leaf, None, &mut machine).unwrap();

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 
-use super::made::Recorded;
+use super::made::RecordingMemory;
 use super::*;
 use crate::elf::ObjectCache;
 use crate::process_files::ProcessFiles;
@@ -39,13 +39,14 @@ fn copies() {
 
 /// Unwinds a stack whose words are the results of `word`. Returns the frames and the outcome; the number of words read
 /// is bounded.
-fn unwind(registers: &Registers, mut word: impl FnMut(u64) -> u64) -> (Vec<Frame>, Outcome) {
+fn unwind(registers: &Registers, mut word: impl FnMut(u64) -> u64) -> (Vec<Frame>, UnwindOutcome) {
     let (mut frames, mut reads) = (Vec::new(), 0);
     let read = |address| {
         reads += 1;
         Some(word(address))
     };
-    let outcome = Unwinder::new().unwind(this_process(), registers, &mut Recorded(read, Vec::new()), &mut frames);
+    let outcome =
+        Unwinder::new().unwind(this_process(), registers, &mut RecordingMemory(read, Vec::new()), &mut frames);
     assert!((1..=MAX_FRAMES).contains(&frames.len()));
     assert!(reads <= READS * MAX_FRAMES, "{reads} words were read");
     (frames, outcome)
@@ -126,7 +127,8 @@ fn signal_return(module: &crate::address_space::Module) -> Option<u64> {
 /// Guarantees: unknown code is shown as such, in the leaf and in a caller, and no frames are invented beyond it.
 #[test]
 fn unknown_code() {
-    let unknown = |code| Outcome { trust: Trust::Truncated, unknown_code: Some(code), ..Outcome::default() };
+    let unknown =
+        |code| UnwindOutcome { trust: Trust::Truncated, unknown_code: Some(code), ..UnwindOutcome::default() };
     let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, 0x10), |_| 0x20);
     let location = Location::Native { mapping: None, address: 0x10 };
     let leaf = Frame { pc: 0x10, sp: 0x7000_0000, location, registers: Registers::default() };
@@ -139,7 +141,7 @@ fn unknown_code() {
 #[test]
 fn return_address_zero() {
     let (frames, outcome) = unwind(&Registers::passive(0x7000_0000, some_code()), |_| 0);
-    assert_eq!((outcome, frames.len()), (Outcome::default(), 1));
+    assert_eq!((outcome, frames.len()), (UnwindOutcome::default(), 1));
 }
 
 /// The address of an instruction of this process.
@@ -204,7 +206,7 @@ proptest! {
         registers.set(INSTRUCTION_POINTER, code_at(&pc));
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut copy = stack_of(&words);
-        let mut first = Recorded(|address| copy.read_u64(address), Vec::new());
+        let mut first = RecordingMemory(|address| copy.read_u64(address), Vec::new());
         let outcome = Unwinder::new().unwind(space, &registers, &mut first, &mut before);
         let changed: Vec<_> = (0..).zip(&words).zip(&others).map(|((place, word), other)| {
             let at = 0x1000 + 8 * place;

@@ -10,9 +10,9 @@ use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, UnwindRow, look_up};
 use super::search::Patience;
 use super::step::{Saved, StepState, WalkEnd, step};
-use super::{Frame, MAX_FRAMES, Outcome};
+use super::{Frame, MAX_FRAMES, UnwindOutcome};
 use crate::address_space::{AddressSpace, Module, ModuleKind};
-use crate::elf::{Context, Object};
+use crate::elf::{Context, ElfObject};
 use crate::message::{Location, Trust};
 
 /// How often the stack pointer may fail to increase from a frame to its caller. It decreases if a signal handler runs
@@ -84,8 +84,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks from frame to frame until the stack ends or cannot be unwound further.
-    pub(super) fn run(mut self, frames: &mut Vec<Frame>) -> Outcome {
-        let mut outcome = Outcome { trust: Trust::Truncated, ..Outcome::default() };
+    pub(super) fn run(mut self, frames: &mut Vec<Frame>) -> UnwindOutcome {
+        let mut outcome = UnwindOutcome { trust: Trust::Truncated, ..UnwindOutcome::default() };
         match self.walk(frames, &mut outcome) {
             WalkEnd::Root => outcome.trust = Trust::Complete,
             WalkEnd::Register(register) => outcome.needs_register = Some(register),
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks from the frame of the current registers to the end.
-    pub(super) fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> WalkEnd {
+    pub(super) fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut UnwindOutcome) -> WalkEnd {
         let space = self.space;
         while frames.len() < MAX_FRAMES {
             let pc = self.registers.instruction_pointer();
@@ -182,7 +182,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Steps to the caller by given rules.
-    pub(super) fn step(&mut self, row: &UnwindRow, object: Option<&Object>) -> Result<Caller, WalkEnd> {
+    pub(super) fn step(&mut self, row: &UnwindRow, object: Option<&ElfObject>) -> Result<Caller, WalkEnd> {
         let mut machine = StepState { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
         let (registers, saved) = step(row, object, &mut machine)?;
         Ok(Caller { registers, saved, interrupted: row.signal })
@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
 /// long as only functions of the greenlet library were called, the greenlet is still being started, and the stack
 /// belongs to the function that starts it.
 fn begins_greenlet(module: &Module, address: u64, frames: &[Frame]) -> bool {
-    let starts = |object: &Object| object.starts_greenlet(address.wrapping_sub(module.bias));
+    let starts = |object: &ElfObject| object.starts_greenlet(address.wrapping_sub(module.bias));
     module.object.as_deref().is_some_and(starts)
         && frames.iter().any(|frame| frame.location.mapping() != module.mapping)
 }

@@ -2,7 +2,7 @@
 
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::Trust;
-use profbridge_sampler::unwind::{Frame, MAX_FRAMES, Outcome, StackCopy};
+use profbridge_sampler::unwind::{Frame, MAX_FRAMES, StackCopy, UnwindOutcome};
 
 use crate::snapshot::{Snapshot, UnwoundProcess};
 use crate::target::{ComputingTarget, compile};
@@ -14,7 +14,7 @@ const LONGEST: u64 = 1024;
 struct SeenStack {
     snapshot: Snapshot,
     frames: Vec<Frame>,
-    outcome: Outcome,
+    outcome: UnwindOutcome,
     /// The addresses of the functions that the stack must have, innermost first.
     expected: Vec<u64>,
     process: UnwoundProcess,
@@ -61,7 +61,7 @@ fn without_frame_pointers() {
     for (flags, arguments) in [(FAST, &["plain"][..]), (&bare, &["plain", "4"])] {
         let seen = look(flags, arguments);
         assert_calls(&seen, &seen.expected);
-        assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
+        assert_eq!(seen.outcome, UnwindOutcome { trust: Trust::Complete, ..UnwindOutcome::default() });
         // Besides the expected functions, which end with main: __libc_start_call_main, __libc_start_main, _start.
         assert_eq!(seen.frames.len(), seen.expected.len() + 3);
         let main = seen.frames[3].location.mapping().expect("main is in a file");
@@ -97,7 +97,7 @@ fn deep_recursion() {
 
     let seen = look(FAST, &["deep", "3000"]);
     assert_eq!(seen.frames.len(), MAX_FRAMES);
-    assert_eq!(seen.outcome, Outcome { trust: Trust::Truncated, ..Outcome::default() });
+    assert_eq!(seen.outcome, UnwindOutcome { trust: Trust::Truncated, ..UnwindOutcome::default() });
 }
 
 /// Guarantees: a stack is unwound through the kernel's signal frame, on the same stack and on an alternate one, into
@@ -159,11 +159,11 @@ fn passive_without_proof() {
     assert_calls(&seen, &seen.expected);
     assert_eq!(seen.outcome.trust, Trust::Complete);
     let (same, outcome) = unwind_passive(seen);
-    assert_eq!((same, outcome), (true, Outcome { trust: Trust::Guessed, ..Outcome::default() }));
+    assert_eq!((same, outcome), (true, UnwindOutcome { trust: Trust::Guessed, ..UnwindOutcome::default() }));
 }
 
 /// Whether unwinding with two registers finds the same frames, and its outcome.
-fn unwind_passive(mut seen: SeenStack) -> (bool, Outcome) {
+fn unwind_passive(mut seen: SeenStack) -> (bool, UnwindOutcome) {
     let (frames, outcome) = seen.process.unwind_passive(&mut seen.snapshot);
     (frames == seen.frames, outcome)
 }

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use profbridge_sampler::address_space::AddressSpace;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::unwind::{Frame, Outcome, Registers, StackCopy, Unwinder};
+use profbridge_sampler::unwind::{Frame, Registers, StackCopy, UnwindOutcome, Unwinder};
 
 /// The state of a thread at one moment.
 pub(crate) struct Snapshot {
@@ -44,7 +44,7 @@ impl Snapshot {
         files: &ProcessFiles,
         space: &AddressSpace,
         unwinder: &mut Unwinder,
-    ) -> (Vec<Frame>, Outcome) {
+    ) -> (Vec<Frame>, UnwindOutcome) {
         let mut frames = Vec::new();
         let mut outcome = unwinder.unwind(space, &self.registers, &mut self.stack, &mut frames);
         if let Some(address) = outcome.needs_memory
@@ -103,7 +103,7 @@ impl UnwoundProcess {
         &mut self,
         thread: i32,
         cache: &mut ObjectCache,
-    ) -> (Snapshot, Vec<Frame>, Outcome) {
+    ) -> (Snapshot, Vec<Frame>, UnwindOutcome) {
         let (mut snapshot, mut frames, mut outcome) = self.look(thread);
         if outcome.unknown_code.is_some() {
             self.reload(cache);
@@ -114,7 +114,7 @@ impl UnwoundProcess {
 
     /// Unwinds a thread by only the stack pointer and the instruction pointer, which are all that is known of a blocked
     /// thread.
-    pub(crate) fn unwind_passive(&mut self, snapshot: &mut Snapshot) -> (Vec<Frame>, Outcome) {
+    pub(crate) fn unwind_passive(&mut self, snapshot: &mut Snapshot) -> (Vec<Frame>, UnwindOutcome) {
         let registers = snapshot.registers;
         let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
         let mut frames = Vec::new();
@@ -123,7 +123,7 @@ impl UnwoundProcess {
     }
 
     /// Stops a thread and unwinds it.
-    pub(crate) fn look(&mut self, thread: i32) -> (Snapshot, Vec<Frame>, Outcome) {
+    pub(crate) fn look(&mut self, thread: i32) -> (Snapshot, Vec<Frame>, UnwindOutcome) {
         let mut snapshot = Snapshot::take(&self.files, thread, 256 << 10).expect("the thread can be stopped");
         let (frames, outcome) = snapshot.unwind(&self.files, &self.space, &mut self.unwinder);
         (snapshot, frames, outcome)

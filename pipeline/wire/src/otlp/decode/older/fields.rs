@@ -13,7 +13,7 @@ use super::super::super::error::{Fault, Result};
 use super::super::super::reader::{FIXED64, LEN, ProtobufReader, VARINT};
 
 /// The known fields of a message: number, name, and conversion. Other fields are skipped.
-pub(super) type Fields = &'static [(u32, &'static str, To)];
+pub(super) type KnownFields = &'static [(u32, &'static str, To)];
 
 /// How a field is converted to 1.10.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,7 +29,7 @@ pub(super) enum To {
     /// An id of this many bytes, in the field with this number.
     Id(u8, usize),
     /// A message, in the field with this number.
-    Message(u8, Fields),
+    Message(u8, KnownFields),
     /// Indices into the attribute table.
     Attributes,
     /// An attribute that is embedded in the message.
@@ -111,12 +111,12 @@ pub(super) enum Home {
 pub(in super::super) struct Release {
     pub(super) home: Home,
     /// The fields of the message that contains the tables.
-    pub(super) tables: Fields,
-    pub(super) profile: Fields,
-    pub(super) sample: Fields,
-    pub(super) mapping: Fields,
-    pub(super) location: Fields,
-    pub(super) function: Fields,
+    pub(super) tables: KnownFields,
+    pub(super) profile: KnownFields,
+    pub(super) sample: KnownFields,
+    pub(super) mapping: KnownFields,
+    pub(super) location: KnownFields,
+    pub(super) function: KnownFields,
 }
 
 pub(super) const V1_7: Release = Release {
@@ -196,7 +196,7 @@ pub(super) const V1_6: Release = Release {
 
 pub(super) const V1_4: Release = Release { home: Home::Profile, tables: PROFILE_1_4, profile: PROFILE_1_4, ..V1_7 };
 
-const PROFILE_1_4: Fields = &[
+const PROFILE_1_4: KnownFields = &[
     (1, "sample_type", SampleType),
     (2, "sample", Sample),
     (3, "mapping_table", Element(Table::Mapping)),
@@ -265,7 +265,7 @@ pub(super) const V1_3: Release = Release {
     ],
 };
 
-const PROFILE_1_3: Fields = &[
+const PROFILE_1_3: KnownFields = &[
     (1, "sample_type", SampleType),
     (2, "sample", Sample),
     (3, "mapping_table", Element(Table::Mapping)),
@@ -287,7 +287,7 @@ const PROFILE_1_3: Fields = &[
 ];
 
 /// `ProfileContainer` of 1.3.
-pub(super) const CONTAINER: Fields = &[
+pub(super) const CONTAINER: KnownFields = &[
     (1, "profile_id", ProfileId),
     (2, "start_time_unix_nano", Fixed(2)),
     (3, "end_time_unix_nano", Fixed(3)),
@@ -298,17 +298,18 @@ pub(super) const CONTAINER: Fields = &[
     (8, "profile", Profile),
 ];
 
-pub(super) const VALUE_TYPE: Fields = &[
+pub(super) const VALUE_TYPE: KnownFields = &[
     (1, "type_strindex", Index(1, Table::String)),
     (2, "unit_strindex", Unit(2)),
     (3, "aggregation_temporality", Temporality),
 ];
-const PERIOD_TYPE: Fields =
+const PERIOD_TYPE: KnownFields =
     &[(1, "type_strindex", Index(1, Table::String)), (2, "unit_strindex", Index(2, Table::String))];
-const LINE: Fields = &[(1, "function_index", Index(1, Table::Function)), (2, "line", Int(2)), (3, "column", Int(3))];
-pub(super) const LINK: Fields = &[(1, "trace_id", Id(1, 16)), (2, "span_id", Id(2, 8))];
-pub(super) const UNIT: Fields = &[(1, "attribute_key_strindex", Number(0)), (2, "unit_strindex", Number(1))];
-pub(super) const LABEL: Fields =
+const LINE: KnownFields =
+    &[(1, "function_index", Index(1, Table::Function)), (2, "line", Int(2)), (3, "column", Int(3))];
+pub(super) const LINK: KnownFields = &[(1, "trace_id", Id(1, 16)), (2, "span_id", Id(2, 8))];
+pub(super) const UNIT: KnownFields = &[(1, "attribute_key_strindex", Number(0)), (2, "unit_strindex", Number(1))];
+pub(super) const LABEL: KnownFields =
     &[(1, "key", Number(0)), (2, "str", Number(1)), (3, "num", Number(2)), (4, "num_unit", Number(3))];
 
 /// An encoded field.
@@ -374,7 +375,7 @@ impl<'a> Wire<'a> {
 /// Calls `visit` with the name and the conversion of each known field of a message.
 pub(super) fn each<'a>(
     mut reader: ProtobufReader<'a>,
-    fields: Fields,
+    fields: KnownFields,
     mut visit: impl FnMut(&'static str, To, &Wire<'a>) -> Result<()>,
 ) -> Result<()> {
     while let Some(key) = reader.key()? {

@@ -2,7 +2,7 @@
 
 use profbridge_model::{Builder, ProfilerId, Profiles};
 
-use super::support::{Batch, MS, START, convert, window};
+use super::support::{BatchDraft, MS, START, convert, window};
 use crate::sentry::chunk::Settings;
 
 /// Guarantees: the smallest chunk equals one written by hand (Sentry's sample format V2).
@@ -15,7 +15,7 @@ use crate::sentry::chunk::Settings;
 /// rule: profiles-sdk#stacks-unique, event-schema#frame-abs-path, event-schema#sdk-name, event-schema#sdk-version
 #[test]
 fn whole_chunk() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     let stack = [batch.builder.frame("work", "/app/shop.py", 3)];
     let stack = batch.builder.stack(&stack);
     let thread = batch.builder.attributes(&[("thread.id", 7.into()), ("thread.name", "main".into())]);
@@ -51,7 +51,7 @@ fn release_and_environment() {
         let attributes: Vec<_> = attributes.iter().map(|&(key, value)| (key, value.into())).collect();
         builder.resource(&attributes);
         builder.scope("test", "1");
-        let batch = Batch { builder, window: window(60_000) }.on_cpu(20).at(7, &["work"], [0, 50]);
+        let batch = BatchDraft { builder, window: window(60_000) }.on_cpu(20).at(7, &["work"], [0, 50]);
         let converted = batch.convert_with(Settings { environment: "lab".to_owned(), ..Settings::default() });
         let text = |key: &str| converted.chunk()[key].as_str().map(str::to_owned);
         (text("release"), text("environment"))
@@ -83,7 +83,7 @@ fn release_and_environment() {
 #[test]
 fn microseconds() {
     let batch =
-        Batch::new().on_cpu(20).nanos(Some(7), &["work"], &[START + 1_000, START + 50_123_456_999 / 1_000], &[]);
+        BatchDraft::new().on_cpu(20).nanos(Some(7), &["work"], &[START + 1_000, START + 50_123_456_999 / 1_000], &[]);
     let json = String::from_utf8(batch.convert().collected.chunks[0].0.clone()).unwrap();
     for timestamp in ["\"timestamp\":1760000000.000001}", "\"timestamp\":1760000000.050123}"] {
         assert!(json.contains(timestamp), "{json}");
@@ -97,7 +97,7 @@ fn microseconds() {
 /// rule: profiles-sdk#thread-metadata, profiles-sdk#v2-threads-without-samples
 #[test]
 fn thread_metadata() {
-    let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]);
+    let mut batch = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50]);
     let stack = [batch.builder.frame("work", "", 0)];
     let stack = batch.builder.stack(&stack);
     let named = batch.builder.attributes(&[("thread.id", "8".into()), ("thread.name", "io \"1\"".into())]);
@@ -118,7 +118,7 @@ fn thread_metadata() {
 /// rule: sample-format-v2#sample-thread-id, sample-format-v2#thread-name
 #[test]
 fn named_threads_without_id() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     let stack = [batch.builder.frame("work", "", 0)];
     let stack = batch.builder.stack(&stack);
     for (at, name) in [(0, "io"), (50, "gc"), (100, "io")] {
@@ -136,7 +136,7 @@ fn named_threads_without_id() {
 /// rule: differences#ids, sample-format-v2#chunk-id, profiles-sdk#v2-chunk-id
 #[test]
 fn chunk_id() {
-    let batch = |millis| Batch::new().on_cpu(20).at(7, &["work"], [0, millis]).finish();
+    let batch = |millis| BatchDraft::new().on_cpu(20).at(7, &["work"], [0, millis]).finish();
     let id = |batch: &Profiles| convert(batch, Settings::default()).collected.chunks[0].1.chunk_id;
     assert_eq!(id(&batch(50)), id(&batch(50)));
     assert_ne!(id(&batch(50)), id(&batch(51)));
@@ -149,7 +149,7 @@ fn chunk_id() {
 /// Guarantees: a batch that was not cut into a process and window is counted as lost.
 #[test]
 fn not_cut() {
-    let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).finish();
+    let mut batch = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50]).finish();
     batch.window = None;
     let converted = convert(&batch, Settings::default());
     assert_eq!(converted.report.losses.to_string(), "2 chunk_rule");

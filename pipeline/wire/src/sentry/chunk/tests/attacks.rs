@@ -2,7 +2,7 @@
 
 use profbridge_model::{Function, Line, Location};
 
-use super::support::{Batch, MS, START, convert};
+use super::support::{BatchDraft, MS, START, convert};
 use crate::sentry::chunk::limits::{MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use crate::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_relay_rules::validate_json;
@@ -11,7 +11,7 @@ use profbridge_relay_rules::validate_json;
 /// Guarantees: the string is truncated at the limit and ends with an ellipsis, and every truncation is noted.
 #[test]
 fn huge_string() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     let name = batch.builder.string(&"é".repeat(2 << 20));
     let locations: Vec<_> = (0..1_000)
         .map(|line| {
@@ -36,7 +36,7 @@ fn huge_string() {
 #[test]
 fn deep_stacks() {
     for inlined in [false, true] {
-        let mut batch = Batch::new().on_cpu(20);
+        let mut batch = BatchDraft::new().on_cpu(20);
         let function = batch.builder.function(Function::default());
         let lines: Vec<Line> = (1..=10_000).map(|line| Line { function, line, column: 0 }).collect();
         let stack: Vec<_> = if inlined {
@@ -58,7 +58,7 @@ fn deep_stacks() {
 /// Guarantees: the JSON is split into valid chunks of the target size, which also bounds the memory.
 #[test]
 fn amplified_stacks() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     let function = batch.builder.function(Function::default());
     let lines: Vec<Line> = (1..=1_000).map(|line| Line { function, line, column: 0 }).collect();
     let wide = batch.builder.location(Location::default(), &lines);
@@ -83,7 +83,7 @@ fn amplified_stacks() {
 #[test]
 fn escapes() {
     let nasty = "\u{0}\u{1f}\"\\/\u{2028}\u{2029}\u{7f}\n\r\t</script>😀";
-    let mut batch = Batch::new();
+    let mut batch = BatchDraft::new();
     batch.builder.resource(&[("service.name", nasty.into())]);
     batch.builder.scope("test", "1");
     let mut batch = batch.on_cpu(20);
@@ -106,7 +106,7 @@ fn escapes() {
 /// Guarantees: no overflow; the data is sent as far as possible, in chunks that Relay accepts.
 #[test]
 fn endless_window() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     batch.window.start_unix_nano = 0;
     batch.window.end_unix_nano = u64::MAX;
     let times = [0, 1, u64::MAX, u64::MAX - 1, 9_300_000_000_000_000_000];
@@ -124,7 +124,7 @@ fn endless_window() {
 #[test]
 fn no_window() {
     for end in [START, START - 1, 0] {
-        let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 0, 1]);
+        let mut batch = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 0, 1]);
         batch.window.end_unix_nano = end;
         let converted = batch.convert();
         assert_eq!(converted.report.losses.to_string(), "1 malformed");
@@ -135,7 +135,7 @@ fn no_window() {
 /// Guarantees: one chunk with all of them.
 #[test]
 fn many_threads() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     for thread in 0..10_000 {
         batch = batch.nanos(Some(thread), &["work"], &[START + thread as u64 * MS], &[]);
     }

@@ -3,14 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use super::support::{Batch, MS, START, attributed, samples};
+use super::support::{BatchDraft, MS, START, attributed, samples};
 use crate::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary, Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a window is split where the whole process is idle for longer than `max_gap`, since Sentry bills from a
 /// chunk's first to its last sample (getsentry/sentry `src/sentry/profiles/task.py`).
 #[test]
 fn idle_is_cut() {
-    let batch = || Batch::new().on_cpu(20).at(7, &["work"], [0, 50, 10_000, 10_050]).at(8, &["work"], [4_000, 10_000]);
+    let batch =
+        || BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50, 10_000, 10_050]).at(8, &["work"], [4_000, 10_000]);
     let converted = batch().convert();
     assert_eq!(
         converted.text(),
@@ -27,7 +28,7 @@ fn idle_is_cut() {
 fn idle_boundary() {
     for (extra, chunks) in [(0, 1), (1, 2)] {
         let later = START + 50 * MS + 5_000 * MS + extra;
-        let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work"], &[START, later], &[]).convert();
+        let converted = BatchDraft::new().on_cpu(20).nanos(Some(7), &["work"], &[START, later], &[]).convert();
         assert_eq!(converted.chunks.len(), chunks);
     }
 }
@@ -36,7 +37,7 @@ fn idle_boundary() {
 #[test]
 fn cut_makes_no_lone_observation() {
     let settings = Settings { lone_samples: LoneSamples::Drop, ..Settings::default() };
-    let batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50, 10_000]).at(8, &["work"], [10_000, 10_050]);
+    let batch = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50, 10_000]).at(8, &["work"], [10_000, 10_050]);
     let converted = batch.convert_with(settings);
     assert_eq!(converted.chunks.len(), 1);
     assert!(converted.report.losses.is_none());
@@ -45,7 +46,7 @@ fn cut_makes_no_lone_observation() {
 /// Guarantees: a process with less active time than configured is not sent, but counted.
 #[test]
 fn min_active_time() {
-    let batch = || Batch::new().on_cpu(20).at(7, &["work"], [0, 50]);
+    let batch = || BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50]);
     let settings = |millis| Settings { min_active_time: Duration::from_millis(millis), ..Settings::default() };
     assert_eq!(batch().convert_with(settings(100)).chunks.len(), 1);
     let short = batch().convert_with(settings(101));
@@ -55,7 +56,7 @@ fn min_active_time() {
 /// Guarantees: a window longer than Relay accepts becomes several chunks that it accepts (66 s), with all their time.
 #[test]
 fn long_window() {
-    let mut batch = Batch::new().window(200_000).on_cpu(20);
+    let mut batch = BatchDraft::new().window(200_000).on_cpu(20);
     let times: Vec<u64> = (0..3_900).map(|n| START + n * 50 * MS).collect();
     batch = batch.nanos(Some(7), &["work"], &times, &[]);
     let converted = batch.convert();
@@ -68,7 +69,7 @@ fn long_window() {
 /// rule: sample-format-v2#reject-size, profiles-sdk#v2-reject-size
 #[test]
 fn size_is_cut() {
-    let mut batch = Batch::new().on_cpu(100);
+    let mut batch = BatchDraft::new().on_cpu(100);
     for n in 0..2_000_u64 {
         let name = format!("a function with a rather long name and number {n}");
         batch = batch.nanos(Some(7 + n as i64 % 3), &[&name, "main"], &[START + n * 10 * MS], &[]);
@@ -87,7 +88,7 @@ fn size_is_cut() {
 /// rule: sample-format-v2#reject-size
 #[test]
 fn size_is_cut_by_threads() {
-    let mut batch = Batch::new().on_cpu(100);
+    let mut batch = BatchDraft::new().on_cpu(100);
     for thread in 0..500 {
         batch = batch.nanos(Some(thread + 1), &["work"], &[START], &[]);
     }
@@ -97,19 +98,19 @@ fn size_is_cut_by_threads() {
 }
 
 /// A sink that fails at the given step.
-struct Broken {
+struct FailingSink {
     step: &'static str,
     collected: Collected,
     abandoned: bool,
 }
 
-impl Broken {
+impl FailingSink {
     fn check(&self, step: &str) -> io::Result<()> {
         if self.step == step { Err(io::Error::other("broken")) } else { Ok(()) }
     }
 }
 
-impl ChunkSink for Broken {
+impl ChunkSink for FailingSink {
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()> {
         self.check("begin").and_then(|()| self.collected.begin(head))
     }
@@ -131,8 +132,8 @@ impl ChunkSink for Broken {
 #[test]
 fn broken_sink() {
     for step in ["begin", "write", "finish"] {
-        let batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50, 20_000, 20_050, 40_000]).finish();
-        let mut sink = Broken { step, collected: Collected::default(), abandoned: false };
+        let batch = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50, 20_000, 20_050, 40_000]).finish();
+        let mut sink = FailingSink { step, collected: Collected::default(), abandoned: false };
         let report = Converter::new(Settings::default()).convert(&batch, &mut sink);
         assert!(report.balanced());
         assert_eq!((report.chunks, report.losses.to_string()), (0, "5 write_failed".to_owned()), "{step}");
@@ -144,8 +145,8 @@ fn broken_sink() {
 /// Guarantees: a converter has no state between batches: the same batch gives the same bytes, even after others.
 #[test]
 fn reuse() {
-    let one = Batch::new().on_cpu(20).at(7, &["a", "b"], [0, 50]).nanos(None, &["c"], &[START], &[]).finish();
-    let two = Batch::new().profile("cpu", "milliseconds", 1_000).value(None, &["x", "y", "z"], 5_000).finish();
+    let one = BatchDraft::new().on_cpu(20).at(7, &["a", "b"], [0, 50]).nanos(None, &["c"], &[START], &[]).finish();
+    let two = BatchDraft::new().profile("cpu", "milliseconds", 1_000).value(None, &["x", "y", "z"], 5_000).finish();
     let mut converter = Converter::new(Settings::default());
     let mut convert = |batch| {
         let mut collected = Collected::default();
@@ -161,6 +162,6 @@ fn reuse() {
 /// rule: sample-format-v2#reject-no-data, profiles-sdk#v2-reject-no-data
 #[test]
 fn nothing() {
-    let converted = Batch::new().on_cpu(20).convert();
+    let converted = BatchDraft::new().on_cpu(20).convert();
     assert_eq!((converted.report.observations, converted.chunks.len()), (0, 0));
 }

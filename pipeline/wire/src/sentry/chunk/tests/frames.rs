@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Batch, TestLocation};
+use super::support::{BatchDraft, TestLocation};
 use crate::sentry::chunk::{InApp, Settings};
 
 pub(super) const LIBC: (&str, &str, u64, u64, u64) =
@@ -10,7 +10,7 @@ pub(super) const LIBC: (&str, &str, u64, u64, u64) =
 
 /// A chunk with one stack of these locations, leaf first.
 pub(super) fn chunk(locations: &[TestLocation<'_>], settings: Settings) -> Value {
-    let batch = Batch::new().on_cpu(20).sampled(locations, &[("thread.id", 7.into())]);
+    let batch = BatchDraft::new().on_cpu(20).sampled(locations, &[("thread.id", 7.into())]);
     batch.convert_with(settings).chunk().clone()
 }
 
@@ -236,7 +236,7 @@ fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
     let lines = [(function, path, 0, 0)];
     let location = TestLocation { mapping: Some((package, "", 0, 0, 0)), ..TestLocation::new("native", &lines) };
     let attributes = [("thread.id", 7.into()), ("process.executable.path", executable.into())];
-    own_code(Batch::new().on_cpu(20).sampled(&[location], &attributes).convert().chunk())[0]
+    own_code(BatchDraft::new().on_cpu(20).sampled(&[location], &attributes).convert().chunk())[0]
 }
 
 /// Guarantees: the main executable is own code wherever it is, system libraries are not, and an interpreter never is.
@@ -305,7 +305,7 @@ fn system_names() {
 #[test]
 fn frames_that_are_not_shown() {
     for (pattern, shown, not_applied) in [("m.*c", "work", 0), ("(", "grow", 1)] {
-        let mut batch = Batch::new().on_cpu(20);
+        let mut batch = BatchDraft::new().on_cpu(20);
         let attributes = batch.builder.attributes(&[("pprof.profile.drop_frames", pattern.into())]);
         batch.builder.open_profile().unwrap().attributes = attributes;
         let converted = batch.at(7, &["grow", "malloc", "work"], [0, 50, 100]).convert();

@@ -5,7 +5,7 @@ use profbridge_model::{Location, Mapping};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::support::{Batch, START};
+use super::support::{BatchDraft, START};
 use crate::sentry::chunk::Settings;
 
 const PAGE: u64 = 4096;
@@ -23,7 +23,7 @@ enum Linker {
 
 /// A segment of the file: offset, address, length, and whether it contains code.
 #[derive(Debug, Clone, Copy)]
-struct Segment {
+struct FileSegment {
     offset: u64,
     address: u64,
     length: u64,
@@ -32,11 +32,11 @@ struct Segment {
 
 /// A file on disk and its location in a process.
 #[derive(Debug, Clone)]
-struct File {
+struct ImageFile {
     linker: Linker,
     /// The link-time address of its first byte: 0 for position-independent files.
     base: u64,
-    segments: Vec<Segment>,
+    segments: Vec<FileSegment>,
     /// The offset by which each load of the file was relocated.
     moves: Vec<u64>,
     /// Whether the profiler reports absolute memory addresses.
@@ -45,7 +45,7 @@ struct File {
     executed: Vec<u64>,
 }
 
-impl File {
+impl ImageFile {
     fn new((linker, fixed): (Linker, bool), lengths: &[u64], moves: Vec<u64>, absolute: bool, at: Vec<u64>) -> Self {
         let base = match linker {
             _ if !fixed => 0,
@@ -61,7 +61,7 @@ impl File {
                 }
             }
             let code = if linker == Linker::Go { part == 0 } else { part == 1 };
-            segments.push(Segment { offset, address: base + offset + shift, length, code });
+            segments.push(FileSegment { offset, address: base + offset + shift, length, code });
             offset += length;
         }
         // A file linked for a fixed address is not relocated.
@@ -71,7 +71,7 @@ impl File {
 
     /// The mapping of a segment as the kernel creates and the profiler reports it: start, limit and offset in whole
     /// pages.
-    fn mapping(&self, segment: &Segment, moved: u64) -> (u64, u64, u64) {
+    fn mapping(&self, segment: &FileSegment, moved: u64) -> (u64, u64, u64) {
         let by = if self.absolute { moved } else { 0 };
         let start = segment.address / PAGE * PAGE;
         let limit = (segment.address + segment.length).next_multiple_of(PAGE);
@@ -79,7 +79,7 @@ impl File {
     }
 }
 
-fn file() -> impl Strategy<Value = File> {
+fn file() -> impl Strategy<Value = ImageFile> {
     let linker = prop_oneof![Just(Linker::Gnu), Just(Linker::Go), Just(Linker::Lld)];
     let lengths = proptest::collection::vec(1_u64..3_000_000, 2..5);
     // Linux's addresses for position-independent files: 39-bit and 48-bit address spaces.
@@ -87,7 +87,7 @@ fn file() -> impl Strategy<Value = File> {
     let moves = proptest::collection::vec(moved.prop_map(|by| by / PAGE * PAGE), 1..3);
     let executed = proptest::collection::vec(0_u64..1000, 1..6);
     ((linker, any::<bool>()), lengths, moves, any::<bool>(), executed)
-        .prop_map(|(kind, lengths, moves, absolute, at)| File::new(kind, &lengths, moves, absolute, at))
+        .prop_map(|(kind, lengths, moves, absolute, at)| ImageFile::new(kind, &lengths, moves, absolute, at))
 }
 
 fn hex(value: &Value) -> u64 {
@@ -105,7 +105,7 @@ proptest! {
     /// rule: event-schema#frame-address, otep-0239#mapping-range, otep-0239#location-address
     #[test]
     fn against_the_files(files in proptest::collection::vec(file(), 1..5), halves in any::<bool>()) {
-        let mut batch = Batch::new().on_cpu(20);
+        let mut batch = BatchDraft::new().on_cpu(20);
         let mut expected = Vec::new();
         let mut stack = Vec::new();
         for (number, file) in files.iter().enumerate() {

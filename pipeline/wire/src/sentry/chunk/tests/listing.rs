@@ -1,6 +1,6 @@
 //! Tests of the functions that Sentry lists: those with two samples in a chunk (observed with `vroomrs` 0.1.24).
 
-use super::support::{Batch, MS, START, TestLocation, attributed};
+use super::support::{BatchDraft, MS, START, TestLocation, attributed};
 use crate::sentry::chunk::{InApp, Settings};
 
 /// Guarantees: a function to which only one sample in a chunk is attributed gets two samples that share its time; a
@@ -9,7 +9,7 @@ use crate::sentry::chunk::{InApp, Settings};
 /// rule: differences#listing
 #[test]
 fn seen_once() {
-    let batch = Batch::new().on_cpu(20).at(7, &["once", "main"], [0]).at(7, &["often", "main"], [50, 100]);
+    let batch = BatchDraft::new().on_cpu(20).at(7, &["once", "main"], [0]).at(7, &["often", "main"], [50, 100]);
     let converted =
         batch.at(8, &["apart", "main"], [0]).at(8, &["x", "main"], [50, 100]).at(9, &["apart", "main"], [0, 50]);
     let converted = converted.convert();
@@ -29,11 +29,11 @@ fn seen_once() {
 fn innermost_of_own_code() {
     let settings =
         || Settings { in_app: InApp { exclude: vec!["lib_".to_owned()], ..InApp::default() }, ..Settings::default() };
-    let library = Batch::new().on_cpu(20).at(7, &["lib_a", "f", "main"], [0]).at(7, &["lib_b", "f", "main"], [50]);
+    let library = BatchDraft::new().on_cpu(20).at(7, &["lib_a", "f", "main"], [0]).at(7, &["lib_b", "f", "main"], [50]);
     assert_eq!(library.convert_with(settings()).text(), "7: lib_a@0 lib_b@50 -@100");
-    let callee = Batch::new().on_cpu(20).at(7, &["g", "f", "main"], [0]).at(7, &["f", "main"], [50]);
+    let callee = BatchDraft::new().on_cpu(20).at(7, &["g", "f", "main"], [0]).at(7, &["f", "main"], [50]);
     assert_eq!(callee.convert_with(settings()).text(), "7: g@0 g@25 f@50 f@75 -@100");
-    let root = Batch::new().on_cpu(20).at(7, &["main"], [0]).at(7, &["lib_a", "main"], [50]);
+    let root = BatchDraft::new().on_cpu(20).at(7, &["main"], [0]).at(7, &["lib_a", "main"], [50]);
     assert_eq!(root.convert_with(settings()).text(), "7: main@0 lib_a@50 -@100");
 }
 
@@ -41,7 +41,7 @@ fn innermost_of_own_code() {
 /// rule: differences#listing
 #[test]
 fn values_are_listed() {
-    let batch = Batch::new().profile("cpu", "milliseconds", 1_000).value(None, &["a", "main"], 400);
+    let batch = BatchDraft::new().profile("cpu", "milliseconds", 1_000).value(None, &["a", "main"], 400);
     let converted = batch.value(None, &["b", "main"], 300).value(None, &["c", "main"], 100).convert();
     assert_eq!(converted.text(), "0: a@0 a@200 b@400 b@550 c@700 c@750 -@800");
     assert_eq!((converted.report.observations, converted.report.synthesized), (3, 4));
@@ -50,7 +50,7 @@ fn values_are_listed() {
 /// Guarantees: after a split into several chunks, functions are listed in each chunk.
 #[test]
 fn each_chunk() {
-    let batch = Batch::new().on_cpu(20).at(7, &["f", "main"], [0, 10_000]).at(7, &["g", "main"], [50, 10_050]);
+    let batch = BatchDraft::new().on_cpu(20).at(7, &["f", "main"], [0, 10_000]).at(7, &["g", "main"], [50, 10_050]);
     let text = batch.convert().text();
     assert_eq!(text, "7: f@0 f@25 g@50 g@75 -@100\n/\n7: f@10000 f@10025 g@10050 g@10075 -@10100");
 }
@@ -59,7 +59,7 @@ fn each_chunk() {
 #[test]
 fn nothing_to_halve() {
     let times = [START, START, START + 1, START + 50 * MS];
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     for (at, stack) in times.iter().zip([&["a", "main"], &["b", "main"], &["c", "main"], &["c", "main"]]) {
         batch = batch.nanos(Some(7), stack, &[*at], &[]);
     }
@@ -71,7 +71,7 @@ fn nothing_to_halve() {
 /// platform, and for Java if the module contains a dot. A Node function without a name gets no time.
 #[test]
 fn several_runtimes() {
-    let mut batch = Batch::new().on_cpu(20);
+    let mut batch = BatchDraft::new().on_cpu(20);
     let cart = TestLocation::new("jvm", &[("Cart.add", "Cart.java", 1, 0)]);
     let java = TestLocation::new("jvm", &[("java.lang.Thread.run", "Thread.java", 1, 0)]);
     let node = TestLocation::new("v8js", &[("<anonymous>", "/srv/a.js", 1, 0)]);
@@ -103,7 +103,7 @@ fn first_threads() {
     for (kind, file, expected) in
         [("cpython", "/srv/a.py", "MainThread"), ("v8js", "/srv/a.js", "main"), ("ruby", "/srv/a.rb", "prog")]
     {
-        let mut batch = Batch::new();
+        let mut batch = BatchDraft::new();
         batch.builder.resource(&[("process.pid", 7.into())]);
         batch.builder.scope("test", "1");
         let lines = [("f", file, 1, 0)];

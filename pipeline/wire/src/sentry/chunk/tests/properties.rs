@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::support::{Batch, Converted, MS, START, attributed};
+use super::support::{BatchDraft, Converted, MS, START, attributed};
 use crate::sentry::chunk::{LoneSamples, Settings};
 
 /// The times at which a regular timer of this period, with jitter, samples a thread that runs intermittently.
@@ -42,7 +42,7 @@ proptest! {
     /// rule: otep-0239#unsampled-values
     #[test]
     fn attribution((hertz, threads) in schedule()) {
-        let mut batch = Batch::new().on_cpu(hertz);
+        let mut batch = BatchDraft::new().on_cpu(hertz);
         for (thread, times) in threads.iter().enumerate() {
             batch = batch.nanos(Some(thread as i64 + 1), &[&format!("f{thread}"), "main"], times, &[]);
         }
@@ -61,7 +61,7 @@ proptest! {
     }
 
     /// Guarantees: for any batch, every observation is in a chunk or counted as lost with a reason, and every chunk
-    /// follows Relay's rules (`Batch::convert` checks both).
+    /// follows Relay's rules (`BatchDraft::convert` checks both).
     /// rule: sample-format-v2#validate, profiles-sdk#frame-names, profiles-sdk#v2-reject-no-metadata
     #[test]
     fn conservation(batch in any_batch(), drop: bool, off_cpu: bool, target in 200_usize..20_000) {
@@ -73,11 +73,11 @@ proptest! {
 }
 
 /// A row of a batch: thread, stack, offsets in milliseconds, values.
-type Row = (Option<i64>, usize, Vec<i64>, Vec<i64>);
+type BatchRow = (Option<i64>, usize, Vec<i64>, Vec<i64>);
 
 /// The profiles (each with its type, its period, and its rows).
 #[derive(Debug, Clone)]
-struct Plan(Vec<(usize, i64, Vec<Row>)>, u64);
+struct BatchPlan(Vec<(usize, i64, Vec<BatchRow>)>, u64);
 
 const TYPES: [(&str, &str); 6] = [
     ("samples", "count"),
@@ -90,7 +90,7 @@ const TYPES: [(&str, &str); 6] = [
 
 const STACKS: [&[&str]; 5] = [&["a", "main"], &["b", "a", "main"], &["c"], &[], &["\"\n", "main"]];
 
-fn any_batch() -> impl Strategy<Value = Plan> {
+fn any_batch() -> impl Strategy<Value = BatchPlan> {
     let times = proptest::collection::vec(-1_000_i64..70_000, 0..6);
     let values = proptest::collection::vec(prop_oneof![-5_i64..100, Just(i64::MAX), 0_i64..90_000_000_000], 1..7);
     let row = (proptest::option::of(0_i64..4), 0..STACKS.len(), times, values);
@@ -99,12 +99,13 @@ fn any_batch() -> impl Strategy<Value = Plan> {
         prop_oneof![Just(50_000_000), -1_i64..5, Just(i64::MAX)],
         proptest::collection::vec(row, 0..8),
     );
-    (proptest::collection::vec(profile, 0..5), prop_oneof![Just(60_000), 0_u64..200_000]).prop_map(|(p, w)| Plan(p, w))
+    (proptest::collection::vec(profile, 0..5), prop_oneof![Just(60_000), 0_u64..200_000])
+        .prop_map(|(p, w)| BatchPlan(p, w))
 }
 
-impl Plan {
-    fn build(&self) -> Batch {
-        let mut batch = Batch::new().window(self.1);
+impl BatchPlan {
+    fn build(&self) -> BatchDraft {
+        let mut batch = BatchDraft::new().window(self.1);
         for (kind, period, rows) in &self.0 {
             let (kind, unit) = TYPES[*kind];
             batch = batch.profile(kind, unit, 10_000).period("cpu", "nanoseconds", *period);

@@ -8,10 +8,10 @@ use super::support::TestLocation;
 use crate::sentry::chunk::Settings;
 
 /// Functions with their files.
-type Functions = &'static [(&'static str, &'static str)];
+type FunctionFiles = &'static [(&'static str, &'static str)];
 
 /// Runtimes whose frames have neither address nor mapping: title, `profile.frame.type`, and functions.
-const INTERPRETED: &[(&str, &str, Functions)] = &[
+const INTERPRETED: &[(&str, &str, FunctionFiles)] = &[
     // Own code is outside of package folders and the standard library (getsentry/vroom `internal/frame/frame.go`). The
     // last file is a frozen module as the eBPF profiler reports it (open-telemetry/opentelemetry-ebpf-profiler
     // `interpreter/python/python.go`).

@@ -6,7 +6,7 @@ use profbridge_model::{
 };
 use serde_json::Value;
 
-use crate::sentry::chunk::{Collected, Converter, Report, Settings};
+use crate::sentry::chunk::{Collected, ConversionReport, Converter, Settings};
 use profbridge_relay_rules::{Strictness, validate};
 
 /// The start of all windows in the tests: 2025-10-09T08:53:20Z.
@@ -47,12 +47,12 @@ impl<'a> TestLocation<'a> {
 }
 
 /// A batch under construction: one resource, one scope, a window of a minute.
-pub(super) struct Batch {
+pub(super) struct BatchDraft {
     pub(super) builder: Builder,
     pub(super) window: ProcessWindow,
 }
 
-impl Batch {
+impl BatchDraft {
     pub(super) fn new() -> Self {
         let mut builder = Builder::new();
         builder.resource(&[("service.name", "shop".into())]);
@@ -165,7 +165,7 @@ impl Batch {
 
 /// The chunks, which passed the strict check, and the report.
 pub(in crate::sentry) struct Converted {
-    pub(in crate::sentry) report: Report,
+    pub(in crate::sentry) report: ConversionReport,
     pub(super) chunks: Vec<Value>,
     pub(super) collected: Collected,
 }
@@ -198,7 +198,7 @@ pub(super) fn convert_as(batch: &Profiles, settings: Settings, strictness: Stric
 
 /// A sample of a chunk.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct ChunkSample {
     pub(super) thread: String,
     /// Microseconds since the window's start.
     pub(super) micros: i64,
@@ -207,7 +207,7 @@ pub(super) struct Sample {
 }
 
 /// The samples of a chunk in Relay's order: sorted by time with a stable sort.
-pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
+pub(super) fn samples(chunk: &Value) -> Vec<ChunkSample> {
     let profile = &chunk["profile"];
     let function =
         |frame: &Value| profile["frames"][frame.as_u64().unwrap() as usize]["function"].as_str().unwrap_or_default();
@@ -215,7 +215,7 @@ pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
         .as_array()
         .unwrap()
         .iter()
-        .map(|sample| Sample {
+        .map(|sample| ChunkSample {
             thread: sample["thread_id"].as_str().unwrap().to_owned(),
             micros: (sample["timestamp"].as_f64().unwrap() * 1e6).round() as i64 - (START / 1000) as i64,
             stack: profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize]
@@ -270,7 +270,7 @@ fn text(chunk: &Value) -> String {
 pub(in crate::sentry) fn attributed(chunks: &[Value]) -> std::collections::BTreeMap<String, i64> {
     let mut owned = std::collections::BTreeMap::new();
     for chunk in chunks {
-        let mut threads: std::collections::BTreeMap<String, Sample> = std::collections::BTreeMap::new();
+        let mut threads: std::collections::BTreeMap<String, ChunkSample> = std::collections::BTreeMap::new();
         for sample in samples(chunk) {
             if let Some(before) = threads.insert(sample.thread.clone(), sample.clone())
                 && let Some(leaf) = before.stack.first()

@@ -1,6 +1,6 @@
 //! Tests of the time that Sentry attributes to observations.
 
-use super::support::{Batch, MS, START, attributed, samples};
+use super::support::{BatchDraft, MS, START, attributed, samples};
 use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a run of samples about a period apart is unchanged, and closed a period after its last sample. Source:
@@ -8,7 +8,7 @@ use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 /// rule: otlp-profiles#timestamps-only
 #[test]
 fn run_is_closed() {
-    let converted = Batch::new().on_cpu(20).at(7, &["work", "main"], [0, 50, 100]).convert();
+    let converted = BatchDraft::new().on_cpu(20).at(7, &["work", "main"], [0, 50, 100]).convert();
     assert_eq!(converted.text(), "7: work@0 work@50 work@100 -@150");
     assert_eq!((converted.report.samples, converted.report.synthesized), (4, 1));
 }
@@ -17,18 +17,18 @@ fn run_is_closed() {
 /// rule: differences#sample-time
 #[test]
 fn gaps() {
-    let open = Batch::new().on_cpu(20).at(7, &["work"], [0, 75]).convert();
+    let open = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 75]).convert();
     assert_eq!(open.text(), "7: work@0 work@75 -@125");
-    let closed = Batch::new().on_cpu(20).at(7, &["work"], [0, 76]).convert();
+    let closed = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 76]).convert();
     assert_eq!(closed.text(), "7: work@0 -@50 work@76 -@126");
 }
 
 /// Guarantees: no sample is after the window's end, and one exactly at the end is kept.
 #[test]
 fn window_end() {
-    let clipped = Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [930, 980]).convert();
+    let clipped = BatchDraft::new().window(1_000).on_cpu(20).at(7, &["work"], [930, 980]).convert();
     assert_eq!(clipped.text(), "7: work@930 work@980 -@1000");
-    let at_end = Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [1_000]).convert();
+    let at_end = BatchDraft::new().window(1_000).on_cpu(20).at(7, &["work"], [1_000]).convert();
     assert_eq!(at_end.text(), "7: work@1000 work@1000 -@1000");
 }
 
@@ -37,7 +37,7 @@ fn window_end() {
 #[test]
 fn outside_of_the_window() {
     let times = [0, START - 1, START + 60_000 * MS + 1, u64::MAX, START, START + 50 * MS];
-    let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work"], &times, &[]).convert();
+    let converted = BatchDraft::new().on_cpu(20).nanos(Some(7), &["work"], &times, &[]).convert();
     assert_eq!(converted.text(), "7: work@0 work@50 -@100");
     assert_eq!(converted.report.losses.to_string(), "4 malformed");
 }
@@ -47,7 +47,7 @@ fn outside_of_the_window() {
 /// rule: sample-format-v2#sample-timestamp
 #[test]
 fn order_and_equal_times() {
-    let converted = Batch::new().on_cpu(20).at(7, &["b"], [100, 0]).at(7, &["a"], [50, 50]).convert();
+    let converted = BatchDraft::new().on_cpu(20).at(7, &["b"], [100, 0]).at(7, &["a"], [50, 50]).convert();
     assert_eq!(converted.text(), "7: b@0 a@50 a@50 b@100 -@200");
     assert_eq!(attributed(&converted.chunks).values().sum::<i64>(), 4 * 50_000);
 }
@@ -57,7 +57,7 @@ fn order_and_equal_times() {
 /// rule: differences#two-samples
 #[test]
 fn lone_observation() {
-    let batch = || Batch::new().on_cpu(20).at(7, &["lone"], [100]).at(8, &["pair"], [0, 50]);
+    let batch = || BatchDraft::new().on_cpu(20).at(7, &["lone"], [100]).at(8, &["pair"], [0, 50]);
     let split = batch().convert();
     assert_eq!(split.text(), "7: lone@100 lone@125 -@150\n8: pair@0 pair@50 -@100");
     assert_eq!(split.report.synthesized, 3);
@@ -73,11 +73,12 @@ fn lone_observation() {
 fn events_are_exact() {
     let times = [0, 24, 50, 74].map(|at| START + at * MS);
     let events = |values: &[i64]| {
-        let timed = Batch::new().profile("cpu", "milliseconds", 1_000).period("cpu", "milliseconds", 20);
+        let timed = BatchDraft::new().profile("cpu", "milliseconds", 1_000).period("cpu", "milliseconds", 20);
         timed.nanos(Some(7), &["wait"], &times, values).convert()
     };
     assert_eq!(events(&[19, 21, 18, 17]).text(), "7: wait@0 -@19 wait@24 -@45 wait@50 -@68 wait@74 -@91");
-    let no_period = Batch::new().profile("wall", "milliseconds", 1_000).nanos(Some(7), &["wait"], &times, &[20; 4]);
+    let no_period =
+        BatchDraft::new().profile("wall", "milliseconds", 1_000).nanos(Some(7), &["wait"], &times, &[20; 4]);
     assert_eq!(no_period.convert().text(), "7: wait@0 -@20 wait@24 -@44 wait@50 -@70 wait@74 -@94");
     assert_eq!(events(&[20; 4]).text(), "7: wait@0 wait@24 wait@50 wait@74 -@94");
 }
@@ -85,7 +86,8 @@ fn events_are_exact() {
 /// Guarantees: an observation that counts several samples gets several periods.
 #[test]
 fn counted_observation() {
-    let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work"], &[START, START + 300 * MS], &[3, 1]).convert();
+    let converted =
+        BatchDraft::new().on_cpu(20).nanos(Some(7), &["work"], &[START, START + 300 * MS], &[3, 1]).convert();
     assert_eq!(converted.text(), "7: work@0 -@150 work@300 -@350");
 }
 
@@ -95,15 +97,15 @@ fn counted_observation() {
 #[test]
 fn absurd_periods() {
     for period in [1, i64::MAX] {
-        let batch = Batch::new().window(1_000).profile("samples", "count", 1_000).period("cpu", "seconds", period);
+        let batch = BatchDraft::new().window(1_000).profile("samples", "count", 1_000).period("cpu", "seconds", period);
         let converted = batch.at(7, &["work"], [0, 100]).convert();
         let owned = attributed(&converted.chunks)["work"];
         assert!(owned <= 1_000_000, "{owned}");
     }
-    let tiny = Batch::new().profile("samples", "count", 1_000).period("cpu", "nanoseconds", 1);
+    let tiny = BatchDraft::new().profile("samples", "count", 1_000).period("cpu", "nanoseconds", 1);
     let converted = tiny.at(7, &["work"], [0, 100]).convert();
     assert_eq!(converted.text(), "7: work@0 -@0 work@100 -@100");
-    let values = Batch::new().profile("cpu", "seconds", 1_000);
+    let values = BatchDraft::new().profile("cpu", "seconds", 1_000);
     let converted = values.nanos(Some(7), &["work"], &[START, START + MS], &[i64::MIN, i64::MAX]).convert();
     assert_eq!(attributed(&converted.chunks)["work"], 59_999_000);
 }
@@ -113,9 +115,9 @@ fn absurd_periods() {
 /// rule: sample-format-v2#sample-thread-id
 #[test]
 fn unknown_threads() {
-    let one = Batch::new().on_cpu(20).nanos(None, &["a"], &[0, 48, 103].map(|at| START + at * MS), &[]).convert();
+    let one = BatchDraft::new().on_cpu(20).nanos(None, &["a"], &[0, 48, 103].map(|at| START + at * MS), &[]).convert();
     assert_eq!(one.text(), "0: a@0 a@48 a@103 -@153");
-    let two = Batch::new()
+    let two = BatchDraft::new()
         .on_cpu(20)
         .nanos(None, &["a"], &[0, 50, 100].map(|at| START + at * MS), &[])
         .nanos(None, &["b"], &[25, 75, 125].map(|at| START + at * MS), &[])
@@ -126,7 +128,7 @@ fn unknown_threads() {
 /// Guarantees: the ids of synthetic threads differ from those of real ones.
 #[test]
 fn synthetic_beside_real_threads() {
-    let converted = Batch::new().on_cpu(20).nanos(None, &["a"], &[START], &[]).at(0, &["b"], [0]).convert();
+    let converted = BatchDraft::new().on_cpu(20).nanos(None, &["a"], &[START], &[]).at(0, &["b"], [0]).convert();
     assert_eq!(converted.text(), "0: b@0 b@25 -@50\n4294967296: a@0 a@25 -@50");
 }
 
@@ -134,7 +136,7 @@ fn synthetic_beside_real_threads() {
 /// rule: sample-format-v2#reject-no-data
 #[test]
 fn no_frames() {
-    let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).at(7, &[], [100, 150]);
+    let mut batch = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50]).at(7, &[], [100, 150]);
     let nothing = batch.builder.stack(&[None]);
     batch.builder.sample(nothing, None, None, &[START], &[]);
     let converted = batch.convert();
@@ -146,17 +148,17 @@ fn no_frames() {
 /// part that is not shown is counted; so is a thread's time beyond the duration of its profile.
 #[test]
 fn time_that_has_no_place_is_counted() {
-    let wall = || Batch::new().profile("wall", "milliseconds", 60_000);
+    let wall = || BatchDraft::new().profile("wall", "milliseconds", 60_000);
     let times = [START, START + 46_000 * MS, START + 47_000 * MS];
     let next = wall().nanos(Some(7), &["wait", "main"], &times, &[90_000, 10, 10]).convert();
     // 30 s are beyond the window; of the other 60 s, the time after the next observation is clipped.
     assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (44_000 * MS, 44));
     let end = wall().nanos(Some(7), &["wait", "main"], &[START + 14_000 * MS], &[90_000]).convert();
     assert_eq!((end.text(), end.report.clipped_seconds), ("7: wait@14000 wait@37000 -@60000".to_owned(), 44));
-    let sum = Batch::new().profile("cpu", "seconds", 60_000).value(Some(7), &["a"], 80).value(Some(7), &["b"], 20);
+    let sum = BatchDraft::new().profile("cpu", "seconds", 60_000).value(Some(7), &["a"], 80).value(Some(7), &["b"], 20);
     let sum = sum.convert();
     assert_eq!((sum.text(), sum.report.clipped_seconds), ("7: a@0 b@48000 -@60000".to_owned(), 40));
-    let off_cpu = Batch::new().profile("off_cpu", "milliseconds", 60_000);
+    let off_cpu = BatchDraft::new().profile("off_cpu", "milliseconds", 60_000);
     let off_cpu = off_cpu.nanos(Some(7), &["wait"], &[START + 2_000 * MS], &[5_000]);
     let off_cpu = off_cpu.convert_with(Settings { off_cpu: true, ..Settings::default() });
     assert_eq!((off_cpu.text(), off_cpu.report.clipped_seconds), ("7: wait@0 wait@1000 -@2000".to_owned(), 3));
@@ -165,7 +167,7 @@ fn time_that_has_no_place_is_counted() {
 /// Guarantees: small clipped times add up over the batches of a converter.
 #[test]
 fn clipped_time_adds_up() {
-    let batch = || Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [900, 980]).finish();
+    let batch = || BatchDraft::new().window(1_000).on_cpu(20).at(7, &["work"], [900, 980]).finish();
     let mut converter = Converter::new(Settings::default());
     let mut convert = || converter.convert(&batch(), &mut Collected::default()).clipped_seconds;
     assert_eq!((0..100).map(|_| convert()).sum::<u64>(), 3);
@@ -176,15 +178,21 @@ fn clipped_time_adds_up() {
 /// earlier.
 #[test]
 fn start_without_a_duration() {
-    let at = |batch: Batch, millis: u64| {
+    let at = |batch: BatchDraft, millis: u64| {
         let mut batch = batch.profile("cpu", "milliseconds", 0);
         batch.builder.open_profile().unwrap().time_unix_nano = START + millis * MS;
         batch
     };
-    assert_eq!(at(Batch::new(), 10_000).value(Some(7), &["a"], 500).convert().text(), "7: a@10000 a@10250 -@10500");
-    assert_eq!(at(Batch::new(), 59_900).value(Some(7), &["a"], 500).convert().text(), "7: a@59500 a@59750 -@60000");
+    assert_eq!(
+        at(BatchDraft::new(), 10_000).value(Some(7), &["a"], 500).convert().text(),
+        "7: a@10000 a@10250 -@10500"
+    );
+    assert_eq!(
+        at(BatchDraft::new(), 59_900).value(Some(7), &["a"], 500).convert().text(),
+        "7: a@59500 a@59750 -@60000"
+    );
     // The later profile is first in the batch.
-    let first = at(Batch::new(), 12_000).value(None, &["b"], 1_000);
+    let first = at(BatchDraft::new(), 12_000).value(None, &["b"], 1_000);
     let converted = at(first, 10_000).value(None, &["a"], 2_000).value(None, &["a"], 2_000).convert();
     let times = attributed(&converted.chunks);
     assert_eq!((times["a"], times["b"]), (4_000_000, 1_000_000));

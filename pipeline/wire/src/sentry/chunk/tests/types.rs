@@ -1,13 +1,13 @@
 //! Tests of the choice of one profile type for a process and window.
 
-use super::support::{Batch, MS, START, attributed};
+use super::support::{BatchDraft, MS, START, attributed};
 use crate::sentry::chunk::{Prefer, Settings};
 
 /// Guarantees: one of several types is shown (`select::order` tests which), and the others are counted.
 /// rule: otep-0239#unsampled-values, otep-0239#sample-type, otep-0239#type-order, otep-0239#default-sample-type
 #[test]
 fn shapes() {
-    let batch = Batch::new()
+    let batch = BatchDraft::new()
         .profile("samples", "count", 1_000)
         .period("cpu", "milliseconds", 10)
         .value(None, &["counted"], 3)
@@ -22,7 +22,7 @@ fn shapes() {
 /// timestamps fill the remaining time of their thread, and nothing is lost.
 #[test]
 fn with_and_without_timestamps() {
-    let first = || Batch::new().profile("wall", "milliseconds", 1_000);
+    let first = || BatchDraft::new().profile("wall", "milliseconds", 1_000);
     let stamped = [START + 100 * MS, START + 600 * MS];
     let one = first().nanos(Some(7), &["stamped"], &stamped, &[200, 300]).value(Some(7), &["timed"], 500);
     let two = first().value(Some(7), &["timed"], 500).profile("wall", "milliseconds", 1_000);
@@ -36,14 +36,15 @@ fn with_and_without_timestamps() {
 /// Guarantees: several profiles of one type form one stream (a profiler reports every five seconds).
 #[test]
 fn several_reports() {
-    let converted = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).on_cpu(20).at(7, &["work"], [100, 150]).convert();
+    let converted =
+        BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 50]).on_cpu(20).at(7, &["work"], [100, 150]).convert();
     assert_eq!(converted.text(), "7: work@0 work@50 work@100 work@150 -@200");
 }
 
 /// Guarantees: profiles of two profilers of one process are not added up; the one with more observations is shown.
 #[test]
 fn two_profilers() {
-    let mut batch = Batch::new().on_cpu(20).at(7, &["first"], [0, 50]);
+    let mut batch = BatchDraft::new().on_cpu(20).at(7, &["first"], [0, 50]);
     batch.builder.scope("another profiler", "1");
     let converted = batch.on_cpu(20).at(7, &["second"], [0, 50, 100]).convert();
     assert_eq!(converted.text(), "7: second@0 second@50 second@100 -@150");
@@ -54,7 +55,7 @@ fn two_profilers() {
 #[test]
 fn wall_or_cpu() {
     let batch = || {
-        let wall = Batch::new().profile("wall", "nanoseconds", 1_000).value(Some(7), &["wall"], 40_000_000);
+        let wall = BatchDraft::new().profile("wall", "nanoseconds", 1_000).value(Some(7), &["wall"], 40_000_000);
         wall.profile("cpu", "nanoseconds", 1_000).value(Some(7), &["cpu"], 20_000_000)
     };
     assert_eq!(batch().convert().text(), "7: wall@0 wall@20 -@40");
@@ -66,7 +67,7 @@ fn wall_or_cpu() {
 /// period, with and without timestamps; they are counted as lost.
 #[test]
 fn only_counts_are_multiplied() {
-    let memory = |unit| Batch::new().profile("alloc_space", unit, 1_000).period("cpu", "nanoseconds", 10_000_000);
+    let memory = |unit| BatchDraft::new().profile("alloc_space", unit, 1_000).period("cpu", "nanoseconds", 10_000_000);
     for unit in ["bytes", "By", "objects", "hertz"] {
         for batch in [memory(unit).value(None, &["heap"], 3), memory(unit).at(7, &["heap"], [0])] {
             let converted = batch.convert();
@@ -83,7 +84,7 @@ fn only_counts_are_multiplied() {
 /// Guarantees: a profile with neither a period nor a unit of time is counted as lost (memory, events, goroutines).
 #[test]
 fn no_time() {
-    let converted = Batch::new()
+    let converted = BatchDraft::new()
         .profile("inuse_space", "bytes", 1_000)
         .period("space", "bytes", 524_288)
         .value(None, &["heap"], 4_096)
@@ -102,7 +103,7 @@ fn no_time() {
 #[test]
 fn off_cpu() {
     let batch = || {
-        let on = Batch::new().on_cpu(20).at(7, &["work"], [0, 200]);
+        let on = BatchDraft::new().on_cpu(20).at(7, &["work"], [0, 200]);
         on.profile("off_cpu", "nanoseconds", 1_000)
             .nanos(Some(7), &["read"], &[START + 180 * MS], &[130_000_000])
             .profile("delay", "nanoseconds", 1_000)
@@ -120,7 +121,7 @@ fn off_cpu() {
 /// unchanged, and the omitted samples are counted as coalesced.
 #[test]
 fn wall_runs() {
-    let wall = || Batch::new().profile("wall", "count", 60_000).period("wall", "milliseconds", 10);
+    let wall = || BatchDraft::new().profile("wall", "count", 60_000).period("wall", "milliseconds", 10);
     let converted = wall().at(7, &["wait"], [0, 10, 20, 30, 40]).at(7, &["work"], [50]).convert();
     assert_eq!(converted.text(), "7: wait@0 wait@40 work@50 -@60");
     assert_eq!(converted.report.coalesced, 3);
@@ -133,7 +134,7 @@ fn wall_runs() {
 /// become eight threads; a value that needs several threads is divided, but counted once.
 #[test]
 fn values_fill_threads() {
-    let batch = Batch::new().profile("cpu", "milliseconds", 1_000);
+    let batch = BatchDraft::new().profile("cpu", "milliseconds", 1_000);
     let converted = batch.value(None, &["a"], 400).value(None, &["b"], 1_200).value(None, &["c"], 100).convert();
     assert_eq!(converted.text(), "0: a@0 b@400 -@1000\n1: b@0 c@600 -@700");
     let sum: i64 = attributed(&converted.chunks).values().sum();
@@ -145,9 +146,9 @@ fn values_fill_threads() {
 /// Guarantees: a thread's values are placed on that thread, and shortened if their sum is longer than the profile.
 #[test]
 fn values_of_a_thread() {
-    let fitting = Batch::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 100);
+    let fitting = BatchDraft::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 100);
     assert_eq!(fitting.value(Some(7), &["b"], 200).convert().text(), "7: a@0 b@100 -@300");
-    let long = Batch::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 1_000);
+    let long = BatchDraft::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 1_000);
     assert_eq!(long.value(Some(7), &["b"], 1_000).convert().text(), "7: a@0 b@500 -@1000");
 }
 
@@ -155,7 +156,7 @@ fn values_of_a_thread() {
 /// rule: otlp-profiles#one-value
 #[test]
 fn several_values_are_one_observation() {
-    let batch = Batch::new().profile("cpu", "milliseconds", 1_000).nanos(Some(7), &["a"], &[], &[100, 200]);
+    let batch = BatchDraft::new().profile("cpu", "milliseconds", 1_000).nanos(Some(7), &["a"], &[], &[100, 200]);
     let converted = batch.convert();
     assert_eq!(converted.text(), "7: a@0 a@150 -@300");
     assert_eq!(converted.report.observations, 1);
@@ -164,7 +165,7 @@ fn several_values_are_one_observation() {
 /// Guarantees: profiles of successive times are placed one after the other, each from its own start.
 #[test]
 fn values_of_successive_profiles() {
-    let mut batch = Batch::new().profile("cpu", "milliseconds", 1_000).value(None, &["a"], 100);
+    let mut batch = BatchDraft::new().profile("cpu", "milliseconds", 1_000).value(None, &["a"], 100);
     batch = batch.profile("cpu", "milliseconds", 1_000);
     batch.builder.open_profile().unwrap().time_unix_nano = START + 1_000 * MS;
     let converted = batch.value(None, &["b"], 100).convert();
@@ -174,7 +175,7 @@ fn values_of_successive_profiles() {
 /// Guarantees: values of zero or below are not time; they are counted as lost.
 #[test]
 fn values_of_nothing() {
-    let batch = Batch::new().profile("cpu", "nanoseconds", 1_000).value(None, &["none"], 0);
+    let batch = BatchDraft::new().profile("cpu", "nanoseconds", 1_000).value(None, &["none"], 0);
     let converted = batch.value(None, &["less"], -5).value(None, &["some"], 2_000_000).convert();
     assert_eq!(converted.text(), "0: some@0 some@1 -@2");
     assert_eq!(converted.report.losses.to_string(), "2 no_time_unit");
@@ -183,7 +184,7 @@ fn values_of_nothing() {
 /// Guarantees: a value that needs more threads than a host has cores is truncated, and the truncation is noted.
 #[test]
 fn values_beyond_all_threads() {
-    let batch = Batch::new().window(10).profile("cpu", "seconds", 10).value(None, &["huge"], i64::MAX);
+    let batch = BatchDraft::new().window(10).profile("cpu", "seconds", 10).value(None, &["huge"], i64::MAX);
     let converted = batch.convert();
     assert_eq!(converted.report.observations, 1);
     assert!(converted.report.notes.clipped_nanos > 0);
@@ -195,7 +196,8 @@ fn values_beyond_all_threads() {
 #[test]
 fn values_beside_timestamps() {
     let times = [100, 150, 200].map(|at| START + at * MS);
-    let batch = Batch::new().on_cpu(20).value(None, &["value", "main"], 8).nanos(None, &["timed", "main"], &times, &[]);
+    let batch =
+        BatchDraft::new().on_cpu(20).value(None, &["value", "main"], 8).nanos(None, &["timed", "main"], &times, &[]);
     let converted = batch.convert();
     assert!(converted.report.losses.is_none());
     let owned = attributed(&converted.chunks);

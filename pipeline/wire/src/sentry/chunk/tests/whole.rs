@@ -5,7 +5,7 @@ use profbridge_model::{Builder, Profile, Profiles, Quantities, Reason};
 use serde_json::{Value, json};
 
 use super::support::{Converted, MS, START, convert_as, window};
-use crate::sentry::chunk::{Report, Settings};
+use crate::sentry::chunk::{ConversionReport, Settings};
 use crate::sentry::chunk_reader;
 use profbridge_relay_rules::Strictness;
 
@@ -33,12 +33,12 @@ fn chunk() -> Value {
     })
 }
 
-fn convert(batch: &Profiles) -> (Report, Vec<Value>) {
+fn convert(batch: &Profiles) -> (ConversionReport, Vec<Value>) {
     let Converted { report, chunks, .. } = convert_as(batch, Settings::default(), Strictness::Relay);
     (report, chunks)
 }
 
-fn with(pointer: &str, value: Value) -> (Report, Vec<Value>) {
+fn with(pointer: &str, value: Value) -> (ConversionReport, Vec<Value>) {
     let mut chunk = chunk();
     *chunk.pointer_mut(pointer).unwrap() = value;
     convert(&chunk_reader::read(chunk.to_string().as_bytes()).unwrap())
@@ -73,7 +73,7 @@ fn what_sentry_refuses_is_left_out() {
 fn what_is_no_whole_chunk() {
     let is_same = |chunks: &[Value]| chunks.len() == 1 && chunks[0]["chunk_id"] == chunk()["chunk_id"];
     // In this conversion, idle time is not an observation.
-    let idle = |report: &Report| report.losses.get(Reason::NoFrames) == Quantities::observations(1);
+    let idle = |report: &ConversionReport| report.losses.get(Reason::NoFrames) == Quantities::observations(1);
     let (report, chunks) = with("/profile/samples/1/timestamp", json!(1067.0));
     assert!(idle(&report) && !chunks.is_empty() && !is_same(&chunks), "{report:?}");
     assert!(is_same(&with("/profile/samples/1/timestamp", json!(1066.0)).1));

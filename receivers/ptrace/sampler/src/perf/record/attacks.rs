@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::tests::{Encoded, mapping, record, words};
+use super::tests::{EncodedSample, mapping, record, words};
 use super::*;
 
 /// Guarantees: a record that is cut at any point and has the matching length is rejected, or the result contains no
 /// data of the missing part; a record whose length differs from its bytes is rejected.
 #[test]
 fn cut() {
-    let sample = Encoded::default().bytes();
+    let sample = EncodedSample::default().bytes();
     // A mapping may lack its path.
     let mapping = mapping(b"");
     for (whole, least) in [(&sample, sample.len()), (&mapping, mapping.len() - 8)] {
@@ -60,13 +60,17 @@ fn lengths() {
 /// Guarantees: a stack is never longer than requested, and its valid part never longer than the stack.
 #[test]
 fn stacks() {
-    let longer = Encoded { stack: vec![0; STACK_BYTES as usize + 8], valid: 8, ..Encoded::default() };
+    let longer = EncodedSample { stack: vec![0; STACK_BYTES as usize + 8], valid: 8, ..EncodedSample::default() };
     assert_eq!(parse(&longer.bytes()), Err(MalformedRecord::Stack));
     for valid in [9, 16, u64::from(u32::MAX), u64::MAX] {
-        assert_eq!(parse(&Encoded { valid, ..Encoded::default() }.bytes()), Err(MalformedRecord::Stack), "{valid}");
+        assert_eq!(
+            parse(&EncodedSample { valid, ..EncodedSample::default() }.bytes()),
+            Err(MalformedRecord::Stack),
+            "{valid}"
+        );
     }
     // Sizes that would make the length overflow, and invalid ones.
-    let mut bytes = Encoded::default().bytes();
+    let mut bytes = EncodedSample::default().bytes();
     let place = bytes.len() - 8 - 8 - 8;
     for size in [u64::MAX, u64::MAX - 7, 1 << 63, 1 << 16, 9] {
         bytes[place..place + 8].copy_from_slice(&size.to_ne_bytes());
@@ -77,7 +81,7 @@ fn stacks() {
 /// Guarantees: a call chain is never longer than the rest of its record, however many addresses it claims to have.
 #[test]
 fn call_chains() {
-    let sample = Encoded { chain: vec![1, 2, 3], ..Encoded::default() }.bytes();
+    let sample = EncodedSample { chain: vec![1, 2, 3], ..EncodedSample::default() }.bytes();
     let place = HEADER + 7 * 8;
     assert_eq!(sample[place..place + 8], 3_u64.to_ne_bytes());
     for claimed in [100, 8 << 10, 1 << 61, (1 << 61) + 3, u64::MAX / 8, u64::MAX] {
@@ -90,7 +94,7 @@ fn call_chains() {
 /// Guarantees: registers of a 32-bit program are recognized, and those of an unknown ABI are rejected.
 #[test]
 fn registers_of_others() {
-    let parsed = |abi| match parse(&Encoded { abi, ..Encoded::default() }.bytes()) {
+    let parsed = |abi| match parse(&EncodedSample { abi, ..EncodedSample::default() }.bytes()) {
         Ok(Record::Sample(sample)) => Ok(sample.user),
         Ok(_) => panic!("no sample"),
         Err(error) => Err(error),

@@ -6,7 +6,7 @@ use super::*;
 
 /// A sample as `perf_event_open(2)` lays it out.
 #[derive(Debug, Clone)]
-pub(in crate::perf) struct Encoded {
+pub(in crate::perf) struct EncodedSample {
     pub(in crate::perf) misc: u16,
     pub(in crate::perf) process: u32,
     pub(in crate::perf) thread: u32,
@@ -21,7 +21,7 @@ pub(in crate::perf) struct Encoded {
     pub(in crate::perf) valid: u64,
 }
 
-impl Default for Encoded {
+impl Default for EncodedSample {
     fn default() -> Self {
         Self {
             misc: 2,
@@ -39,7 +39,7 @@ impl Default for Encoded {
     }
 }
 
-impl Encoded {
+impl EncodedSample {
     pub(in crate::perf) fn bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend(0x4000_u64.to_ne_bytes());
@@ -90,7 +90,7 @@ pub(super) fn words(words: &[u64]) -> Vec<u8> {
 /// Guarantees: each register of a sample gets its DWARF number. The kernel's `perf_regs.h` has another order.
 #[test]
 fn registers() {
-    let bytes = Encoded::default().bytes();
+    let bytes = EncodedSample::default().bytes();
     let Ok(Record::Sample(sample)) = parse(&bytes) else { panic!("no sample") };
     let User::Registers(registers) = sample.user else { panic!("no registers") };
     // AX, DX, CX, BX, SI, DI, BP, SP, R8 to R15 and the instruction pointer.
@@ -142,9 +142,11 @@ fn mappings() {
 fn switches() {
     let id = words(&[0x0000_0003_0000_0002, 99, 5]);
     for (kind, before) in [(14, vec![]), (15, words(&[0x0000_0008_0000_0007]))] {
-        for (misc, change) in
-            [(0, Change::In), (1 << 13, Change::Out { preempted: false }), (3 << 13, Change::Out { preempted: true })]
-        {
+        for (misc, change) in [
+            (0, ThreadSwitch::In),
+            (1 << 13, ThreadSwitch::Out { preempted: false }),
+            (3 << 13, ThreadSwitch::Out { preempted: true }),
+        ] {
             let bytes = record(kind, misc | 1, &[&before[..], &id].concat());
             let switched = Switched { process: 2, thread: 3, time_nano: 99, processor: 5, change };
             assert_eq!(parse(&bytes), Ok(Record::Switched(switched)), "{kind} {misc}");
@@ -152,11 +154,11 @@ fn switches() {
             assert_eq!(bytes[header.process_at().unwrap()..][..4], [2, 0, 0, 0]);
         }
     }
-    let leaving = Encoded { period: 1, ..Encoded::default() }.bytes();
+    let leaving = EncodedSample { period: 1, ..EncodedSample::default() }.bytes();
     let header = RecordHeader::parse(*leaving.first_chunk().unwrap()).unwrap();
     let head = header.sample_head(*leaving.first_chunk().unwrap());
     assert_eq!(head, Some(SampleHead { process: 7, switched_nano: Some(9) }));
-    let head = header.sample_head(*Encoded::default().bytes().first_chunk().unwrap());
+    let head = header.sample_head(*EncodedSample::default().bytes().first_chunk().unwrap());
     assert_eq!(head, Some(SampleHead { process: 7, switched_nano: None }));
     assert!(matches!(parse(&leaving), Ok(Record::Leaving(sample)) if sample.ran_nano == 11 && sample.thread == 8));
 }
@@ -174,7 +176,7 @@ proptest! {
         let stack: Vec<u8> = (0..blocks * 8).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let valid = (stack.len() as f64 * share) as u64;
-        let encoded = Encoded {
+        let encoded = EncodedSample {
             misc: mode | flags << 3, process, thread, time, period, ran, chain: chain.clone(),
             abi: if registers.is_some() { 2 } else { 0 },
             registers: registers.clone().unwrap_or_default(),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::perf::record::tests::{Encoded, record};
+use crate::perf::record::tests::{EncodedSample, record};
 use crate::perf::record::{Record, parse};
 
 /// Writes to a ring as the kernel does.
@@ -61,7 +61,7 @@ pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
 /// A ring with switch samples: process, thread, time, and whether the thread was in a system call.
 pub(crate) fn switches(of: &[(u32, u32, u64, bool)]) -> Ring {
     let sample = |&(process, thread, time, in_call): &(u32, u32, u64, bool)| {
-        let mut sample = Encoded { process, thread, time, period: 1, ..Encoded::default() };
+        let mut sample = EncodedSample { process, thread, time, period: 1, ..EncodedSample::default() };
         if in_call {
             sample.registers[2] = sample.registers[8];
         }
@@ -73,7 +73,7 @@ pub(crate) fn switches(of: &[(u32, u32, u64, bool)]) -> Ring {
 
 /// A ring with a switch sample, followed by a sample of running time.
 pub(crate) fn switch_and_sample() -> Ring {
-    ring_of(&[&Encoded { period: 1, ..Encoded::default() }.bytes(), &Encoded::default().bytes()])
+    ring_of(&[&EncodedSample { period: 1, ..EncodedSample::default() }.bytes(), &EncodedSample::default().bytes()])
 }
 
 proptest! {
@@ -91,7 +91,8 @@ proptest! {
             for blocks in batch {
                 number += 1;
                 let stack = vec![number as u8; blocks * 8];
-                let sample = Encoded { time: number, valid: stack.len() as u64, stack, ..Encoded::default() }.bytes();
+                let valid = stack.len() as u64;
+                let sample = EncodedSample { time: number, valid, stack, ..EncodedSample::default() }.bytes();
                 if kernel.write(&sample) {
                     expected.push(sample);
                 }
@@ -122,9 +123,9 @@ proptest! {
 #[test]
 fn other_processes() {
     let mut kernel = RingWriter::new(0);
-    assert!(kernel.write(&Encoded { process: 6, ..Encoded::default() }.bytes()));
-    assert!(kernel.write(&Encoded::default().bytes()));
-    assert!(kernel.write(&Encoded { process: u32::MAX, ..Encoded::default() }.bytes()));
+    assert!(kernel.write(&EncodedSample { process: 6, ..EncodedSample::default() }.bytes()));
+    assert!(kernel.write(&EncodedSample::default().bytes()));
+    assert!(kernel.write(&EncodedSample { process: u32::MAX, ..EncodedSample::default() }.bytes()));
     assert!(kernel.write(&record(2, 0, &[0; 16])));
     let (records, drained) = kernel.drain();
     assert_eq!(drained, Drained { unwanted: 2, broken: false });
@@ -141,7 +142,7 @@ fn broken() {
         assert!(kernel.write(&bad));
         let (records, drained) = kernel.drain();
         assert!(records.is_empty() && drained.broken, "{bad:?}");
-        let next = Encoded::default().bytes();
+        let next = EncodedSample::default().bytes();
         assert!(kernel.write(&next));
         assert_eq!(kernel.drain().0, [next]);
     }

@@ -53,7 +53,7 @@ type Print<R> = <<R as CodeSource>::Code as CachedCode>::Print;
 
 /// The result of looking up code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::runtime) enum Look {
+pub(in crate::runtime) enum CodeLookup {
     /// The code is known.
     Known,
     /// The object is not code.
@@ -69,30 +69,30 @@ impl<C: CachedCode> Codes<C> {
         address: u64,
         reading: &mut R,
         session: &mut ResolveSession<'_>,
-    ) -> Look {
+    ) -> CodeLookup {
         if self.is_checked(address) {
-            return Look::Known;
+            return CodeLookup::Known;
         }
         let refused = session.target.refused();
         let print = reading.read_print(address, session);
         if session.target.refused() != refused {
-            return Look::Unknown;
+            return CodeLookup::Unknown;
         }
         let (print, otherwise) = match self.check(address, print, session.stands) {
             Checked::Known => {
                 let known = self.get_mut(address).filter(|_| session.new > 0);
                 match known.and_then(|known| reading.should_read_again(known).then(|| known.print().clone())) {
-                    Some(print) => (print, Look::Known),
-                    None => return Look::Known,
+                    Some(print) => (print, CodeLookup::Known),
+                    None => return CodeLookup::Known,
                 }
             }
-            Checked::New(print) => (print, Look::Unknown),
-            Checked::Lost => return Look::Unknown,
+            Checked::New(print) => (print, CodeLookup::Unknown),
+            Checked::Lost => return CodeLookup::Unknown,
         };
         if !reading.is_code(&print, session) {
-            return Look::Other;
+            return CodeLookup::Other;
         }
-        let Some(left) = session.new.checked_sub(1) else { return Look::Unknown };
+        let Some(left) = session.new.checked_sub(1) else { return CodeLookup::Unknown };
         session.new = left;
         let texts = reading.read_texts(address, &print, session);
         let (Some(texts), true) = (texts, reading.read_print(address, session).as_ref() == Some(&print)) else {
@@ -103,7 +103,7 @@ impl<C: CachedCode> Codes<C> {
         }
         let code = reading.make_code(print, texts, self.get(address), session.functions);
         self.insert(address, code);
-        Look::Known
+        CodeLookup::Known
     }
 
     /// The line of an instruction of known code: the cached one, or the one read now; 0 if it cannot be read. `None`

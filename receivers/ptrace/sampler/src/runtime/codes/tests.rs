@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::lines::MAX_LINES;
 use super::*;
 use crate::runtime::code_reader::ResolveSession;
-use crate::runtime::{Functions, Target};
+use crate::runtime::{Functions, TargetMemory};
 
 #[derive(Debug)]
 struct FakeCode(u32, Range<u64>);
@@ -188,7 +188,7 @@ impl FakeMemory {
     }
 
     /// Looks up code with the remaining reads.
-    fn look(&mut self, codes: &mut Codes<FakeCode>, address: u64, stands: bool, new: &mut u32) -> Look {
+    fn look(&mut self, codes: &mut Codes<FakeCode>, address: u64, stands: bool, new: &mut u32) -> CodeLookup {
         let (mut target, mut functions) = (Anything, Functions::default());
         let mut session =
             ResolveSession { stands, new: *new, ..ResolveSession::new(self.left, &mut target, &mut functions) };
@@ -210,7 +210,7 @@ impl FakeMemory {
 /// Memory that can be read everywhere.
 struct Anything;
 
-impl Target for Anything {
+impl TargetMemory for Anything {
     fn read(&mut self, _address: u64, _bytes: &mut [u8]) -> bool {
         true
     }
@@ -261,20 +261,20 @@ fn looked_at_once() {
         let before = memory.reads;
         (memory.look(codes, address, false, &mut new), memory.reads - before)
     };
-    assert_eq!(look(&mut codes, &mut memory, 3), (Look::Other, 1));
-    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 3));
-    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 0));
-    assert_eq!(look(&mut codes, &mut memory, 2), (Look::Unknown, 1));
-    assert_eq!(look(&mut codes, &mut memory, 4), (Look::Unknown, 1));
+    assert_eq!(look(&mut codes, &mut memory, 3), (CodeLookup::Other, 1));
+    assert_eq!(look(&mut codes, &mut memory, 1), (CodeLookup::Known, 3));
+    assert_eq!(look(&mut codes, &mut memory, 1), (CodeLookup::Known, 0));
+    assert_eq!(look(&mut codes, &mut memory, 2), (CodeLookup::Unknown, 1));
+    assert_eq!(look(&mut codes, &mut memory, 4), (CodeLookup::Unknown, 1));
     codes.next_stack();
-    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
+    assert_eq!(look(&mut codes, &mut memory, 1), (CodeLookup::Known, 1));
     // Incomplete code is read again while that is allowed.
     memory.again = true;
     codes.next_stack();
-    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
+    assert_eq!(look(&mut codes, &mut memory, 1), (CodeLookup::Known, 1));
     codes.next_stack();
     let before = memory.reads;
-    assert_eq!(memory.look(&mut codes, 1, false, &mut 1), Look::Known);
+    assert_eq!(memory.look(&mut codes, 1, false, &mut 1), CodeLookup::Known);
     assert_eq!((memory.reads - before, codes.get(1).unwrap().0), (3, 1));
 }
 
@@ -285,7 +285,7 @@ fn changed_while_it_is_read() {
         let mut codes = Codes::<FakeCode>::default();
         let mut memory = FakeMemory { later: (at, vec![(1, 2)]), ..FakeMemory::new(&[(1, 1)]) };
         let look = memory.look(&mut codes, 1, false, &mut 9);
-        assert_eq!(look, if matches!(at, 1 | 2) { Look::Unknown } else { Look::Known }, "at {at}");
+        assert_eq!(look, if matches!(at, 1 | 2) { CodeLookup::Unknown } else { CodeLookup::Known }, "at {at}");
         assert_eq!(codes.get(1).map(|code| code.0), [Some(2), None, None, Some(1)][at as usize]);
         if at == 3 {
             assert_eq!((memory.line_of(&mut codes, 1, 7), codes.get(1).is_none()), (None, true));
@@ -299,7 +299,7 @@ fn changed_while_it_is_read() {
 fn lines_of_code() {
     let mut codes = Codes::<FakeCode>::default();
     let mut memory = FakeMemory { line: None, ..FakeMemory::new(&[(1, 1)]) };
-    assert_eq!(memory.look(&mut codes, 1, true, &mut 1), Look::Known);
+    assert_eq!(memory.look(&mut codes, 1, true, &mut 1), CodeLookup::Known);
     assert_eq!(memory.line_of(&mut codes, 1, 7), Some(0));
     memory.line = Some(5);
     assert_eq!(memory.line_of(&mut codes, 1, 7), Some(5));
@@ -318,12 +318,12 @@ fn refused_reads() {
     for left in 0..3 {
         let mut codes = Codes::<FakeCode>::default();
         let mut memory = FakeMemory { left, ..FakeMemory::new(&[(1, 1)]) };
-        assert_eq!(memory.look(&mut codes, 1, true, &mut 9), Look::Unknown, "{left} left");
+        assert_eq!(memory.look(&mut codes, 1, true, &mut 9), CodeLookup::Unknown, "{left} left");
         assert!(codes.get(1).is_none());
     }
     let mut codes = Codes::<FakeCode>::default();
     let mut memory = FakeMemory { left: 3, ..FakeMemory::new(&[(1, 1)]) };
-    assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known);
+    assert_eq!(memory.look(&mut codes, 1, false, &mut 9), CodeLookup::Known);
     // Either the read of the line or that of the fingerprint after it is refused.
     for left in 0..2 {
         memory.left = left;
@@ -333,12 +333,12 @@ fn refused_reads() {
     memory.left = 0;
     for again in [false, true] {
         memory.again = again;
-        assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Unknown);
+        assert_eq!(memory.look(&mut codes, 1, false, &mut 9), CodeLookup::Unknown);
     }
     for left in 1..3 {
         memory.left = left;
         codes.next_stack();
-        assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known, "{left} left");
+        assert_eq!(memory.look(&mut codes, 1, false, &mut 9), CodeLookup::Known, "{left} left");
         assert_eq!(codes.get(1).unwrap().1, 100..110);
     }
     memory.left = 9;

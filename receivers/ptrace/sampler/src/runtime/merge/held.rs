@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::proof::Words;
-use super::{Merged, Stack};
+use super::{Merged, UnwoundStack};
 use crate::message::Location;
 use crate::runtime::{Captured, Resolved};
 use crate::unwind::Frame;
@@ -30,9 +30,9 @@ pub struct Held {
 }
 
 /// A native stack and the interpreter's frames, which are to be merged.
-pub struct Pieces<'a> {
+pub struct MergeInput<'a> {
     /// The native stack.
-    pub stack: Stack<'a>,
+    pub stack: UnwoundStack<'a>,
     /// The frames. A segment ends where a native call of the evaluation function, or of a native function, began.
     pub captured: &'a Captured,
     /// The resolved frames. The code range of a native function starts at the function's address.
@@ -53,7 +53,7 @@ struct CallItem {
 /// where the native function that contains an address starts. With `words`, the thread has run since the sample, and
 /// frames that the registers do not prove are left out.
 pub fn merge_held(
-    pieces: &Pieces<'_>,
+    pieces: &MergeInput<'_>,
     start: &mut dyn FnMut(u64) -> Option<u64>,
     words: Option<Words<'_>>,
     locations: &mut Vec<Location>,
@@ -90,7 +90,7 @@ struct PlacedFrames {
 }
 
 /// Groups the frames by native calls of the evaluation function and of native functions.
-fn items(pieces: &Pieces<'_>) -> Vec<CallItem> {
+fn items(pieces: &MergeInput<'_>) -> Vec<CallItem> {
     let mut items: Vec<CallItem> = Vec::new();
     let mut start = 0;
     for segment in &pieces.captured.segments {
@@ -117,7 +117,7 @@ fn items(pieces: &Pieces<'_>) -> Vec<CallItem> {
 
 /// Finds the native calls of the evaluation function. Functions compiled at run time execute within such a call: they
 /// use the call's stack frame without a return address into the call, and keep the current frame in the same register.
-fn natives(pieces: &Pieces<'_>, items: &[CallItem]) -> Vec<usize> {
+fn natives(pieces: &MergeInput<'_>, items: &[CallItem]) -> Vec<usize> {
     let mut natives: Vec<usize> = pieces.stack.evaluations(&pieces.held.evaluation).collect();
     let compiled = |(index, frame): (usize, &Frame)| {
         let address = pieces.frame_register(index).filter(|_| frame.location.is_generated())?;
@@ -128,7 +128,7 @@ fn natives(pieces: &Pieces<'_>, items: &[CallItem]) -> Vec<usize> {
     natives
 }
 
-impl Pieces<'_> {
+impl MergeInput<'_> {
     fn frame_register(&self, native: usize) -> Option<u64> {
         let (register, _) = self.held.registers?;
         self.stack.frames.get(native)?.registers.get(register)
@@ -214,7 +214,7 @@ impl Pieces<'_> {
 
 /// Places frames of a thread that has not run since: they certainly belong to the native stack.
 fn standing(
-    pieces: &Pieces<'_>,
+    pieces: &MergeInput<'_>,
     natives: &[usize],
     items: &[CallItem],
     start: &mut dyn FnMut(u64) -> Option<u64>,
@@ -252,7 +252,7 @@ fn standing(
 
 /// Pairs native calls of the evaluation function with items. Calls and items with the same frame address are paired
 /// first; between these pairs, the others are paired in their order, if their numbers are equal.
-fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usize, usize)> {
+fn pair(pieces: &MergeInput<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usize, usize)> {
     let addresses: Vec<Option<u64>> = (0..natives.len()).map(|at| pieces.frame_of(natives, at)).collect();
     let shared = pieces.sharing(&addresses, items);
     let calls = |range: Range<usize>| -> Vec<usize> { range.filter(|item| items[*item].native.is_none()).collect() };
@@ -282,7 +282,7 @@ fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[CallItem]) -> Vec<(usiz
 
 /// Places frames of a thread that has run since: only those that the registers of native calls prove.
 fn proven(
-    pieces: &Pieces<'_>,
+    pieces: &MergeInput<'_>,
     natives: &[usize],
     items: &[CallItem],
     start: &mut dyn FnMut(u64) -> Option<u64>,

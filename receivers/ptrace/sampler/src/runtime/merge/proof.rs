@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use super::{Merged, SegmentPlace, Stack};
+use super::{Merged, SegmentPlace, UnwoundStack};
 use crate::arch::USER;
 use crate::message::Location;
 use crate::runtime::{Captured, Executed, RawFrame, Resolved};
@@ -101,7 +101,7 @@ pub(super) struct Beliefs {
 
 /// Decides which frames are accepted: all of them if there are no `words`.
 pub(super) fn believe(
-    stack: Stack<'_>,
+    stack: UnwoundStack<'_>,
     captured: &Captured,
     resolved: &[Resolved],
     places: &[SegmentPlace],
@@ -149,7 +149,7 @@ pub(super) fn believe(
 
 struct Search<'a, 'b> {
     words: Words<'a>,
-    stack: Stack<'b>,
+    stack: UnwoundStack<'b>,
     left: usize,
     /// Whether each call executes a single function from start to end.
     one_each: bool,
@@ -159,7 +159,7 @@ struct Search<'a, 'b> {
 }
 
 /// A native call of the evaluation function.
-struct Call {
+struct EvaluationCall {
     /// The function that the call executed.
     executed: Option<Executed>,
     /// If the call is between two functions: the frames that may continue next.
@@ -172,7 +172,13 @@ struct Call {
 
 impl Search<'_, '_> {
     /// Decides about the frames that were read for a native call.
-    fn segment(&mut self, call: &Call, frames: &[RawFrame], resolved: &[Resolved], merged: &mut Merged) -> Belief {
+    fn segment(
+        &mut self,
+        call: &EvaluationCall,
+        frames: &[RawFrame],
+        resolved: &[Resolved],
+        merged: &mut Merged,
+    ) -> Belief {
         if let Some(hit) = call.executed.as_ref().filter(|hit| hit.shared) {
             // Among functions that share instructions, the call executes the one whose frame and code addresses it
             // holds.
@@ -193,7 +199,7 @@ impl Search<'_, '_> {
     }
 
     /// The function that a native call executed, proven by the call alone.
-    fn executed(&self, call: &Call) -> Option<Location> {
+    fn executed(&self, call: &EvaluationCall) -> Option<Location> {
         let hit = call.executed.as_ref().filter(|hit| !hit.shared && !self.words.lookup.is_fresh(hit.code))?;
         hit.resolved.location
     }
@@ -206,7 +212,7 @@ impl Search<'_, '_> {
     }
 
     /// Collects what the registers and the stack frame of a native call prove.
-    fn call(&mut self, native: usize) -> Option<Call> {
+    fn call(&mut self, native: usize) -> Option<EvaluationCall> {
         let frame = *self.stack.frames.get(native)?;
         let caller = self.stack.frames.get(native + 1)?;
         if self.by_address {
@@ -237,18 +243,18 @@ impl Search<'_, '_> {
             NextInstruction::At(_) => None,
         });
         let (frames, reads_instructions) = (frames.collect(), !next.is_empty());
-        Some(Call { executed, frames, words, reads_instructions })
+        Some(EvaluationCall { executed, frames, words, reads_instructions })
     }
 
     /// What the words of a call prove. If two registers are known to hold the next instruction and the frame, only
     /// these count, since other registers may hold older values. Otherwise all registers are checked first, and then
     /// the call's stack frame.
-    fn of_words(&mut self, frame: &Frame, caller: &Frame) -> Call {
+    fn of_words(&mut self, frame: &Frame, caller: &Frame) -> EvaluationCall {
         if let Some((instruction, own)) = self.words.lookup.registers() {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
             let instruction = frame.registers.get(instruction).filter(|address| USER.contains(address));
             let executed = self.only(instruction.into_iter(), &words);
-            return Call { executed, frames: Vec::new(), words, reads_instructions: true };
+            return EvaluationCall { executed, frames: Vec::new(), words, reads_instructions: true };
         }
         let mut words = kept_registers(frame);
         let registers = words.len();
@@ -264,7 +270,7 @@ impl Search<'_, '_> {
                 break;
             }
         }
-        Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
+        EvaluationCall { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
     }
 
     /// The function of a call that executes a single one, found by its callee-saved registers or else by its stack

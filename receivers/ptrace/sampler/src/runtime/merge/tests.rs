@@ -133,7 +133,7 @@ fn merged(
     let frames = native(count);
     let (captured, resolved) = captured(segments);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete, named: &[] };
+    let stack = UnwoundStack { frames: &frames, complete, named: &[] };
     let merged = merge(stack, &captured, &resolved, evaluation.as_ref(), None, &mut locations);
     (locations, merged)
 }
@@ -180,7 +180,7 @@ fn two_interpreters() {
     let (captured, resolved) = captured(&[(1, Some(0x1140)), (2, Some(0x13f8))]);
     let (n, p) = (native_location, interpreted);
     let named = [(0, p(50)), (2, p(51)), (2, p(52)), (3, p(53)), (5, p(54))];
-    let stack = Stack { frames: &frames, complete: true, named: &named };
+    let stack = UnwoundStack { frames: &frames, complete: true, named: &named };
     let mut locations = Vec::new();
     let counts = merge(stack, &captured, &resolved, None, None, &mut locations);
     assert_eq!(locations, [p(50), p(0), p(51), p(52), p(1), p(2), n(4), p(54)]);
@@ -199,7 +199,7 @@ fn trampolines() {
     frames[2].location = generated(0x200);
     let (captured, resolved) = captured(&[(1, Some(0x1140))]);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true, named: &[] };
+    let stack = UnwoundStack { frames: &frames, complete: true, named: &[] };
     merge(stack, &captured, &resolved, None, None, &mut locations);
     assert_eq!(locations, [generated(0x100), interpreted(0), native_location(3), native_location(4)]);
 }
@@ -229,7 +229,7 @@ fn proven_with(
     }
     let (captured, resolved) = captured(segments);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true, named: &[] };
+    let stack = UnwoundStack { frames: &frames, complete: true, named: &[] };
     let words = Some(Words { memory: &mut memory(words), lookup: &mut known });
     let counts = merge(stack, &captured, &resolved, evaluation.as_ref(), words, &mut locations);
     (locations, counts)

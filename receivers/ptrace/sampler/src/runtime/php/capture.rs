@@ -4,7 +4,7 @@
 //! several frames.
 
 use super::layout::{PhpLayout, frame, generator};
-use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
+use crate::runtime::target::{Allowance, Bounded, TargetMemory, half_at, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// How much is read at once, up to the end of a frame, in bytes.
@@ -23,7 +23,7 @@ pub(super) struct FrameWindow {
 
 impl FrameWindow {
     /// Returns a frame, from the buffer if it contains the frame.
-    fn frame(&mut self, target: &mut dyn Target, address: u64) -> Option<[u8; frame::SIZE]> {
+    fn frame(&mut self, target: &mut dyn TargetMemory, address: u64) -> Option<[u8; frame::SIZE]> {
         if let Some(bytes) = self.copied(address) {
             return Some(bytes);
         }
@@ -53,7 +53,7 @@ pub(super) fn capture(
     layout: &PhpLayout,
     globals: u64,
     limit: usize,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
     scratch: &mut FrameWindow,
     captured: &mut Captured,
 ) -> bool {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::layout::{CLASS_NAME, PhpLayout, function, instruction};
 use super::text::{self, Mark};
 use crate::message::{FunctionKind, Location};
-use crate::runtime::codes::{CachedCode, CodeSource, Codes, Look};
-use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
+use crate::runtime::codes::{CachedCode, CodeLookup, CodeSource, Codes};
+use crate::runtime::target::{Bounded, TargetMemory, half, half_at, word, word_at};
 use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, ResolveSession, Resolved};
 
 /// The maximum number of reads for the names of one stack.
@@ -149,7 +149,7 @@ impl ZendFunctions {
     /// Compares the cached function with memory. Returns whether it is known, and was known before the sample.
     fn look_up(&mut self, address: u64, session: &mut ResolveSession<'_>) -> bool {
         let look = self.known.look_up(address, &mut FunctionReader(&self.layout), session);
-        look == Look::Known && (session.stands || !self.is_fresh(address))
+        look == CodeLookup::Known && (session.stands || !self.is_fresh(address))
     }
 
     /// Resolves a frame whose function is known; `None` if the frame's instruction is outside of the function, unless

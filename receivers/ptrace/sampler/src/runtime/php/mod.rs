@@ -26,7 +26,7 @@ use std::time::Instant;
 use self::code::ZendFunctions;
 pub(super) use self::place::{PhpPlace, SYMBOLS};
 use super::merge::Held;
-use super::target::Target;
+use super::target::TargetMemory;
 use super::{Captured, CodeReader, Instance, ThreadKey};
 
 /// The registers in which the evaluation function keeps the frame and the instruction it is executing (php-src
@@ -56,7 +56,7 @@ impl Instance for PhpReader {
         _thread: ThreadKey,
         limit: usize,
         _now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         captured: &mut Captured,
     ) -> bool {
         capture::capture(&self.place.layout, self.place.globals, limit, target, &mut self.scratch, captured)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::layout::PhpLayout;
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
-use crate::runtime::target::Target;
+use crate::runtime::target::TargetMemory;
 
 /// The symbols of PHP's state, of its evaluation function, and of the function that returns the kind of evaluation
 /// function. In thread-safe builds each thread has its own state; only the last symbol distinguishes these builds.
@@ -47,7 +47,7 @@ impl PhpPlace {
     pub(in crate::runtime) fn find(
         module: &Module,
         path: &str,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
     ) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let address = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
@@ -91,7 +91,7 @@ fn text(version: u32) -> String {
 }
 
 /// Reads the version that follows [`PHP_VERSION`] at this address.
-fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
+fn version_at(address: u64, target: &mut dyn TargetMemory) -> Option<u32> {
     let mut bytes = [0; 32];
     target.read(address, &mut bytes).then_some(())?;
     let version = std::str::from_utf8(bytes.strip_prefix(PHP_VERSION.as_bytes())?).ok()?;
@@ -102,7 +102,7 @@ fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
 }
 
 /// The number that a function returns if it does nothing else: `mov eax, NUMBER; ret`, after `endbr64` in some builds.
-fn returned(address: u64, target: &mut dyn Target) -> Option<u32> {
+fn returned(address: u64, target: &mut dyn TargetMemory) -> Option<u32> {
     let mut bytes = [0; 10];
     target.read(address, &mut bytes).then_some(())?;
     let code = bytes.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(&bytes);

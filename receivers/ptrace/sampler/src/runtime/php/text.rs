@@ -1,7 +1,7 @@
 //! Strings in PHP's memory (php-src `Zend/zend_types.h`, `_zend_string`).
 
 use super::layout::string;
-use crate::runtime::target::{Target, word_at};
+use crate::runtime::target::{TargetMemory, word_at};
 
 /// How many bytes of a string are read at first: the header, and most names completely.
 const FIRST: usize = 128;
@@ -14,7 +14,7 @@ pub(super) struct Mark {
 }
 
 /// The distinguishing fields of the string at an address; the default for address 0.
-pub(super) fn mark(target: &mut dyn Target, address: u64) -> Option<Mark> {
+pub(super) fn mark(target: &mut dyn TargetMemory, address: u64) -> Option<Mark> {
     if address == 0 {
         return Some(Mark::default());
     }
@@ -25,7 +25,7 @@ pub(super) fn mark(target: &mut dyn Target, address: u64) -> Option<Mark> {
 
 /// Reads the string at an address, at most `limit` bytes and up to a zero byte: the names of anonymous classes continue
 /// after it, but PHP does not show that part either.
-pub(super) fn string(target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+pub(super) fn string(target: &mut dyn TargetMemory, address: u64, limit: usize) -> Option<String> {
     let mut bytes = vec![0; FIRST];
     let head = string::TEXT as usize;
     if !target.read(address, &mut bytes) {

@@ -8,7 +8,7 @@ use super::dict;
 use super::layout::{MethodLayout, PythonLayout};
 use super::text;
 use crate::runtime::MAX_NAME;
-use crate::runtime::target::{Target, word, word_at};
+use crate::runtime::target::{TargetMemory, word, word_at};
 
 /// How many variables of a module may precede its `__name__`, which import sets first.
 const MAX_BEFORE: usize = 16;
@@ -37,7 +37,7 @@ pub(super) enum OwnerName {
 }
 
 /// The name of the module with these global variables.
-pub(super) fn module(layout: &PythonLayout, globals: u64, target: &mut dyn Target) -> OwnerName {
+pub(super) fn module(layout: &PythonLayout, globals: u64, target: &mut dyn TargetMemory) -> OwnerName {
     let kind = dict::type_of(layout, globals, target);
     if !kind.is_some_and(|kind| dict::is_a(layout, kind, b"dict", target)) {
         return OwnerName::Later;
@@ -57,9 +57,9 @@ pub(super) fn class(
     method: MethodLayout,
     frame: u64,
     code: u64,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
 ) -> OwnerName {
-    let field = |target: &mut dyn Target, at: u32| word(target, code.wrapping_add(at.into()));
+    let field = |target: &mut dyn TargetMemory, at: u32| word(target, code.wrapping_add(at.into()));
     let (Some(variables), Some(name)) = (field(target, method.variables), field(target, layout.code.name)) else {
         return OwnerName::Later;
     };
@@ -73,7 +73,7 @@ pub(super) fn class(
         Some("cls") => true,
         _ => return OwnerName::Nothing,
     };
-    let value = |target: &mut dyn Target| {
+    let value = |target: &mut dyn TargetMemory| {
         let is_it = word(target, frame.wrapping_add(layout.frame.code.into())) == Some(code);
         word(target, frame.wrapping_add(method.first_variable.into())).filter(|value| is_it && *value != 0)
     };
@@ -110,8 +110,14 @@ pub(super) fn class(
 }
 
 /// Whether a member of a class is the function with this code, or one of Python's own wrappers around it.
-fn is_made_of(layout: &PythonLayout, method: MethodLayout, member: u64, code: u64, target: &mut dyn Target) -> bool {
-    let is_function = |target: &mut dyn Target, object: u64| {
+fn is_made_of(
+    layout: &PythonLayout,
+    method: MethodLayout,
+    member: u64,
+    code: u64,
+    target: &mut dyn TargetMemory,
+) -> bool {
+    let is_function = |target: &mut dyn TargetMemory, object: u64| {
         let kind = dict::type_of(layout, object, target);
         kind.is_some_and(|kind| dict::is_a(layout, kind, b"function", target))
             && word(target, object.wrapping_add(method.function_code.into())) == Some(code)
@@ -130,7 +136,7 @@ fn is_made_of(layout: &PythonLayout, method: MethodLayout, member: u64, code: u6
     })
 }
 
-fn class_name(layout: &PythonLayout, class: u64, target: &mut dyn Target) -> Option<String> {
+fn class_name(layout: &PythonLayout, class: u64, target: &mut dyn TargetMemory) -> Option<String> {
     let at = dict::type_name(layout, class, target)?;
     let mut bytes = vec![0; MAX_CLASS];
     if !target.read(at, &mut bytes) {

@@ -3,9 +3,9 @@
 //! From 3.11 on the frames of a thread are adjacent in chunks of memory, so one read gets nearly all of them; frames
 //! of generators are inside the generator objects. Up to 3.10 each frame is a separate object and needs its own read.
 
-use super::layout::{Calls, Current, FrameLayout, Instruction, PythonLayout};
+use super::layout::{Calls, Current, FrameLayout, InstructionField, PythonLayout};
 use super::threads::InterpreterThread;
-use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
+use crate::runtime::target::{Allowance, Bounded, TargetMemory, half_at, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// The largest chunk of frames that is read at once, in bytes. Python allocates chunks of 16 KiB.
@@ -44,7 +44,7 @@ pub(super) struct FrameBuffers {
 
 impl FrameBuffers {
     /// Reads and keeps a piece of memory that contains frames.
-    fn keep(&mut self, target: &mut dyn Target, start: u64, length: u64) {
+    fn keep(&mut self, target: &mut dyn TargetMemory, start: u64, length: u64) {
         if self.chunks.len() == self.used_chunks {
             self.chunks.push((0, Vec::new()));
         }
@@ -57,7 +57,7 @@ impl FrameBuffers {
     }
 
     /// Reads the chunk before the one that was read last, if it contains this address.
-    fn keep_before(&mut self, target: &mut dyn Target, address: u64) {
+    fn keep_before(&mut self, target: &mut dyn TargetMemory, address: u64) {
         let Some((_, bytes)) = self.used_chunks.checked_sub(1).and_then(|last| self.chunks.get(last)) else { return };
         let before = word_at(bytes, 0);
         // Chunks are not longer than this, so a more distant address cannot be in the previous chunk.
@@ -75,7 +75,7 @@ impl FrameBuffers {
         }
     }
 
-    fn frame(&mut self, target: &mut dyn Target, address: u64, bytes: &mut [u8]) -> bool {
+    fn frame(&mut self, target: &mut dyn TargetMemory, address: u64, bytes: &mut [u8]) -> bool {
         if self.copy(address, bytes) {
             return true;
         }
@@ -100,7 +100,7 @@ pub(super) fn capture(
     layout: &PythonLayout,
     state: InterpreterThread,
     limit: usize,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
     scratch: &mut FrameBuffers,
     captured: &mut Captured,
 ) -> CaptureResult {
@@ -221,8 +221,8 @@ fn walk(
             break;
         }
         let instruction = match layout.instruction {
-            Instruction::Address { at } => word_at(bytes, at as usize),
-            Instruction::Offset { at, unit } => {
+            InstructionField::Address { at } => word_at(bytes, at as usize),
+            InstructionField::Offset { at, unit } => {
                 // The offset is -1 before the first instruction.
                 i64::from(half_at(bytes, at as usize).cast_signed()).saturating_mul(i64::from(unit)).cast_unsigned()
             }
@@ -267,7 +267,7 @@ fn links(
     first: u64,
     (frame, previous): (Option<u32>, u32),
     (state, size): (u64, u64),
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
     scratch: &mut FrameBuffers,
     captured: &Captured,
 ) -> bool {

@@ -8,7 +8,7 @@ use super::copies;
 use super::layout::{Instructions, PythonLayout};
 use crate::arch::USER;
 use crate::message::{FunctionKind, Location};
-use crate::runtime::codes::{Codes, Look};
+use crate::runtime::codes::{CodeLookup, Codes};
 use crate::runtime::target::{Bounded, word};
 use crate::runtime::{CodeReader, Executed, RawFrame, ResolveSession, Resolved};
 
@@ -45,7 +45,7 @@ impl CodeObjects {
     }
 
     /// Compares the cached code object with memory, and reads it if needed.
-    fn look_up(&mut self, address: u64, context: Option<FrameContext>, session: &mut ResolveSession<'_>) -> Look {
+    fn look_up(&mut self, address: u64, context: Option<FrameContext>, session: &mut ResolveSession<'_>) -> CodeLookup {
         let Self { layout, known, kind } = self;
         known.look_up(address, &mut CodeObjectReader { layout, kind, context }, session)
     }
@@ -145,10 +145,10 @@ impl CodeReader for CodeObjects {
 
     fn resolve_frame(&mut self, frame: &RawFrame, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         match self.look_up(frame.code, Some(FrameContext { frame: frame.address, globals: frame.owner }), session) {
-            Look::Known => self.place(frame, session),
+            CodeLookup::Known => self.place(frame, session),
             // This is an internal frame of the interpreter.
-            Look::Other => Some(Resolved { location: None, code: 0..0, unknown: false }),
-            Look::Unknown => None,
+            CodeLookup::Other => Some(Resolved { location: None, code: 0..0, unknown: false }),
+            CodeLookup::Unknown => None,
         }
     }
 
@@ -163,7 +163,7 @@ impl CodeReader for CodeObjects {
             let mut around = self.known.around(address);
             let (code, is_only) = (around.next()?, around.next().is_none());
             drop(around);
-            if let Look::Known = self.look_up(code, None, session) {
+            if let CodeLookup::Known = self.look_up(code, None, session) {
                 let shared = !is_only || self.has_other_owners(code, &mut session.target);
                 let resolved = self.resolved_at(code, address, session)?;
                 return Some(Executed { code, resolved, shared });
@@ -176,7 +176,7 @@ impl CodeReader for CodeObjects {
         let mut among = self.known.around(address).filter(|code| words.contains(code));
         let (code, None) = (among.next()?, among.next()) else { return None };
         drop(among);
-        let Look::Known = self.look_up(code, None, session) else { return None };
+        let CodeLookup::Known = self.look_up(code, None, session) else { return None };
         let resolved = self.resolved_at(code, address, session)?;
         Some(Executed { code, resolved, shared: false })
     }
@@ -202,7 +202,7 @@ impl CodeReader for CodeObjects {
                 continue;
             }
             let globals = word(&mut session.target, frame.wrapping_add(self.layout.frame.globals.into())).unwrap_or(0);
-            if let Look::Known = self.look_up(code, Some(FrameContext { frame: *frame, globals }), session)
+            if let CodeLookup::Known = self.look_up(code, Some(FrameContext { frame: *frame, globals }), session)
                 && self.part(code, address, &mut session.target).is_some()
             {
                 return self.executed(address, session);

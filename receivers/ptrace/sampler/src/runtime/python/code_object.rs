@@ -9,7 +9,7 @@ use super::lines;
 use super::text;
 use crate::message::FunctionKind;
 use crate::runtime::codes::{CachedCode, CodeSource};
-use crate::runtime::target::{Bounded, Target, half_at, word_at};
+use crate::runtime::target::{Bounded, TargetMemory, half_at, word_at};
 use crate::runtime::{Functions, MAX_FILE, MAX_NAME, ResolveSession};
 
 /// The largest line table that is read, in bytes.

@@ -2,7 +2,7 @@
 //! `Include/internal/pycore_debug_offsets.h`, `pycore_runtime.h` in 3.13).
 
 use super::layout::{
-    AttributeStorage, Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, LineFormat,
+    AttributeStorage, Calls, CodeLayout, Current, Dicts, FrameLayout, InstructionField, Instructions, LineFormat,
     NameLayout, ObjectLayout, PythonLayout, ThreadLayout,
 };
 use crate::runtime::target::word_at;
@@ -104,7 +104,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<PythonLayout> {
             // The table does not have this offset; it is that of 3.12.
             globals: 24,
             previous: frame(1)?,
-            instruction: Instruction::Address { at: frame(3)? },
+            instruction: InstructionField::Address { at: frame(3)? },
             calls: Calls::Owned { at: owner },
             size: size.min(512),
         },
@@ -151,7 +151,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<PythonLayout> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::Target;
+    use crate::runtime::TargetMemory;
     use crate::runtime::recording::recording;
 
     /// Guarantees: tables of other versions are rejected; the offset of the version number of code objects, which is

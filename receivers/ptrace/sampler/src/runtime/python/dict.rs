@@ -3,7 +3,7 @@
 
 use super::layout::{Dicts, PythonLayout};
 use super::text;
-use crate::runtime::target::{Target, half_at, word, word_at};
+use crate::runtime::target::{TargetMemory, half_at, word, word_at};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DictEntry {
@@ -15,7 +15,7 @@ pub(super) struct DictEntry {
 }
 
 /// The addresses of a dictionary's keys and values; 0 for the values if they are stored with the keys.
-pub(super) fn tables(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<(u64, u64)> {
+pub(super) fn tables(layout: &PythonLayout, address: u64, target: &mut dyn TargetMemory) -> Option<(u64, u64)> {
     // After the header: the number of entries, a version, keys and values.
     let head = u64::from(layout.object.kind) + 8;
     let mut fields = [0; 32];
@@ -25,7 +25,7 @@ pub(super) fn tables(layout: &PythonLayout, address: u64, target: &mut dyn Targe
 
 /// A table of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Keys {
+pub(super) struct DictKeys {
     /// The address of the first entry.
     start: u64,
     /// The size of an entry, and the offset of the key in it.
@@ -35,9 +35,9 @@ pub(super) struct Keys {
     count: u64,
 }
 
-impl Keys {
+impl DictKeys {
     /// Reads the header of the table at an address.
-    pub(super) fn at(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<Self> {
+    pub(super) fn at(layout: &PythonLayout, address: u64, target: &mut dyn TargetMemory) -> Option<Self> {
         let mut table = [0; 40];
         if address == 0 || !target.read(address, &mut table) {
             return None;
@@ -66,16 +66,16 @@ impl Keys {
     }
 
     /// Reads the first entries, at most `limit`.
-    pub(super) fn entries(&self, limit: usize, target: &mut dyn Target) -> Option<Vec<DictEntry>> {
+    pub(super) fn entries(&self, limit: usize, target: &mut dyn TargetMemory) -> Option<Vec<DictEntry>> {
         self.part(0, self.count.min(limit as u64), target)
     }
 
     /// Reads one entry.
-    pub(super) fn entry(&self, index: usize, target: &mut dyn Target) -> Option<DictEntry> {
+    pub(super) fn entry(&self, index: usize, target: &mut dyn TargetMemory) -> Option<DictEntry> {
         self.part(index as u64, 1, target)?.pop()
     }
 
-    fn part(&self, from: u64, count: u64, target: &mut dyn Target) -> Option<Vec<DictEntry>> {
+    fn part(&self, from: u64, count: u64, target: &mut dyn TargetMemory) -> Option<Vec<DictEntry>> {
         let mut bytes = vec![0; usize::try_from(count.checked_mul(self.size)?).ok()?];
         let start = self.start.wrapping_add(from.wrapping_mul(self.size));
         let hash = |entry: &[u8]| if self.key == 0 { 0 } else { word_at(entry, 0) };
@@ -93,10 +93,10 @@ pub(super) fn entries(
     layout: &PythonLayout,
     address: u64,
     limit: usize,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
 ) -> Option<Vec<DictEntry>> {
     let (keys, _) = tables(layout, address, target).filter(|(_, values)| *values == 0)?;
-    Keys::at(layout, keys, target)?.entries(limit, target)
+    DictKeys::at(layout, keys, target)?.entries(limit, target)
 }
 
 /// The value of a string key among the first `limit` entries of a dictionary.
@@ -105,7 +105,7 @@ pub(super) fn get(
     address: u64,
     key: &str,
     limit: usize,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
 ) -> Option<u64> {
     let entries = entries(layout, address, limit, target)?;
     let found = entries.iter().find(|entry| entry.value != 0 && text::is(&layout.object, target, entry.key, key))?;
@@ -113,7 +113,7 @@ pub(super) fn get(
 }
 
 /// Whether a type has this name.
-pub(super) fn is_a(layout: &PythonLayout, kind: u64, name: &[u8], target: &mut dyn Target) -> bool {
+pub(super) fn is_a(layout: &PythonLayout, kind: u64, name: &[u8], target: &mut dyn TargetMemory) -> bool {
     let mut actual = [0; 16];
     let actual = &mut actual[..(name.len() + 1).min(16)];
     type_name(layout, kind, target).is_some_and(|at| target.read(at, actual))
@@ -124,17 +124,17 @@ pub(super) fn is_a(layout: &PythonLayout, kind: u64, name: &[u8], target: &mut d
 const TYPE_NAME: u64 = 8;
 
 /// The address of a type's name.
-pub(super) fn type_name(layout: &PythonLayout, kind: u64, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn type_name(layout: &PythonLayout, kind: u64, target: &mut dyn TargetMemory) -> Option<u64> {
     word(target, kind.wrapping_add(u64::from(layout.object.kind) + 8 + TYPE_NAME))
 }
 
 /// The type of an object.
-pub(super) fn type_of(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn type_of(layout: &PythonLayout, address: u64, target: &mut dyn TargetMemory) -> Option<u64> {
     word(target, address.wrapping_add(layout.object.kind.into())).filter(|_| address != 0)
 }
 
 /// Whether the object is a class (its type has `Py_TPFLAGS_TYPE_SUBCLASS`).
-pub(super) fn is_class(layout: &PythonLayout, address: u64, target: &mut dyn Target) -> bool {
+pub(super) fn is_class(layout: &PythonLayout, address: u64, target: &mut dyn TargetMemory) -> bool {
     const FLAGS: u64 = 168;
     let kind = type_of(layout, address, target);
     let mut bytes = [0; 4];

@@ -47,7 +47,7 @@ impl ThreadLayout {
 
 /// How a frame stores its position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Instruction {
+pub(super) enum InstructionField {
     /// The offset of the last instruction, in units of this many bytes.
     Offset { at: u32, unit: u32 },
     /// The address of an instruction.
@@ -73,7 +73,7 @@ pub(super) struct FrameLayout {
     /// The global variables of the module that defines the function.
     pub(super) globals: u32,
     pub(super) previous: u32,
-    pub(super) instruction: Instruction,
+    pub(super) instruction: InstructionField,
     pub(super) calls: Calls,
     pub(super) size: u32,
 }
@@ -248,7 +248,7 @@ impl PythonLayout {
                     code: 32,
                     globals: 8,
                     previous: 48,
-                    instruction: Instruction::Address { at: 56 },
+                    instruction: InstructionField::Address { at: 56 },
                     calls: Calls::Marked { at: 68, owner: 69 },
                     size: 80,
                 },
@@ -286,7 +286,7 @@ impl PythonLayout {
                     code: 0,
                     globals: 24,
                     previous: 8,
-                    instruction: Instruction::Address { at: 56 },
+                    instruction: InstructionField::Address { at: 56 },
                     calls: Calls::Owned { at: 70 },
                     size: 80,
                 },
@@ -332,7 +332,7 @@ impl PythonLayout {
                 code: 32,
                 globals: 48,
                 previous: 24,
-                instruction: Instruction::Offset { at: instruction, unit },
+                instruction: InstructionField::Offset { at: instruction, unit },
                 calls: Calls::Each,
                 size: 112,
             },

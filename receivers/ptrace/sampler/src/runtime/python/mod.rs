@@ -33,11 +33,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use self::code::CodeObjects;
-use self::layout::{Calls, Instruction};
+use self::layout::{Calls, InstructionField};
 pub(super) use self::place::{PythonPlace, SYMBOLS};
 use self::thread_names::ThreadNames;
 use self::threads::InterpreterThreads;
-use super::target::Target;
+use super::target::TargetMemory;
 use super::{Captured, CodeReader, Instance, MAX_FRAMES, ThreadKey};
 
 /// The reader of a Python interpreter.
@@ -68,7 +68,7 @@ impl Instance for PythonReader {
         thread: ThreadKey,
         limit: usize,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         captured: &mut Captured,
     ) -> bool {
         captured.clear();
@@ -102,7 +102,7 @@ impl Instance for PythonReader {
         thread: ThreadKey,
         is_first: bool,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
     ) -> Option<String> {
         let Self { place, states, names, .. } = self;
         states.forget_ended(place, thread, target);
@@ -124,8 +124,8 @@ impl Instance for PythonReader {
 
     fn instruction_in_frame(&self) -> Option<u64> {
         match self.place.layout.frame.instruction {
-            Instruction::Address { at } => Some(u64::from(at)),
-            Instruction::Offset { .. } => None,
+            InstructionField::Address { at } => Some(u64::from(at)),
+            InstructionField::Offset { .. } => None,
         }
     }
 

@@ -6,7 +6,7 @@ use super::debug_offsets;
 use super::layout::PythonLayout;
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
-use crate::runtime::target::{Target, half, word_at};
+use crate::runtime::target::{TargetMemory, half, word_at};
 
 /// The symbols of Python's state, its evaluation function and its version.
 const STATE: &str = "_PyRuntime";
@@ -41,7 +41,7 @@ impl PythonPlace {
     pub(in crate::runtime) fn find(
         module: &Module,
         path: &str,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
     ) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let Some(symbol) = object.symbol(STATE) else { return Ok(None) };
@@ -58,7 +58,7 @@ impl PythonPlace {
 
     /// Creates the interpreter whose `_PyRuntime` is at this address. `version` is `PY_VERSION_HEX` for versions that
     /// do not store it in `_PyRuntime`; 0 if unknown.
-    pub(in crate::runtime) fn at(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
+    pub(in crate::runtime) fn at(runtime: u64, version: u32, target: &mut dyn TargetMemory) -> Result<Self, String> {
         let mut table = vec![0; debug_offsets::SIZE];
         let has_table = target.read(runtime, &mut table) && word_at(&table, 0) == debug_offsets::COOKIE;
         let version = if has_table { word_at(&table, 8) as u32 } else { version };

@@ -10,7 +10,7 @@ use super::layout::{Current, Instructions};
 use super::threads::InterpreterThread;
 use super::*;
 use crate::message::FunctionKind;
-use crate::runtime::recording::{Changing, Counted, PYTHON, Reader, recorded, recording};
+use crate::runtime::recording::{Changing, CountingTarget, PYTHON, Reader, recorded, recording};
 use crate::runtime::target::word;
 use crate::runtime::{Executed, Recording};
 
@@ -210,7 +210,8 @@ fn attack_circles() {
         let (place, state) = (place(&mut recording), state(&mut recording));
         recording.add(state.address + u64::from(place.layout.thread.next), &state.address.to_le_bytes());
         let key = ThreadKey { id: recording.thread, pointer: 0 };
-        let (mut counted, mut states) = (Counted { target: &mut recording, reads: 0 }, InterpreterThreads::default());
+        let (mut counted, mut states) =
+            (CountingTarget { target: &mut recording, reads: 0 }, InterpreterThreads::default());
         states.walk(&place, &mut counted);
         assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
         assert!(states.knows(&place, key));

@@ -1,20 +1,25 @@
 //! Reads strings and bytes in Python's memory (CPython `Include/cpython/unicodeobject.h`, `bytesobject.h`).
 
 use super::layout::ObjectLayout;
-use crate::runtime::target::{Target, half_at, word_at};
+use crate::runtime::target::{TargetMemory, half_at, word_at};
 
 /// How many bytes of a string are read at first: the header, and most names completely.
 const FIRST: usize = 256;
 /// The shortest read, for strings at the end of a mapping.
 const LEAST: usize = 64;
 /// The hash that Python stores in the string at an address; it helps to tell strings apart.
-pub(super) fn hash(layout: &ObjectLayout, target: &mut dyn Target, address: u64) -> Option<u64> {
+pub(super) fn hash(layout: &ObjectLayout, target: &mut dyn TargetMemory, address: u64) -> Option<u64> {
     // The hash follows the length, in all versions.
     crate::runtime::target::word(target, address.wrapping_add(u64::from(layout.text_length) + 8))
 }
 
 /// Reads the string at an address, at most `limit` characters.
-pub(super) fn string(layout: &ObjectLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+pub(super) fn string(
+    layout: &ObjectLayout,
+    target: &mut dyn TargetMemory,
+    address: u64,
+    limit: usize,
+) -> Option<String> {
     let mut bytes = vec![0; FIRST];
     if !target.read(address, &mut bytes) {
         bytes.truncate(LEAST);
@@ -45,7 +50,7 @@ pub(super) fn string(layout: &ObjectLayout, target: &mut dyn Target, address: u6
 }
 
 /// Whether the string at an address equals this ASCII text.
-pub(super) fn is(layout: &ObjectLayout, target: &mut dyn Target, address: u64, text: &str) -> bool {
+pub(super) fn is(layout: &ObjectLayout, target: &mut dyn TargetMemory, address: u64, text: &str) -> bool {
     let start = layout.text_data as usize;
     let mut bytes = vec![0; start + text.len()];
     target.read(address, &mut bytes)
@@ -55,14 +60,19 @@ pub(super) fn is(layout: &ObjectLayout, target: &mut dyn Target, address: u64, t
 }
 
 /// The contents of a bytes object; `None` if it has more than `limit` bytes.
-pub(super) fn bytes(layout: &ObjectLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<Vec<u8>> {
+pub(super) fn bytes(
+    layout: &ObjectLayout,
+    target: &mut dyn TargetMemory,
+    address: u64,
+    limit: usize,
+) -> Option<Vec<u8>> {
     let length = length(layout, target, address).filter(|length| *length <= limit as u64)?;
     let mut bytes = vec![0; length as usize];
     target.read(address.wrapping_add(u64::from(layout.bytes_data)), &mut bytes).then_some(bytes)
 }
 
 /// The number of items of an object.
-pub(super) fn length(layout: &ObjectLayout, target: &mut dyn Target, address: u64) -> Option<u64> {
+pub(super) fn length(layout: &ObjectLayout, target: &mut dyn TargetMemory, address: u64) -> Option<u64> {
     crate::runtime::target::word(target, address.wrapping_add(u64::from(layout.items)))
 }
 

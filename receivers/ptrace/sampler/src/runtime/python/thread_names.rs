@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::dict::{self, DictEntry, Keys};
+use super::dict::{self, DictEntry, DictKeys};
 use super::layout::{AttributeStorage, PythonLayout};
 use super::place::PythonPlace;
 use super::text;
 use crate::runtime::target::{Bounded, half, word};
-use crate::runtime::{Allowance, Target};
+use crate::runtime::{Allowance, TargetMemory};
 
 /// Limits: modules, variables of `threading`, threads, and attributes of a thread that are examined.
 const MAX_MODULES: usize = 4096;
@@ -44,7 +44,7 @@ impl ThreadNames {
         place: &PythonPlace,
         ident: u64,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
     ) -> Option<String> {
         let target = &mut Bounded::new(target, ALLOWED);
         let layout = &place.layout;
@@ -54,7 +54,7 @@ impl ThreadNames {
             self.due = Some(now + self.pause);
         }
         let (keys, _) = dict::tables(layout, self.active, target)?;
-        let keys = Keys::at(layout, keys, target)?;
+        let keys = DictKeys::at(layout, keys, target)?;
         let DictEntry { key, value, .. } = self.entry(&keys, ident, now, target)?;
         // If the thread object's own ident is not its key in the dictionary, the memory has been reused.
         let [name, own] = attributes(layout, value, ["_name", "_ident"], target)?;
@@ -63,7 +63,7 @@ impl ThreadNames {
     }
 
     /// Finds the entry of a thread: at the index where it was last, or else by searching.
-    fn entry(&mut self, keys: &Keys, ident: u64, now: Instant, target: &mut dyn Target) -> Option<DictEntry> {
+    fn entry(&mut self, keys: &DictKeys, ident: u64, now: Instant, target: &mut dyn TargetMemory) -> Option<DictEntry> {
         for again in [false, true] {
             if again {
                 let pause = PAUSE_OF_IDENTS.0.max(PAUSE_OF_IDENTS.1 * self.idents.len() as u32);
@@ -86,7 +86,7 @@ impl ThreadNames {
 }
 
 /// Finds the dictionary of threads.
-fn find_active(place: &PythonPlace, target: &mut dyn Target) -> Option<u64> {
+fn find_active(place: &PythonPlace, target: &mut dyn TargetMemory) -> Option<u64> {
     let layout = &place.layout;
     // In all versions, the pointer to the main interpreter follows the pointer to the first interpreter of the list.
     let main =
@@ -103,7 +103,7 @@ fn attributes<const COUNT: usize>(
     layout: &PythonLayout,
     object: u64,
     names: [&str; COUNT],
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
 ) -> Option<[u64; COUNT]> {
     /// `Py_TPFLAGS_INLINE_VALUES` and `Py_TPFLAGS_MANAGED_DICT`.
     const INLINE: u32 = 1 << 2;
@@ -141,7 +141,7 @@ fn attributes<const COUNT: usize>(
     // From 3.13 on the array of values has a header.
     let head = if matches!(layout.names.attributes, AttributeStorage::Behind { .. }) { 8 } else { 0 };
     let mut found = [None; COUNT];
-    for (index, entry) in Keys::at(layout, keys, target)?.entries(MAX_ATTRIBUTES, target)?.into_iter().enumerate() {
+    for (index, entry) in DictKeys::at(layout, keys, target)?.entries(MAX_ATTRIBUTES, target)?.into_iter().enumerate() {
         if let Some(at) = names.iter().position(|name| text::is(&layout.object, target, entry.key, name)) {
             let value = match values {
                 0 => Some(entry.value),

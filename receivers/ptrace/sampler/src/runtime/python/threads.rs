@@ -9,7 +9,7 @@ use super::layout::ThreadLayout;
 use super::place::PythonPlace;
 use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
-use crate::runtime::target::{Target, half, word, word_at};
+use crate::runtime::target::{TargetMemory, half, word, word_at};
 
 /// Limits: interpreters in a process, and thread states of all interpreters.
 const MAX_INTERPRETERS: usize = 64;
@@ -60,7 +60,7 @@ impl InterpreterThread {
 }
 
 /// The words in which the C library may store the id of the thread with this thread pointer.
-fn ids(target: &mut dyn Target, pointer: u64) -> [u32; 2] {
+fn ids(target: &mut dyn TargetMemory, pointer: u64) -> [u32; 2] {
     THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at)).unwrap_or(0))
 }
 
@@ -91,7 +91,7 @@ impl InterpreterThreads {
     /// Drops the states of ended threads whose thread pointer this thread has reused: its id is now in the memory to
     /// which the pointer points, and was not there during the last walk. If the C library stores ids somewhere else,
     /// nothing is dropped.
-    pub(super) fn forget_ended(&mut self, place: &PythonPlace, thread: ThreadKey, target: &mut dyn Target) {
+    pub(super) fn forget_ended(&mut self, place: &PythonPlace, thread: ThreadKey, target: &mut dyn TargetMemory) {
         let is_doubtful = |state: &InterpreterThread| state.has_pointer(thread) && !state.has_id(thread);
         if place.layout.thread.native_id.is_none()
             && self.known.iter().any(is_doubtful)
@@ -107,7 +107,7 @@ impl InterpreterThreads {
         thread: ThreadKey,
         place: &PythonPlace,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
     ) -> bool {
         let pauses = if self.knows(place, thread) { IDLE_PAUSES } else { 1 };
         let pause = PAUSE.0.max(PAUSE.1 * self.known.len() as u32) * pauses;
@@ -120,7 +120,7 @@ impl InterpreterThreads {
     }
 
     /// Walks through the lists.
-    pub(super) fn walk(&mut self, place: &PythonPlace, target: &mut dyn Target) {
+    pub(super) fn walk(&mut self, place: &PythonPlace, target: &mut dyn TargetMemory) {
         self.known.clear();
         let layout = &place.layout;
         let mut interpreter = word(target, place.runtime.wrapping_add(u64::from(layout.interpreters)));

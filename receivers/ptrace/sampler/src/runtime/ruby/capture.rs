@@ -6,7 +6,7 @@
 //! objects.
 
 use super::layout::RubyLayout;
-use crate::runtime::target::{Allowance, Bounded, Target, word_at};
+use crate::runtime::target::{Allowance, Bounded, TargetMemory, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// The maximum size of a stack's values read at once, in bytes.
@@ -122,7 +122,7 @@ pub(super) fn capture(
     layout: &RubyLayout,
     context: u64,
     limit: usize,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
     scratch: &mut ContextBuffers,
     captured: &mut Captured,
 ) -> bool {
@@ -198,7 +198,7 @@ pub(super) fn capture(
 
 impl ContextBuffers {
     /// Reads the chain of tags on the native stack.
-    pub(super) fn read_marks(&mut self, saved: Saved, target: &mut dyn Target) {
+    pub(super) fn read_marks(&mut self, saved: Saved, target: &mut dyn TargetMemory) {
         let (size, pointer, label, before) = saved.layout();
         self.marks.clear();
         self.all_marks = false;

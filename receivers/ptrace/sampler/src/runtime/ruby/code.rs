@@ -8,7 +8,7 @@ use super::objects;
 use super::search::Located;
 use super::sequences::{Owner, Sequence, SequenceReader};
 use crate::message::{FunctionKind, Location};
-use crate::runtime::codes::{Codes, Look};
+use crate::runtime::codes::{CodeLookup, Codes};
 use crate::runtime::target::word;
 use crate::runtime::{CodeReader, Executed, MAX_NAME, RawFrame, ResolveSession, Resolved};
 
@@ -46,14 +46,14 @@ impl Sequences {
 
     /// Compares the cached sequence with memory, and reads it if needed. Returns whether the sequence is known.
     fn look_up(&mut self, address: u64, session: &mut ResolveSession<'_>) -> bool {
-        self.known.look_up(address, &mut SequenceReader(&self.layout), session) == Look::Known
+        self.known.look_up(address, &mut SequenceReader(&self.layout), session) == CodeLookup::Known
     }
 
     /// Resolves the C function of a method.
     fn native(&mut self, method: u64, session: &mut ResolveSession<'_>) -> Option<Resolved> {
         let Self { layout, located, names, natives, .. } = self;
         let look = natives.look_up(method, &mut methods::MethodReader { layout, located: *located, names }, session);
-        let known = natives.get(method).filter(|_| look == Look::Known)?;
+        let known = natives.get(method).filter(|_| look == CodeLookup::Known)?;
         let location = Some(Location::Interpreted { function: known.function, line: 0 });
         Some(Resolved { location, code: 0..0, unknown: false })
     }

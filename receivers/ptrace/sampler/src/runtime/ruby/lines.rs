@@ -5,7 +5,7 @@
 //! of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
 
 use super::layout::RubyLayout;
-use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
+use crate::runtime::target::{Bounded, TargetMemory, half, half_at, word, word_at};
 
 /// The words at the start of the index: the number of positions in all of them and in each, and the bits of a count.
 const FIRST: (u64, u64, u64) = (54, 9, 7);

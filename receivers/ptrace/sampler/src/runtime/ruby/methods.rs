@@ -7,7 +7,7 @@ use super::objects::{self, Class, METHOD, VARIABLES};
 use super::search::{self, Located};
 use crate::message::FunctionKind;
 use crate::runtime::codes::{CachedCode, CodeSource};
-use crate::runtime::target::{Bounded, Target, word_at};
+use crate::runtime::target::{Bounded, TargetMemory, word_at};
 use crate::runtime::{Functions, MAX_NAME, ResolveSession};
 
 /// The path shown for C functions.

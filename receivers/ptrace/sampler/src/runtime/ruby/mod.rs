@@ -34,7 +34,7 @@ use self::code::Sequences;
 pub(super) use self::place::{RubyPlace, SYMBOLS};
 use self::search::{ExecutorCode, Executors};
 use self::threads::RubyThreads;
-use super::target::Target;
+use super::target::TargetMemory;
 use super::{Captured, CodeReader, Instance, MAX_FRAMES, ThreadKey};
 
 /// The first and the longest pause before a failed attempt is repeated: the interpreter may be starting.
@@ -95,7 +95,7 @@ impl RubyReader {
     }
 
     /// Searches for missing data, one slice of variables in each call.
-    fn locate(&mut self, now: Instant, target: &mut dyn Target) {
+    fn locate(&mut self, now: Instant, target: &mut dyn TargetMemory) {
         if self.codes.located.is_whole() || now < self.searches.due {
             return;
         }
@@ -108,7 +108,7 @@ impl RubyReader {
     }
 
     /// Reads the code that executes Ruby, once captured frames show where it is.
-    fn read_code(&mut self, captured: &Captured, now: Instant, target: &mut dyn Target) {
+    fn read_code(&mut self, captured: &Captured, now: Instant, target: &mut dyn TargetMemory) {
         if self.code.is_none() && self.place.object.is_some() && now >= self.readings.due {
             self.readings.postpone(now);
             self.code = search::code(&self.place, captured, target).map(Arc::new);
@@ -116,7 +116,7 @@ impl RubyReader {
     }
 
     /// Finds the functions that execute Ruby, by the tags on a thread's native stack.
-    fn learn(&mut self, now: Instant, target: &mut dyn Target) {
+    fn learn(&mut self, now: Instant, target: &mut dyn TargetMemory) {
         let Some(code) = self.code.as_ref().filter(|_| self.executors.is_none() && now >= self.comparisons.due) else {
             return;
         };
@@ -138,7 +138,7 @@ impl Instance for RubyReader {
         thread: ThreadKey,
         limit: usize,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         captured: &mut Captured,
     ) -> bool {
         captured.clear();

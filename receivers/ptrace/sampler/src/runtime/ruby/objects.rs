@@ -4,7 +4,7 @@
 //! `fl_type.h`), so memory that was freed or moved meanwhile is detected.
 
 use super::layout::RubyLayout;
-use crate::runtime::target::{Target, word, word_at};
+use crate::runtime::target::{TargetMemory, word, word_at};
 
 const KIND: u64 = 0x1f;
 const CLASS: u64 = 0x02;
@@ -36,7 +36,7 @@ pub(super) fn is_internal(flags: u64, kind: u64) -> bool {
 }
 
 /// Reads the bytes of a string, at most `limit`.
-pub(super) fn string(layout: &RubyLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+pub(super) fn string(layout: &RubyLayout, target: &mut dyn TargetMemory, address: u64, limit: usize) -> Option<String> {
     let mut head = [0; 40];
     if address & 7 != 0 || !target.read(address, &mut head) {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn string(layout: &RubyLayout, target: &mut dyn Target, address: u64,
 }
 
 /// Reads an element of an array.
-pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Option<u64> {
+pub(super) fn element(target: &mut dyn TargetMemory, address: u64, index: u64) -> Option<u64> {
     let mut head = [0; 40];
     if address & 7 != 0 || !target.read(address, &mut head) {
         return None;
@@ -85,7 +85,7 @@ pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Opti
 }
 
 /// Reads the path of a file, which is a string, or an array of two paths of which the real path is preferred.
-pub(super) fn path(layout: &RubyLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+pub(super) fn path(layout: &RubyLayout, target: &mut dyn TargetMemory, address: u64, limit: usize) -> Option<String> {
     if let Some(path) = string(layout, target, address, limit) {
         return Some(path);
     }
@@ -96,7 +96,7 @@ pub(super) fn path(layout: &RubyLayout, target: &mut dyn Target, address: u64, l
 /// The name of the symbol with this id. `names` is the array of arrays of names.
 pub(super) fn symbol(
     layout: &RubyLayout,
-    target: &mut dyn Target,
+    target: &mut dyn TargetMemory,
     names: u64,
     number: u64,
     limit: usize,
@@ -109,7 +109,7 @@ pub(super) fn symbol(
 
 /// Whether this is the array of arrays of names: the id of an operator is its character, so the name with the id `+`
 /// must be `+`.
-pub(super) fn is_symbols(layout: &RubyLayout, target: &mut dyn Target, address: u64) -> bool {
+pub(super) fn is_symbols(layout: &RubyLayout, target: &mut dyn TargetMemory, address: u64) -> bool {
     symbol(layout, target, address, u64::from(b'+'), 8).as_deref() == Some("+")
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Class {
 
 impl Class {
     /// Reads the name, if there is one. It is valid if the class is unchanged afterwards.
-    pub(super) fn name(&self, layout: &RubyLayout, target: &mut dyn Target, limit: usize) -> Option<String> {
+    pub(super) fn name(&self, layout: &RubyLayout, target: &mut dyn TargetMemory, limit: usize) -> Option<String> {
         if self.path == 0 { None } else { string(layout, target, self.path, limit) }
     }
 
@@ -136,10 +136,10 @@ impl Class {
 }
 
 /// Reads the fingerprint of a class; `None` if it cannot be read, or class names are not supported.
-pub(super) fn class(layout: &RubyLayout, target: &mut dyn Target, address: u64) -> Option<Class> {
+pub(super) fn class(layout: &RubyLayout, target: &mut dyn TargetMemory, address: u64) -> Option<Class> {
     let of = layout.class?;
     let mut bytes = [0; 192];
-    let mut read = |address: u64, target: &mut dyn Target| {
+    let mut read = |address: u64, target: &mut dyn TargetMemory| {
         let is_read = address & 7 == 0 && address != 0 && target.read(address, &mut bytes[..of.path as usize + 8]);
         is_read.then(|| {
             let field = |at: u32| word_at(&bytes, at as usize);
@@ -162,7 +162,7 @@ pub(super) fn class(layout: &RubyLayout, target: &mut dyn Target, address: u64) 
 }
 
 /// The words of a string or an array after the flags (some of which the garbage collector uses) and the class.
-pub(super) fn content(target: &mut dyn Target, address: u64) -> Option<[u8; 24]> {
+pub(super) fn content(target: &mut dyn TargetMemory, address: u64) -> Option<[u8; 24]> {
     let mut bytes = [0; 24];
     target.read(address.wrapping_add(16), &mut bytes).then_some(bytes)
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::layout::RubyLayout;
 use super::search::{self, ExecutorCode, Located};
 use crate::address_space::Module;
-use crate::elf::{Object, SymbolNames};
-use crate::runtime::target::Target;
+use crate::elf::{ElfObject, SymbolNames};
+use crate::runtime::target::TargetMemory;
 
 /// The symbols of Ruby's version, of one of its variables, and of the pointer to its virtual machine, which some
 /// builds hide.
@@ -26,7 +26,7 @@ pub(in crate::runtime) struct RubyPlace {
     pub(in crate::runtime) version: u32,
     pub(super) layout: RubyLayout,
     /// The interpreter's file, and the load bias of the file.
-    pub(super) object: Option<(Arc<Object>, u64)>,
+    pub(super) object: Option<(Arc<ElfObject>, u64)>,
     /// The data found so far.
     pub(super) located: Located,
     /// The code that executes Ruby, if it could be read already.
@@ -55,7 +55,7 @@ impl Eq for RubyPlace {}
 
 impl RubyPlace {
     /// Finds the interpreter whose data is in this module.
-    pub(in crate::runtime) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<Self>, String> {
+    pub(in crate::runtime) fn find(module: &Module, target: &mut dyn TargetMemory) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let at = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
         let (Some(version), Some(marker)) = (at(VERSION), at(MARKER)) else { return Ok(None) };

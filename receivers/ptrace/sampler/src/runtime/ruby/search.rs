@@ -16,7 +16,7 @@ use super::layout::RubyLayout;
 use super::objects::is_symbols;
 use super::place::{Around, RubyPlace};
 use crate::arch::USER;
-use crate::runtime::target::{Allowance, Bounded, Target, word, word_at};
+use crate::runtime::target::{Allowance, Bounded, TargetMemory, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES};
 
 /// The size of a slice of variables, in bytes, and the number of such slices that are searched.
@@ -62,7 +62,7 @@ impl Located {
 }
 
 /// Finds as much of an interpreter's data as exists already. Reads up to thousands of words.
-pub(super) fn locate(place: &RubyPlace, target: &mut dyn Target) -> Located {
+pub(super) fn locate(place: &RubyPlace, target: &mut dyn TargetMemory) -> Located {
     let mut located = place.located;
     for slice in 0..SLICES {
         if located.is_whole() {
@@ -74,10 +74,10 @@ pub(super) fn locate(place: &RubyPlace, target: &mut dyn Target) -> Located {
 }
 
 /// Searches one of the [`SLICES`] of an interpreter's variables for its data.
-pub(super) fn search_slice(place: &RubyPlace, slice: u64, located: &mut Located, target: &mut dyn Target) {
+pub(super) fn search_slice(place: &RubyPlace, slice: u64, located: &mut Located, target: &mut dyn TargetMemory) {
     let Some(Around { marker, machine: pointer }) = place.around else { return };
     let mut target = Bounded::new(target, OF_SLICE);
-    let target: &mut dyn Target = &mut target;
+    let target: &mut dyn TargetMemory = &mut target;
     if located.machine == 0 {
         let machine = pointer.and_then(|at| word(target, at)).filter(|at| is_machine(*at, target));
         located.machine = machine.unwrap_or(0);
@@ -107,7 +107,7 @@ pub(super) fn search_slice(place: &RubyPlace, slice: u64, located: &mut Located,
 }
 
 /// Whether this is the virtual machine: its main thread points back to it, and belongs to its main ractor.
-fn is_machine(address: u64, target: &mut dyn Target) -> bool {
+fn is_machine(address: u64, target: &mut dyn TargetMemory) -> bool {
     let thread = word(target, address.wrapping_add(MAIN_THREAD));
     let Some(thread) = thread.filter(|thread| thread & 7 == 0 && USER.contains(thread)) else { return false };
     word(target, thread.wrapping_add(MACHINE_OF_THREAD)) == Some(address)
@@ -148,7 +148,7 @@ pub(super) struct ExecutorCode {
 
 /// Reads the code, given the first instruction of any sequence. This reads hundreds of kilobytes, so it must not be
 /// done while a thread is stopped.
-fn read_code(place: &RubyPlace, instruction: u64, target: &mut dyn Target) -> Option<ExecutorCode> {
+fn read_code(place: &RubyPlace, instruction: u64, target: &mut dyn TargetMemory) -> Option<ExecutorCode> {
     let (object, bias) = place.object.as_ref()?;
     let tables = object.tables()?;
     let function = |address: u64| {
@@ -175,7 +175,7 @@ fn read_code(place: &RubyPlace, instruction: u64, target: &mut dyn Target) -> Op
 
 /// Whether code keeps the next instruction in R14 and the frame in R15, as Ruby requests from GCC (ruby/ruby
 /// `vm_exec.c`, `DECL_SC_REG`): near its start it loads R14 from the frame and jumps there.
-fn has_registers(start: u64, target: &mut dyn Target) -> bool {
+fn has_registers(start: u64, target: &mut dyn TargetMemory) -> bool {
     // mov (%r15), %r14; soon followed by jmp *(%r14), or by mov (%r14), %rax and jmp *%rax (Intel SDM).
     const TAKES: &[u8] = &[0x4d, 0x8b, 0x37];
     const JUMPS: [&[u8]; 2] = [&[0x41, 0xff, 0x26], &[0x49, 0x8b, 0x06, 0xff, 0xe0]];
@@ -191,7 +191,7 @@ fn has_registers(start: u64, target: &mut dyn Target) -> bool {
 }
 
 /// Reads the code that executes Ruby, given the frames of a thread.
-pub(super) fn code(place: &RubyPlace, captured: &Captured, target: &mut dyn Target) -> Option<ExecutorCode> {
+pub(super) fn code(place: &RubyPlace, captured: &Captured, target: &mut dyn TargetMemory) -> Option<ExecutorCode> {
     let sequence = captured.frames.iter().find(|frame| frame.instruction != 0)?.code;
     let body = word(target, sequence.wrapping_add(16))?;
     let words = word(target, body.wrapping_add(8))?;
@@ -200,7 +200,7 @@ pub(super) fn code(place: &RubyPlace, captured: &Captured, target: &mut dyn Targ
 }
 
 /// Reads the code that executes Ruby, using the frames of the main thread, if it has started.
-pub(super) fn main_code(place: &RubyPlace, target: &mut dyn Target) -> Option<ExecutorCode> {
+pub(super) fn main_code(place: &RubyPlace, target: &mut dyn TargetMemory) -> Option<ExecutorCode> {
     let machine = Some(place.located.machine).filter(|machine| *machine != 0)?;
     let thread = word(target, machine.wrapping_add(MAIN_THREAD))?;
     let context = word(target, thread.wrapping_add(u64::from(place.layout.thread_context)))?;
@@ -235,7 +235,7 @@ fn was_set_at(mark: &Mark, address: u64) -> bool {
 }
 
 /// The near calls in some code: the return address of each, and the called address.
-fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
+fn calls(code: &Range<u64>, target: &mut dyn TargetMemory) -> Vec<(u64, u64)> {
     let mut calls = Vec::new();
     let mut bytes = vec![0; CODE_STEP + CALL.1 - 1];
     // The size of a function comes from the file, so it may be wrong.
@@ -253,7 +253,7 @@ fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
 }
 
 /// Returns the array of symbol names.
-pub(super) fn names(located: Located, layout: &RubyLayout, target: &mut dyn Target) -> Option<u64> {
+pub(super) fn names(located: Located, layout: &RubyLayout, target: &mut dyn TargetMemory) -> Option<u64> {
     let names = word(target, located.symbols).filter(|_| located.symbols != 0)?;
     is_symbols(layout, target, names).then_some(names)
 }
@@ -262,7 +262,7 @@ pub(super) fn names(located: Located, layout: &RubyLayout, target: &mut dyn Targ
 mod tests {
     use super::*;
     use crate::runtime::Recording;
-    use crate::runtime::recording::{Counted, recording};
+    use crate::runtime::recording::{CountingTarget, recording};
 
     /// Guarantees: code that loads R14 from the frame in R15 and jumps is recognized, with both forms of the jump that
     /// GCC emits and with another instruction in between, and other code is not.
@@ -290,7 +290,7 @@ mod tests {
     fn attack_endless_code() {
         for code in [0..u64::MAX, 0x1000..u64::MAX - NEAR] {
             let mut recording = Recording::default();
-            let mut counted = Counted { target: &mut recording, reads: 0 };
+            let mut counted = CountingTarget { target: &mut recording, reads: 0 };
             assert_eq!(calls(&code, &mut counted), []);
             assert_eq!(counted.reads, OF_CODE.reads as usize);
         }

@@ -10,7 +10,7 @@ use super::lines;
 use super::objects::{self, Class, SEQUENCE};
 use crate::message::FunctionKind;
 use crate::runtime::codes::{CachedCode, CodeSource};
-use crate::runtime::target::{Bounded, Target, half_at, word_at};
+use crate::runtime::target::{Bounded, TargetMemory, half_at, word_at};
 use crate::runtime::{Functions, MAX_FILE, MAX_NAME, ResolveSession};
 
 /// The size of a word of a sequence, and the maximum number of words.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::message::FunctionKind;
 use crate::runtime::Recording;
-use crate::runtime::recording::{Counted, RUBY, Reader, recorded, recorded_file};
+use crate::runtime::recording::{CountingTarget, RUBY, Reader, recorded, recorded_file};
 use crate::runtime::target::{word, word_at};
 
 /// Guarantees: in all versions every frame equals Ruby's own backtrace of the recorded stack in path, line and label:
@@ -102,7 +102,7 @@ fn attack_circles() {
         let ractor = word(&mut recording, machine + 8).unwrap_or(0);
         recording.add(ractor, &ractor.to_le_bytes());
         recording.thread = 77;
-        let mut counted = Counted { target: &mut recording, reads: 0 };
+        let mut counted = CountingTarget { target: &mut recording, reads: 0 };
         let key = ThreadKey { id: 77, pointer: 0 };
         assert!(!reader.instance.capture(key, MAX_FRAMES, reader.now, &mut counted, &mut reader.captured));
         assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
@@ -137,7 +137,7 @@ fn attack_threads_without_ids() {
             recording.add(NODES.wrapping_add_signed(first.into()), &THREADS.to_le_bytes());
             recording.add(THREADS, &circle(THREADS, 0x100, threads));
             let mut instance = recording.found().unwrap().instance();
-            let mut counted = Counted { target: &mut recording, reads: 0 };
+            let mut counted = CountingTarget { target: &mut recording, reads: 0 };
             let (key, now) = (ThreadKey { id: 77, pointer: 0 }, Instant::now());
             let mut captured = Captured::default();
             assert!(!instance.capture(key, MAX_FRAMES, now, &mut counted, &mut captured), "{name}");

@@ -10,7 +10,7 @@ use super::layout::{RubyLayout, ThreadPointer};
 use super::search::MACHINE_OF_THREAD;
 use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
-use crate::runtime::target::{Target, half, word};
+use crate::runtime::target::{TargetMemory, half, word};
 
 /// Limits: ractors, and threads of all ractors.
 const MAX_RACTORS: usize = 256;
@@ -34,7 +34,7 @@ impl RubyThreads {
         machine: u64,
         thread: ThreadKey,
         now: Instant,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
     ) -> Option<u64> {
         for again in [false, true] {
             if again {
@@ -58,7 +58,7 @@ impl RubyThreads {
     }
 
     /// Walks through the lists. Returns the number of threads seen, including those that no native thread executes.
-    fn walk(&mut self, layout: &RubyLayout, machine: u64, target: &mut dyn Target) -> u32 {
+    fn walk(&mut self, layout: &RubyLayout, machine: u64, target: &mut dyn TargetMemory) -> u32 {
         self.known.clear();
         let mut seen = 0;
         let ractors = machine.wrapping_add(RACTORS);
@@ -86,7 +86,7 @@ impl RubyThreads {
 }
 
 /// The native ids that a Ruby thread may have.
-fn ids(layout: &RubyLayout, thread: u64, target: &mut dyn Target) -> impl Iterator<Item = u32> {
+fn ids(layout: &RubyLayout, thread: u64, target: &mut dyn TargetMemory) -> impl Iterator<Item = u32> {
     let (of, at) = match layout.thread_pointer {
         ThreadPointer::Direct { at } => (Some(thread), at),
         ThreadPointer::Native { thread: native, at } => (word(target, thread.wrapping_add(u64::from(native))), at),
@@ -96,6 +96,6 @@ fn ids(layout: &RubyLayout, thread: u64, target: &mut dyn Target) -> impl Iterat
     ids.into_iter().flatten().flatten().filter(|id| *id != 0)
 }
 
-fn is_of(layout: &RubyLayout, thread: u64, id: u32, target: &mut dyn Target) -> bool {
+fn is_of(layout: &RubyLayout, thread: u64, id: u32, target: &mut dyn TargetMemory) -> bool {
     ids(layout, thread, target).any(|known| known == id)
 }

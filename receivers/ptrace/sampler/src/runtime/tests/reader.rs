@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Changing, Counted, Recording};
+use super::{Changing, CountingTarget, Recording};
 use crate::message::{Function, Location};
 use crate::runtime::{
-    Captured, Executed, Functions, Instance, MAX_FILE, MAX_FRAMES, MAX_NAME, Resolved, Target, ThreadKey,
+    Captured, Executed, Functions, Instance, MAX_FILE, MAX_FRAMES, MAX_NAME, Resolved, TargetMemory, ThreadKey,
     UNKNOWN_FUNCTION,
 };
 
@@ -73,7 +73,7 @@ impl Reader {
     /// there are no frames.
     pub(in crate::runtime) fn capture(&mut self, recording: &mut Recording, limit: usize) -> Option<usize> {
         let key = Self::key(recording);
-        let mut counted = Counted { target: recording, reads: 0 };
+        let mut counted = CountingTarget { target: recording, reads: 0 };
         let found = self.instance.capture(key, limit, self.now, &mut counted, &mut self.captured);
         found.then_some(counted.reads)
     }
@@ -101,7 +101,7 @@ impl Reader {
     }
 
     /// Resolves the frames that were read.
-    pub(in crate::runtime) fn resolve(&mut self, target: &mut dyn Target, stands: bool) -> Vec<FrameText> {
+    pub(in crate::runtime) fn resolve(&mut self, target: &mut dyn TargetMemory, stands: bool) -> Vec<FrameText> {
         self.instance.resolve(&self.captured, stands, target, &mut self.functions, &mut self.resolved);
         assert_eq!(self.resolved.len(), self.captured.frames.len());
         let locations: Vec<Location> = self.resolved.iter().filter_map(|frame| frame.location).collect();
@@ -125,7 +125,11 @@ impl Reader {
     }
 
     /// The function at an address, and whether others share its instructions.
-    pub(in crate::runtime) fn executed(&mut self, address: u64, target: &mut dyn Target) -> Option<(FrameText, bool)> {
+    pub(in crate::runtime) fn executed(
+        &mut self,
+        address: u64,
+        target: &mut dyn TargetMemory,
+    ) -> Option<(FrameText, bool)> {
         let Executed { resolved, shared, .. } = self.instance.executed(address, target, &mut self.functions)?;
         Some((self.text(resolved.location?), shared))
     }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 pub(super) use self::reader::*;
 #[cfg(test)]
-pub(super) use self::targets::{Changing, Counted, Hidden};
-use super::target::{Target, half_at, word_at};
+pub(super) use self::targets::{Changing, CountingTarget, Hidden};
+use super::target::{TargetMemory, half_at, word_at};
 use super::{Found, FoundKind, php, python, ruby, v8};
 use crate::message::FunctionKind;
 
@@ -32,7 +32,7 @@ impl Found {
     /// # Errors
     ///
     /// A message for the operator: why its frames cannot be read.
-    pub fn python(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
+    pub fn python(runtime: u64, version: u32, target: &mut dyn TargetMemory) -> Result<Self, String> {
         python::PythonPlace::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
     }
 
@@ -202,7 +202,7 @@ impl Recording {
     }
 }
 
-impl Target for Recording {
+impl TargetMemory for Recording {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let Some((start, part)) = self.parts.range(..=address).next_back() else { return false };
         let found = usize::try_from(address - start).ok().and_then(|at| part.get(at..)?.get(..bytes.len()));

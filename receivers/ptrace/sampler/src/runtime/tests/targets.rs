@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Recording;
-use crate::runtime::Target;
+use crate::runtime::TargetMemory;
 use crate::runtime::target::word_at;
 
 impl Recording {
@@ -25,12 +25,12 @@ impl Recording {
 }
 
 /// Counts reads, to check that they are bounded.
-pub(in crate::runtime) struct Counted<'a> {
-    pub(in crate::runtime) target: &'a mut dyn Target,
+pub(in crate::runtime) struct CountingTarget<'a> {
+    pub(in crate::runtime) target: &'a mut dyn TargetMemory,
     pub(in crate::runtime) reads: usize,
 }
 
-impl Target for Counted<'_> {
+impl TargetMemory for CountingTarget<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.reads += 1;
         self.target.read(address, bytes)
@@ -43,7 +43,7 @@ pub(in crate::runtime) struct Hidden<'a> {
     pub(in crate::runtime) hidden: Range<u64>,
 }
 
-impl Target for Hidden<'_> {
+impl TargetMemory for Hidden<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let end = address.saturating_add(bytes.len() as u64);
         let is_hidden = address < self.hidden.end && self.hidden.start < end;
@@ -73,7 +73,7 @@ impl Changing {
     }
 }
 
-impl Target for Changing {
+impl TargetMemory for Changing {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.reads += 1;
         if self.reads > self.at { &mut self.after } else { &mut self.before }.read(address, bytes)

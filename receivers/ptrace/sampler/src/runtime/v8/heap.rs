@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::layout::{FIRST_NO_STRING, FUNCTION_TYPES, INSTANCE_TYPE, V8Layout};
-use crate::runtime::target::{Bounded, Target, half_at, word, word_at};
+use crate::runtime::target::{Bounded, TargetMemory, half_at, word, word_at};
 
 /// The maximum number of maps whose types are cached.
 const MAX_MAPS: usize = 8192;

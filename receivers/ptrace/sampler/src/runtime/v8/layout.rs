@@ -5,8 +5,8 @@
 //! `bytecode-array.tq`, `deoptimization-data.h`), and were checked with programs of Node 18.20, 20.20, 22.23, 24.9 and
 //! 24.21.
 
-use crate::elf::{Object, SymbolNames};
-use crate::runtime::target::{Target, half};
+use crate::elf::{ElfObject, SymbolNames};
+use crate::runtime::target::{TargetMemory, half};
 
 /// The symbol of V8's major version, by which a file is recognized as V8.
 pub(crate) const MAJOR_VERSION: &str = "_ZN2v88internal7Version6major_E";
@@ -163,7 +163,7 @@ pub(in crate::runtime) struct Constants {
 
 impl Constants {
     /// Reads the metadata of this file; `None` if its memory is not mapped.
-    pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Self> {
+    pub(super) fn read(object: &ElfObject, bias: u64, target: &mut dyn TargetMemory) -> Option<Self> {
         let at = |name| Some(object.symbol(name)?.address.wrapping_add(bias));
         let mut value = |name| half(target, at(name)?);
         let version = (value(MAJOR_VERSION)?, value(MINOR_VERSION)?);
@@ -189,7 +189,7 @@ impl V8Layout {
     /// # Errors
     ///
     /// A message for the operator: why the layout is unknown.
-    pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Result<Option<Self>, String> {
+    pub(super) fn read(object: &ElfObject, bias: u64, target: &mut dyn TargetMemory) -> Result<Option<Self>, String> {
         if [MAJOR_VERSION, MINOR_VERSION].iter().any(|name| object.symbol(name).is_none()) {
             return refused("a V8 of an unknown version");
         }
@@ -276,7 +276,7 @@ impl V8Layout {
     }
 }
 
-fn read_sizes(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Sizes> {
+fn read_sizes(object: &ElfObject, bias: u64, target: &mut dyn TargetMemory) -> Option<Sizes> {
     let symbol = object.symbol(BYTECODE_SIZES)?;
     let length = usize::try_from(symbol.size).ok().filter(|size| (1..=Sizes::MAX).contains(size) && size % 3 == 0)?;
     let mut sizes = vec![0; length];

@@ -43,7 +43,7 @@ pub(super) use self::layout::SYMBOLS;
 pub(in crate::runtime) use self::layout::V8Layout;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recorded::RecordedStack;
-use super::target::{Allowance, Bounded, Target};
+use super::target::{Allowance, Bounded, TargetMemory};
 use super::{Captured, CodePlace, Functions, Instance, NativeStack, NativelyNamed, ThreadKey};
 use crate::address_space::Module;
 use crate::unwind::StackMemory;
@@ -52,7 +52,7 @@ use crate::unwind::StackMemory;
 const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
 
 /// Finds the V8 whose code is in this module.
-pub(super) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<V8Layout>, String> {
+pub(super) fn find(module: &Module, target: &mut dyn TargetMemory) -> Result<Option<V8Layout>, String> {
     let Some(object) = module.object.as_ref().filter(|object| object.symbol(MAJOR_VERSION).is_some()) else {
         return Ok(None);
     };
@@ -88,7 +88,7 @@ impl Instance for Engine {
         _thread: ThreadKey,
         _limit: usize,
         _now: Instant,
-        _target: &mut dyn Target,
+        _target: &mut dyn TargetMemory,
         captured: &mut Captured,
     ) -> bool {
         captured.clear();
@@ -108,7 +108,7 @@ impl Instance for Engine {
         _thread: ThreadKey,
         is_first: bool,
         _now: Instant,
-        _target: &mut dyn Target,
+        _target: &mut dyn TargetMemory,
     ) -> Option<String> {
         is_first.then(|| "main".to_owned())
     }
@@ -117,7 +117,7 @@ impl Instance for Engine {
         &mut self,
         stack: NativeStack<'_>,
         memory: &mut dyn StackMemory,
-        target: &mut dyn Target,
+        target: &mut dyn TargetMemory,
         functions: &mut Functions,
         named: &mut NativelyNamed,
     ) {

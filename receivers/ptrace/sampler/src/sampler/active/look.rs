@@ -13,7 +13,7 @@ use crate::sampler::states::{Concern, LastSeen};
 use crate::sampler::thread_state::Unwound;
 use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
-use crate::unwind::{FRAME_POINTER, Outcome, Registers, StackMemory};
+use crate::unwind::{FRAME_POINTER, Registers, StackMemory, UnwindOutcome};
 
 /// A thread that has been idle for a second is examined in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
@@ -37,7 +37,7 @@ const ATTEMPTS: usize = 2;
 
 /// The result of examining a thread.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sampler) enum Look {
+pub(in crate::sampler) enum Examination {
     /// Nothing has to be done for the thread in this tick.
     Nothing,
     /// The thread has not run since its last sample.
@@ -88,12 +88,12 @@ impl Active {
     }
 
     /// Examines a thread. With `all`, idle threads are examined in every tick.
-    pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
+    pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Examination {
         let known = match self.recorded_state(index) {
-            RecordedState::Running => return Look::Running,
-            RecordedState::Placed => return Look::Nothing,
-            RecordedState::Unread => Some(Look::Stands),
-            RecordedState::Preempted => Some(Look::Preempted),
+            RecordedState::Running => return Examination::Running,
+            RecordedState::Placed => return Examination::Nothing,
+            RecordedState::Unread => Some(Examination::Stands),
+            RecordedState::Preempted => Some(Examination::Preempted),
             RecordedState::Unknown => None,
         };
         self.look_again(self.threads[index].id());
@@ -109,11 +109,11 @@ impl Active {
         let task = self.attached.files.task();
         let thread = &mut self.threads[index];
         if thread.stop_turn.is_asked() {
-            return Look::Nothing;
+            return Examination::Nothing;
         }
         let idle = slot - thread.idle_since.min(slot) > patience;
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
-            return Look::Nothing;
+            return Examination::Nothing;
         }
         // If the thread ran when it was last examined, check first whether it still runs: then its counters need not be
         // read.
@@ -124,35 +124,35 @@ impl Active {
         thread.last_seen.may_have_blocked();
         let sched = match thread.files.schedstat(task) {
             Ok(sched) => sched,
-            Err(error) if is_end(&error) => return Look::Ended,
-            Err(_) => return Look::Nothing,
+            Err(error) if is_end(&error) => return Examination::Ended,
+            Err(_) => return Examination::Nothing,
         };
         thread.count_run(sched);
         // Incomplete stacks may be read again: after the maps were read, the code where one ended may be known.
         if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation, context_generation)
         {
-            return Look::Unchanged;
+            return Examination::Unchanged;
         }
         match thread.files.activity(task) {
             Ok(Activity::Running) => self.is_ready(index),
-            Ok(activity) if activity.is_end() => Look::Nothing,
+            Ok(activity) if activity.is_end() => Examination::Nothing,
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 // Threads that run in short slices are seldom found running, but their counters show that they ran.
                 if thread.moved {
                     thread.idle_since = slot;
                 }
-                Look::Blocked(BlockedAt { sched, call, sp, pc, arguments })
+                Examination::Blocked(BlockedAt { sched, call, sp, pc, arguments })
             }
-            Err(error) if is_end(&error) => Look::Ended,
-            Err(_) => Look::Nothing,
+            Err(error) if is_end(&error) => Examination::Ended,
+            Err(_) => Examination::Nothing,
         }
     }
 
     /// Called when a thread runs or is ready to run: its wait is over.
-    fn is_ready(&mut self, index: usize) -> Look {
+    fn is_ready(&mut self, index: usize) -> Examination {
         let slot = self.slot;
         self.threads[index].is_active(slot);
-        if self.may_be_compared(index) { Look::Preempted } else { Look::Running }
+        if self.may_be_compared(index) { Examination::Preempted } else { Examination::Running }
     }
 
     /// Reads the stack of a blocked thread without stopping it.
@@ -197,7 +197,7 @@ impl Active {
         seen: BlockedAt,
         unwinder: &mut StackUnwinder,
         pieces: &mut StackPieces,
-    ) -> Option<Outcome> {
+    ) -> Option<UnwindOutcome> {
         let space_generation = self.attached.space_generation;
         let unwound = Unwound { sp: seen.sp, pc: seen.pc, space_generation };
         let thread = &mut self.threads[index];
@@ -331,7 +331,7 @@ impl Active {
         }
     }
 
-    fn blocked(&mut self, index: usize, seen: BlockedAt, outcome: Option<Outcome>, now: Instant) -> Passive {
+    fn blocked(&mut self, index: usize, seen: BlockedAt, outcome: Option<UnwindOutcome>, now: Instant) -> Passive {
         let slot = self.slot;
         let thread = &mut self.threads[index];
         thread.sched = seen.sched;

@@ -13,7 +13,7 @@ impl Instance for Everywhere {
         _: ThreadKey,
         _: usize,
         _: Instant,
-        _: &mut dyn runtime::Target,
+        _: &mut dyn runtime::TargetMemory,
         _: &mut runtime::Captured,
     ) -> bool {
         false
@@ -23,13 +23,13 @@ impl Instance for Everywhere {
         &mut self,
         _: &runtime::Captured,
         _: bool,
-        _: &mut dyn runtime::Target,
+        _: &mut dyn runtime::TargetMemory,
         _: &mut Functions,
         _: &mut Vec<Resolved>,
     ) {
     }
 
-    fn executed(&mut self, _: u64, _: &mut dyn runtime::Target, _: &mut Functions) -> Option<Executed> {
+    fn executed(&mut self, _: u64, _: &mut dyn runtime::TargetMemory, _: &mut Functions) -> Option<Executed> {
         None
     }
 
@@ -45,7 +45,7 @@ impl Instance for Everywhere {
         &mut self,
         _: NativeStack<'_>,
         _: &mut dyn StackMemory,
-        _: &mut dyn runtime::Target,
+        _: &mut dyn runtime::TargetMemory,
         _: &mut Functions,
         named: &mut NativelyNamed,
     ) {

@@ -30,7 +30,14 @@ struct Cut {
 }
 
 impl Instance for Cut {
-    fn capture(&mut self, _: ThreadKey, _: usize, _: Instant, _: &mut dyn Target, captured: &mut Captured) -> bool {
+    fn capture(
+        &mut self,
+        _: ThreadKey,
+        _: usize,
+        _: Instant,
+        _: &mut dyn TargetMemory,
+        captured: &mut Captured,
+    ) -> bool {
         let before = self.captures.fetch_add(1, Ordering::Relaxed);
         let count = self.frames[before as usize];
         captured.frames.resize(count, RawFrame { address: u64::from(before), ..RawFrame::default() });
@@ -38,9 +45,9 @@ impl Instance for Cut {
         count > 0
     }
 
-    fn resolve(&mut self, _: &Captured, _: bool, _: &mut dyn Target, _: &mut Functions, _: &mut Vec<Resolved>) {}
+    fn resolve(&mut self, _: &Captured, _: bool, _: &mut dyn TargetMemory, _: &mut Functions, _: &mut Vec<Resolved>) {}
 
-    fn executed(&mut self, _: u64, _: &mut dyn Target, _: &mut Functions) -> Option<Executed> {
+    fn executed(&mut self, _: u64, _: &mut dyn TargetMemory, _: &mut Functions) -> Option<Executed> {
         None
     }
 

@@ -15,12 +15,12 @@ fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
 }
 
 /// Settles the time of a thread; `None` if its records are incomplete.
-fn settle(thread: &mut ThreadTimeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
+fn settle(thread: &mut ThreadTimeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<RecordedTime<u32>> {
     Some(thread.settle(until, counters)).filter(|recorded| recorded.is_whole)
 }
 
 /// The settled waits: cause, place and length in milliseconds.
-fn waits(recorded: &Recorded<u32>) -> Vec<(Cause, Option<u32>, u64)> {
+fn waits(recorded: &RecordedTime<u32>) -> Vec<(Cause, Option<u32>, u64)> {
     recorded.waits.iter().map(|wait| (wait.cause, wait.place, wait.nano / MS)).collect()
 }
 

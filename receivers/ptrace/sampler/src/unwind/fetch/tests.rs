@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::instruction::RSP;
-use super::super::made::{CODE, Made};
+use super::super::made::{CODE, SyntheticCode};
 use super::*;
 
 const START: u64 = CODE + 0x100;
@@ -12,7 +12,7 @@ const SLOT: u64 = 0x5010;
 /// The results for code with these registers (by number in the encoding); SP is 0x5000, and the stack frame has one
 /// word, `slot`.
 fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
-    let mut made = Made::new();
+    let mut made = SyntheticCode::new();
     made.put(START, code);
     let mut known = Registers::default();
     for (register, value) in registers.iter().chain(&[(RSP, 0x5000)]) {
@@ -82,7 +82,7 @@ fn by_several_ways() {
 /// Guarantees: between the read and the jump, the result is the register that holds the address at all jumps.
 #[test]
 fn between_read_and_jump() {
-    let mut made = Made::new();
+    let mut made = SyntheticCode::new();
     made.put(START, DISPATCH);
     let space = made.space();
     let mut kept = Kept::default();
@@ -107,7 +107,7 @@ const TRACED: &[u8] =
 #[test]
 fn other_reads_before_the_jump() {
     assert_eq!(found(TRACED, &[(15, 0x7000)], 0), [Next::At(0x7002)]);
-    let mut made = Made::new();
+    let mut made = SyntheticCode::new();
     made.put(START, TRACED);
     let (space, mut kept) = (made.space(), Kept::default());
     assert!(!fetches(&space, START, &mut kept).is_read);
@@ -121,7 +121,7 @@ proptest! {
     /// Guarantees: no code causes a panic, and all results are within the limits.
     #[test]
     fn attack_any_code(code in prop::collection::vec(any::<u8>(), 0..2000)) {
-        let mut made = Made::new();
+        let mut made = SyntheticCode::new();
         made.put(START, &code);
         let ways = fetches(&made.space(), START, &mut Kept::default());
         prop_assert!(ways.fetches.len() <= MAX_ANSWERS);

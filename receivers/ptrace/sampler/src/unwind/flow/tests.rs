@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::made::{CODE, Made};
+use super::super::made::{CODE, SyntheticCode};
 use super::super::row::{Cfa, RecoveryRules, UnwindRow};
 use super::*;
 
@@ -22,10 +22,10 @@ fn parts(row: &UnwindRow) -> RowParts {
 
 /// An instruction, and the expected distance to the end of the return address from the stack pointer or (`true`) from
 /// the frame pointer.
-type Instruction = (&'static [u8], Option<(bool, i64)>);
+type InstructionCase = (&'static [u8], Option<(bool, i64)>);
 
-fn check(code: &[Instruction]) -> (AddressSpace, Vec<u64>) {
-    let mut made = Made::new();
+fn check(code: &[InstructionCase]) -> (AddressSpace, Vec<u64>) {
+    let mut made = SyntheticCode::new();
     let (mut place, mut places) = (START, Vec::new());
     for (bytes, _) in code {
         made.put(place, bytes);
@@ -117,7 +117,7 @@ fn tables_and_last_jumps() {
 /// without calls first.
 #[test]
 fn ways_that_differ() {
-    let mut made = Made::new();
+    let mut made = SyntheticCode::new();
     // je 1f; call; ret; 1: add $8, %rsp; ret
     made.put(START, b"\x74\x06\xe8\x00\x01\x00\x00\xc3\x48\x83\xc4\x08\xc3");
     let answers = rules_to_return(&made.space(), START, MOST).0;
@@ -129,7 +129,7 @@ fn ways_that_differ() {
 /// program.
 #[test]
 fn first_function() {
-    let mut made = Made::new();
+    let mut made = SyntheticCode::new();
     made.put(START, b"\x31\xed\x49\x89\xd1\x5e\x48\xc7\xc7\x00\x02\x10\x00\x67\xe8\x00\x00\x00\x00\xf4");
     made.put(START + 0x40, b"\xf3\x0f\x1e\xfa\x31\xed\x48\x8d\x3d\x00\x01\x00\x00\xff\x15\x00\x00\x00\x00\xf4");
     let space = made.space();
@@ -155,7 +155,7 @@ proptest! {
         ], 0..200),
         goal in 0u64..0x600,
     ) {
-        let mut made = Made::new();
+        let mut made = SyntheticCode::new();
         made.put(START, &pieces.concat());
         let space = made.space();
         prop_assert!(rules(&space, START, START + goal, 500).1 <= 500);

@@ -1,7 +1,7 @@
 //! Code as HotSpot generates it, instruction by instruction.
 
-use super::super::Outcome;
-use super::super::made::{ALL, CODE, Made, ROOT, STACK, Thread};
+use super::super::UnwindOutcome;
+use super::super::made::{ALL, CODE, ROOT, STACK, SyntheticCode, SyntheticThread};
 use super::*;
 use crate::address_space::AddressSpace;
 use crate::message::Trust;
@@ -17,11 +17,11 @@ const RSP: usize = 7;
 const R13: usize = 13;
 
 /// An instruction, and its effect on the thread.
-type Step = (&'static [u8], fn(&mut Thread));
+type Step = (&'static [u8], fn(&mut SyntheticThread));
 
-fn nothing(_: &mut Thread) {}
+fn nothing(_: &mut SyntheticThread) {}
 
-fn pop_frame(thread: &mut Thread) {
+fn pop_frame(thread: &mut SyntheticThread) {
     thread.registers[RBP] = thread.pop();
 }
 
@@ -123,8 +123,8 @@ const ENTRIES: [&[u8]; 9] = [
     b"\x49\x8b\xa7\x28\x05\x00\x00\x50\x48\x83\xec\x10",
 ];
 
-fn made(called: &[Step], entry: usize) -> Made {
-    let mut made = Made::new();
+fn made(called: &[Step], entry: usize) -> SyntheticCode {
+    let mut made = SyntheticCode::new();
     // The caller's call of `called`, unless the caller is entered by a return only.
     if entry == 0 {
         made.put(CALLER - 5, &[0xe8]);
@@ -140,15 +140,15 @@ fn made(called: &[Step], entry: usize) -> Made {
 }
 
 /// The address space of a Java program with this code.
-fn java(made: &Made) -> AddressSpace {
+fn java(made: &SyntheticCode) -> AddressSpace {
     let mut space = made.space();
     space.hotspot = true;
     space
 }
 
 /// A thread whose first function, called from the C library, has a frame and called (or jumped to) the second function.
-fn thread(entered: bool) -> Thread {
-    let mut thread = Thread::new();
+fn thread(entered: bool) -> SyntheticThread {
+    let mut thread = SyntheticThread::new();
     thread.push(ROOT);
     thread.frame();
     thread.room(0x80);
@@ -175,7 +175,7 @@ fn at_each_instruction() {
             let (mut thread, mut pc) = (thread(entered), CALLED);
             for (bytes, step) in code {
                 let found = thread.unwind(&space, pc, ALL);
-                assert_eq!(found, (vec![pc, CALLER, ROOT], Outcome::default()), "{bytes:02x?} {goes_on:02x?}");
+                assert_eq!(found, (vec![pc, CALLER, ROOT], UnwindOutcome::default()), "{bytes:02x?} {goes_on:02x?}");
                 step(&mut thread);
                 pc += bytes.len() as u64;
             }
@@ -189,7 +189,7 @@ fn callers_by_frame_pointers() {
     let mut made = made(METHOD, 1);
     made.put(CALLER + 0x100, ENTRIES[3]);
     let space = java(&made);
-    let mut thread = Thread::new();
+    let mut thread = SyntheticThread::new();
     thread.push(ROOT);
     for _ in 0..5 {
         thread.frame();
@@ -202,7 +202,7 @@ fn callers_by_frame_pointers() {
     let (frames, outcome) = thread.unwind(&space, CALLED, ALL);
     let pair = [CALLER + 0x100, CALLER];
     let expected = [&[CALLED][..], &pair.repeat(5), &[ROOT]].concat();
-    assert_eq!((frames, outcome), (expected, Outcome::default()));
+    assert_eq!((frames, outcome), (expected, UnwindOutcome::default()));
 }
 
 /// Guarantees: if there is no return address next to the frame pointer, the stack is not complete, and all frames
@@ -210,7 +210,7 @@ fn callers_by_frame_pointers() {
 #[test]
 fn no_return_address() {
     let space = java(&made(METHOD, 0));
-    let mut thread = Thread::new();
+    let mut thread = SyntheticThread::new();
     thread.push(ROOT);
     thread.frame();
     thread.push(CALLER + 1);
@@ -240,7 +240,7 @@ fn without_frame_pointers() {
         let space = java(&made);
         let (frames, outcome) = thread(true).unwind(&space, CALLED, ALL);
         assert_eq!(frames, [CALLED, CALLER, ROOT]);
-        assert_eq!(outcome, Outcome { trust: Trust::Guessed, ..Outcome::default() });
+        assert_eq!(outcome, UnwindOutcome { trust: Trust::Guessed, ..UnwindOutcome::default() });
     }
     assert!(!has_method_without_frame_pointer(b"\x89\x84\x24\x00\xc0\xfe\xff\x55\x48\x8b\xec\x48\x83\xec\x30"));
     assert!(!has_method_without_frame_pointer(b"\x89\x84\x24\x00\xc0\xfe\xff\x55\x48\x83"));
@@ -260,7 +260,7 @@ proptest! {
         let mut made = made(METHOD, 1);
         made.put(CALLED, &code);
         let space = java(&made);
-        let mut thread = Thread::new();
+        let mut thread = SyntheticThread::new();
         for (word, kind) in words {
             thread.push(match kind {
                 0 => word,

@@ -1,7 +1,7 @@
 //! CPython's trampoline, instruction by instruction.
 
-use super::super::Outcome;
-use super::super::made::{ALL, CODE, Made, ROOT, Thread};
+use super::super::UnwindOutcome;
+use super::super::made::{ALL, CODE, ROOT, SyntheticCode, SyntheticThread};
 use super::*;
 
 const FIRST: u64 = CODE + 0x100;
@@ -22,7 +22,7 @@ fn variants() -> [(Vec<u8>, Vec<usize>, usize); 4] {
 }
 
 /// Pushes the return address, and applies the trampoline's instructions before offset `at` to the stack.
-fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
+fn enter(thread: &mut SyntheticThread, code: &[u8], at: usize, returns: u64) {
     thread.push(returns);
     let at = if code.starts_with(MARK) { at.saturating_sub(MARK.len()) } else { at };
     let framed = code.ends_with(FRAMED);
@@ -40,12 +40,12 @@ fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
 #[test]
 fn at_each_instruction() {
     for (code, places, returns) in variants() {
-        let mut made = Made::new();
+        let mut made = SyntheticCode::new();
         made.put(FIRST, &code);
         made.put(SECOND, &code);
         let space = made.space();
         for place in places {
-            let mut thread = Thread::new();
+            let mut thread = SyntheticThread::new();
             enter(&mut thread, &code, returns, ROOT);
             enter(&mut thread, &code, place, FIRST + returns as u64);
             let pc = SECOND + place as u64;
@@ -53,7 +53,7 @@ fn at_each_instruction() {
             for known in [TWO, ALL] {
                 assert_eq!(
                     thread.unwind(&space, pc, known),
-                    (whole.clone(), Outcome::default()),
+                    (whole.clone(), UnwindOutcome::default()),
                     "{code:02x?} {place}"
                 );
             }
@@ -65,20 +65,20 @@ fn at_each_instruction() {
 #[test]
 fn keeps_the_frame_pointer() {
     for (code, places, _) in variants() {
-        let mut made = Made::new();
+        let mut made = SyntheticCode::new();
         // `push %rbp; mov %rsp, %rbp; call *%rax`
         made.put(FIRST, b"\x55\x48\x89\xe5\xff\xd0\x5d\xc3");
         made.put(SECOND, &code);
         let space = made.space();
         // The first place is not in a trampoline: the code there calls through another register.
         for place in places {
-            let mut thread = Thread::new();
+            let mut thread = SyntheticThread::new();
             thread.push(ROOT);
             thread.frame();
             thread.room(64);
             enter(&mut thread, &code, place, FIRST + 6);
             let pc = SECOND + place as u64;
-            let whole = (vec![pc, FIRST + 6, ROOT], Outcome::default());
+            let whole = (vec![pc, FIRST + 6, ROOT], UnwindOutcome::default());
             assert_eq!(thread.unwind(&space, pc, ALL), whole, "{code:02x?} {place}");
         }
     }

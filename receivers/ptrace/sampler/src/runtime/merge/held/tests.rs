@@ -38,13 +38,13 @@ impl Native {
 
 /// Frames of the interpreter, captured and resolved.
 #[derive(Clone)]
-struct Read {
+struct FramesToMerge {
     captured: Captured,
     resolved: Vec<Resolved>,
 }
 
 /// Frames grouped into these segments; numbers from 100 on are native functions.
-fn read(segments: &[&[u32]]) -> Read {
+fn read(segments: &[&[u32]]) -> FramesToMerge {
     let (mut captured, mut resolved) = (Captured::default(), Vec::new());
     for segment in segments {
         for &function in *segment {
@@ -54,10 +54,10 @@ fn read(segments: &[&[u32]]) -> Read {
         }
         captured.segments.push(CallSegment { end: captured.frames.len(), anchor: None });
     }
-    Read { captured, resolved }
+    FramesToMerge { captured, resolved }
 }
 
-fn merged(native: &Native, complete: bool, read: &Read, lookup: Option<Known>) -> (Vec<Location>, Merged) {
+fn merged(native: &Native, complete: bool, read: &FramesToMerge, lookup: Option<Known>) -> (Vec<Location>, Merged) {
     merged_with(native, complete, read, lookup, &[])
 }
 
@@ -65,15 +65,15 @@ fn merged(native: &Native, complete: bool, read: &Read, lookup: Option<Known>) -
 fn merged_with(
     native: &Native,
     complete: bool,
-    read: &Read,
+    read: &FramesToMerge,
     lookup: Option<Known>,
     words: &[(u64, u64)],
 ) -> (Vec<Location>, Merged) {
     let (mut memory, mut lookup) = (memory(words), lookup);
     let words = lookup.as_mut().map(|lookup| Words { memory: &mut memory, lookup });
     let held = Held { evaluation: EVALUATION, registers: Some((FRAME, INSTRUCTION)) };
-    let stack = Stack { frames: &native.0, complete, named: &[] };
-    let pieces = Pieces { stack, captured: &read.captured, resolved: &read.resolved, held: &held };
+    let stack = UnwoundStack { frames: &native.0, complete, named: &[] };
+    let pieces = MergeInput { stack, captured: &read.captured, resolved: &read.resolved, held: &held };
     let mut locations = Vec::new();
     // Native functions have 0x10000 bytes each.
     let mut start = |pc: u64| (pc >= 0x50_0000).then_some(pc & !0xffff);
@@ -258,9 +258,9 @@ fn compiled_code() {
 fn without_registers() {
     let native = Native::new(&[true, false]);
     let held = Held { evaluation: EVALUATION, registers: None };
-    let Read { captured, resolved } = read(&[&[4]]);
-    let stack = Stack { frames: &native.0, complete: true, named: &[] };
-    let pieces = Pieces { stack, captured: &captured, resolved: &resolved, held: &held };
+    let FramesToMerge { captured, resolved } = read(&[&[4]]);
+    let stack = UnwoundStack { frames: &native.0, complete: true, named: &[] };
+    let pieces = MergeInput { stack, captured: &captured, resolved: &resolved, held: &held };
     let mut locations = Vec::new();
     let words = Words { memory: &mut StackCopy::default(), lookup: &mut { KNOWN } };
     merge_held(&pieces, &mut |_| None, Some(words), &mut locations);

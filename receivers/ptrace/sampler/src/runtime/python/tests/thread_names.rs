@@ -17,7 +17,7 @@ fn ids(recording: &mut Recording) -> Vec<u32> {
         .collect()
 }
 
-fn name(reader: &mut Reader, id: u32, is_first: bool, target: &mut dyn Target) -> Option<String> {
+fn name(reader: &mut Reader, id: u32, is_first: bool, target: &mut dyn TargetMemory) -> Option<String> {
     reader.now += Duration::from_secs(1);
     reader.instance.thread_name(ThreadKey { id, pointer: 0 }, is_first, reader.now, target)
 }
@@ -82,7 +82,7 @@ fn attack_words() {
     for (_, mut recording) in recording(NAMED[4]).hostile() {
         let Some(mut reader) = Reader::new(&mut recording) else { continue };
         let id = recording.thread;
-        let mut counted = Counted { target: &mut recording, reads: 0 };
+        let mut counted = CountingTarget { target: &mut recording, reads: 0 };
         let name = name(&mut reader, id, false, &mut counted);
         assert!(name.is_none_or(|name| name.chars().count() <= 128));
         assert!(counted.reads < 20_000, "{}", counted.reads);

@@ -118,7 +118,7 @@ fn few_reads_of_what_is_known() {
             reader.captured.frames.splice(at..at, vec![frame; depth]);
             reader.instance.sampled(Some(reader.now), reader.now);
             let mut without = Hidden { recording: &mut recording, hidden: symbols..symbols + 8 };
-            let mut counted = Counted { target: &mut without, reads: 0 };
+            let mut counted = CountingTarget { target: &mut without, reads: 0 };
             let now = reader.resolve(&mut counted, false);
             assert_eq!((&now[..at], &now[at + depth..]), (&expected[..at], &expected[at..]), "{name}");
             // For a sequence: header, body and two texts; for a method: the entry, definition, class and class name.

@@ -7,7 +7,7 @@ use crate::runtime::word;
 /// Reads the stack repeatedly, with a change of memory from `before` to this one before the first read, the second and
 /// so on; returns the functions and lines of each run.
 fn at_all_moments(
-    (made, frames, stack): &(Made, Vec<Frame>, StackCopy),
+    (made, frames, stack): &(HeapBuilder, Vec<Frame>, StackCopy),
     after: &Recording,
 ) -> Vec<Vec<(Function, u32)>> {
     let mut all = Vec::new();

@@ -58,7 +58,7 @@ const fn small(value: u64) -> u64 {
 
 /// Builds the memory of a process from objects, each with its type.
 #[derive(Default)]
-struct Made {
+struct HeapBuilder {
     memory: Recording,
     next: u64,
     maps: Vec<u16>,
@@ -69,7 +69,7 @@ struct Made {
     texts: Vec<(u64, u64)>,
 }
 
-impl Made {
+impl HeapBuilder {
     fn map(&mut self, kind: u16) -> u64 {
         let index = self.maps.iter().position(|known| *known == kind).unwrap_or_else(|| {
             self.maps.push(kind);
@@ -111,8 +111,8 @@ impl Made {
 }
 
 /// A stack of two frames: TurboFan code of `outer`, into which `inner` is inlined, called by the interpreted `main`.
-fn made() -> (Made, Vec<Frame>, StackCopy) {
-    let mut made = Made::default();
+fn made() -> (HeapBuilder, Vec<Frame>, StackCopy) {
+    let mut made = HeapBuilder::default();
     let layout = layout();
     let types = layout.types;
     let (file, source) = (made.text("/srv/app.js"), made.text("main\nouter\ninner\nlast\n"));
@@ -121,7 +121,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     words.resize(16, nothing);
     let script = made.object(types.script, &words);
     made.script = script;
-    let shared = |made: &mut Made, name: &str, start: u64, number: u64, code: u64| {
+    let shared = |made: &mut HeapBuilder, name: &str, start: u64, number: u64, code: u64| {
         let name = made.text(name);
         let scope = [small(1), small(0), small(0), small(start), small(start + 3), name, small(1), nothing];
         let scope = made.object(types.scope_info, &scope);
@@ -189,7 +189,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
 }
 
 /// Reads the stack with a new reader; returns the result and the functions that were found.
-fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (NativelyNamed, Vec<Function>) {
+fn read(target: &mut dyn TargetMemory, frames: &[Frame], stack: &mut StackCopy) -> (NativelyNamed, Vec<Function>) {
     let mut engine = Engine::new(layout());
     let (mut functions, mut named) = (Functions::default(), NativelyNamed::default());
     let place = |address: u64| match address {
@@ -204,7 +204,7 @@ fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Na
 }
 
 /// The functions read for the stack: name and line of each.
-fn rows(made: &mut Made, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(String, u32)>, NativelyNamed) {
+fn rows(made: &mut HeapBuilder, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(String, u32)>, NativelyNamed) {
     let (named, fresh) = read(&mut made.memory, frames, stack);
     let rows = named.locations.iter().filter_map(|(_, location)| match location {
         Location::Interpreted { function, line } => Some((fresh[*function as usize].name.clone(), *line)),
@@ -274,7 +274,7 @@ fn behind_the_known_ends() {
 #[test]
 fn ends_of_lines() {
     for (source, ends) in [("a\nb\r\nc\rd", &[1, 4, 6, 8][..]), ("a\n", &[1, 2]), ("a\r", &[1, 2]), ("", &[0])] {
-        let mut made = Made::default();
+        let mut made = HeapBuilder::default();
         let text = made.text(source);
         // The next object in memory.
         made.object(131, &[0; 4]);

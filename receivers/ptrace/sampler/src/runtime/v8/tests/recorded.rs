@@ -5,7 +5,7 @@
 
 use super::layout::{Constants, Sizes};
 use crate::message::Location;
-use crate::runtime::target::{Target, word, word_at};
+use crate::runtime::target::{TargetMemory, word, word_at};
 use crate::runtime::{CodePlace, Recording};
 use crate::unwind::{FRAME_POINTER, Frame, MAX_FRAMES, Registers, StackMemory};
 

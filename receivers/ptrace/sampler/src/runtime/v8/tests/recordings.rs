@@ -1,7 +1,7 @@
 //! Recordings of one program in each version of V8.
 
 use super::*;
-use crate::runtime::recording::{self, Counted, recorded};
+use crate::runtime::recording::{self, CountingTarget, recorded};
 use crate::runtime::word;
 
 /// Recordings of the stack of `tests/recordings/program.js` in each Node version.
@@ -44,17 +44,17 @@ fn stack_of(name: &str) -> Vec<(&'static str, &'static str, u32)> {
     stack
 }
 
-type Row = (usize, Function, u32);
+type FunctionRow = (usize, Function, u32);
 
 /// The functions that were read: native frame, function and line of each.
-struct Reading {
-    rows: Vec<Row>,
+struct RecordedFunctions {
+    rows: Vec<FunctionRow>,
     named: NativelyNamed,
     reads: usize,
 }
 
 /// Reads a stack without its `inner` innermost frames.
-fn read(reader: &mut recording::Reader, recording: &mut Recording, inner: usize) -> Reading {
+fn read(reader: &mut recording::Reader, recording: &mut Recording, inner: usize) -> RecordedFunctions {
     read_with(reader, recording, &mut recording.clone(), inner)
 }
 
@@ -64,22 +64,22 @@ fn read_with(
     recording: &mut Recording,
     words: &mut Recording,
     inner: usize,
-) -> Reading {
+) -> RecordedFunctions {
     let native = recording.native().without(inner);
     let place = |address| native.place(address);
     let stack = NativeStack { frames: &native.frames, place: &place };
     let mut named = NativelyNamed::default();
-    let mut counted = Counted { target: recording, reads: 0 };
+    let mut counted = CountingTarget { target: recording, reads: 0 };
     reader.instance.name_native(stack, words, &mut counted, &mut reader.functions, &mut named);
     let reads = counted.reads;
     let rows = named.locations.iter().filter_map(|(at, location)| match location {
         Location::Interpreted { line, .. } => Some((*at, reader.function(*location), *line)),
         Location::Native { .. } | Location::Compiled { .. } => None,
     });
-    Reading { rows: rows.collect(), named: named.clone(), reads }
+    RecordedFunctions { rows: rows.collect(), named: named.clone(), reads }
 }
 
-fn plain(rows: &[Row]) -> Vec<(&str, &str, u32)> {
+fn plain(rows: &[FunctionRow]) -> Vec<(&str, &str, u32)> {
     rows.iter().map(|(_, function, line)| (function.name.as_str(), function.file.as_str(), *line)).collect()
 }
 
