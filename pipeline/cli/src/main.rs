@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     if let Some(code) = profbridge_sampler::run_if_sampler() {
         return code;
     }
-    profbridge_heap::keep_little();
+    profbridge_heap::configure_allocator();
     let outcome = match Cli::parse().command.unwrap_or(Command::Run(ConfigArgs::default())) {
         Command::Run(arguments) => commands::run(&arguments),
         Command::Validate(arguments) => commands::validate(&arguments),

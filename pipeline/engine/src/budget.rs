@@ -141,7 +141,7 @@ impl Budget {
     fn give_back_from(&self, least: u64) {
         let enough = |gone: u64| (gone >= least).then_some(0);
         if self.shared.gone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok() {
-            profbridge_heap::give_back();
+            profbridge_heap::return_free_memory();
         }
     }
 

@@ -11,7 +11,7 @@
 //! other without I/O, so `validate` works offline.
 
 use bytes::Bytes;
-use profbridge_model::{Losses, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry, Whose};
+use profbridge_model::{Losses, Quantities, Reason, SampledOut, SampledOutCounts, SampledOutOrigin, Telemetry};
 pub use profbridge_net::BoxFuture;
 
 pub use crate::balance::Held;
@@ -149,7 +149,7 @@ impl Outbox {
     }
 
     /// Reports what sampling removed from this sender's data. Zero counts are ignored.
-    pub fn say_sampled_out(&mut self, whose: Whose, counts: SampledOutCounts) {
+    pub fn report_sampled_out(&mut self, whose: SampledOutOrigin, counts: SampledOutCounts) {
         if !counts.is_none() {
             self.sampled_out.push(SampledOut { whose, counts });
         }

@@ -145,7 +145,7 @@ impl Intake {
     ///
     /// The queue of an exporter is full, or the receiver should stop. The sender keeps the request and may retry.
     pub async fn room(&self) -> Result<(), Rejected> {
-        self.room_behind(|_| true).await
+        self.wait_for_queue_room(|_| true).await
     }
 
     /// Like [`Intake::room`], for the pipelines that carry this kind of telemetry.
@@ -154,7 +154,7 @@ impl Intake {
     ///
     /// As [`Intake::room`].
     pub async fn room_for(&self, kind: TelemetryKind) -> Result<(), Rejected> {
-        self.room_behind(|carries| carries.includes(kind)).await
+        self.wait_for_queue_room(|carries| carries.includes(kind)).await
     }
 
     /// The ids of the exporters that this receiver's telemetry may reach.
@@ -181,11 +181,11 @@ impl Intake {
     /// # Errors
     ///
     /// One of the ids is that of this process: the request travels in a circle.
-    pub fn came_through(&self, headers: &http::HeaderMap, kind: TelemetryKind) -> Result<(), Rejected> {
+    pub fn record_via(&self, headers: &http::HeaderMap, kind: TelemetryKind) -> Result<(), Rejected> {
         let Some(processes) = headers.get(via::HEADER).map(via::parse_ids) else { return Ok(()) };
         let entrances = self.shared.entrances.iter().filter(|entrance| entrance.carries.includes(kind));
         let mut sinks = entrances.flat_map(|entrance| entrance.sinks.0.iter());
-        match sinks.find(|sink| sink.via().is_some_and(|via| !via.came_through(&processes, kind))) {
+        match sinks.find(|sink| sink.via().is_some_and(|via| !via.record_via(&processes, kind))) {
             Some(sink) => Err(circle(sink.id())),
             None => Ok(()),
         }
@@ -195,8 +195,8 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// As [`Intake::came_through`].
-    pub fn passes_on(&self, headers: &mut http::HeaderMap) -> Result<(), Rejected> {
+    /// As [`Intake::record_via`].
+    pub fn add_own_id(&self, headers: &mut http::HeaderMap) -> Result<(), Rejected> {
         let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
         match sinks.find_map(|sink| Some((sink.id(), sink.via()?))) {
             Some((exporter, via)) if !via.add_to(headers) => Err(circle(exporter)),
@@ -204,7 +204,7 @@ impl Intake {
         }
     }
 
-    async fn room_behind(&self, carries: impl Fn(Carries) -> bool + Send) -> Result<(), Rejected> {
+    async fn wait_for_queue_room(&self, carries: impl Fn(Carries) -> bool + Send) -> Result<(), Rejected> {
         loop {
             let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.carries));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
@@ -266,7 +266,7 @@ impl Intake {
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let quantities = telemetry.quantities();
-        self.room_behind(|carries| carries.carries(&telemetry)).await?;
+        self.wait_for_queue_room(|carries| carries.carries(&telemetry)).await?;
         let mut slots = Vec::new();
         let mut failed = Vec::new();
         let mut carriers = 0;

@@ -67,7 +67,7 @@ impl Via {
     }
 
     /// Stores the processes through which a request came. Returns `false` if this process is one of them.
-    pub(crate) fn came_through(&self, ids: &[u64], kind: TelemetryKind) -> bool {
+    pub(crate) fn record_via(&self, ids: &[u64], kind: TelemetryKind) -> bool {
         if ids.contains(&self.own) {
             return false;
         }
@@ -133,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn circles() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        let came = |from: &Via, to: &Via| to.came_through(&parse_ids(&from.header(Spans)), Spans);
+        let came = |from: &Via, to: &Via| to.record_via(&parse_ids(&from.header(Spans)), Spans);
         assert_eq!(first.header(Spans), "000000000000000a");
         assert!(!came(&first, &first), "directly");
         assert!(came(&first, &second));
@@ -148,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn kinds_travel_apart() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        let came = |from: &Via, to: &Via, kind| to.came_through(&parse_ids(&from.header(kind)), kind);
+        let came = |from: &Via, to: &Via, kind| to.record_via(&parse_ids(&from.header(kind)), kind);
         assert!(came(&first, &second, Spans) && came(&second, &first, Profiles) && came(&first, &second, Spans));
         assert!(!came(&second, &first, Envelopes));
         let third = Via::new(0xc);
@@ -160,11 +160,11 @@ mod tests {
     async fn invented_ids_hide_nothing() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
         let invented: Vec<u64> = (0x100..0x200).collect();
-        assert!(first.came_through(&invented, Spans));
-        invented.iter().for_each(|&id| assert!(second.came_through(&[id], Spans)));
-        assert!(second.came_through(&parse_ids(&first.header(Spans)), Spans));
-        assert!(!first.came_through(&parse_ids(&second.header(Spans)), Spans));
-        assert!(!first.came_through(&[&[0xa], &invented[..]].concat(), Spans));
+        assert!(first.record_via(&invented, Spans));
+        invented.iter().for_each(|&id| assert!(second.record_via(&[id], Spans)));
+        assert!(second.record_via(&parse_ids(&first.header(Spans)), Spans));
+        assert!(!first.record_via(&parse_ids(&second.header(Spans)), Spans));
+        assert!(!first.record_via(&[&[0xa], &invented[..]].concat(), Spans));
     }
 
     /// Guarantees: a forwarded request lists the processes through which it came, also after invented ids, and no
@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn circles_of_forwarded_requests() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        assert!(first.came_through(&[0xc], Spans), "another request");
+        assert!(first.record_via(&[0xc], Spans), "another request");
         let mut headers = HeaderMap::new();
         assert!(first.add_to(&mut headers) && second.add_to(&mut headers));
         assert_eq!(headers[HEADER], "000000000000000a,000000000000000b");
@@ -187,10 +187,10 @@ mod tests {
         let via = Via::new(1);
         for text in ["", ",,,", "x", "\u{fe}\u{ff}", "ffffffffffffffffff", "-1", &"2,".repeat(5000)] {
             let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };
-            assert!(via.came_through(&parse_ids(&value), Spans), "{text}");
+            assert!(via.record_via(&parse_ids(&value), Spans), "{text}");
         }
         for kind in [Spans, Profiles, Envelopes] {
-            (0x100..0x200).for_each(|id| assert!(via.came_through(&[id], kind)));
+            (0x100..0x200).for_each(|id| assert!(via.record_via(&[id], kind)));
             assert!(via.header(kind).len() <= 17 * (MOST + 1));
         }
         assert_eq!(via.passed.lock().unwrap().len(), 3 * MOST);

@@ -18,7 +18,7 @@ const ARENAS: i32 = 2;
 /// Makes glibc return large blocks to the system as soon as they are freed; does nothing with other C libraries. Call
 /// it before there are threads. Does nothing if the user configured glibc's allocator with `GLIBC_TUNABLES` or
 /// `MALLOC_*`.
-pub fn keep_little() {
+pub fn configure_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let is_set = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -46,7 +46,7 @@ pub fn keep_little() {
 ///
 /// Scans the whole heap, which takes milliseconds if the heap is large, and later allocations have to request memory
 /// from the system again. Call it after large work, not after each request.
-pub fn give_back() {
+pub fn return_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         // SAFETY: malloc_trim has no preconditions, and locks the arenas that it scans (malloc_trim(3): MT-Safe). It
@@ -82,20 +82,20 @@ mod tests {
         let mut blocks: Vec<Option<Vec<u8>>> = (0..1000).map(|_| Some(vec![1; SIZE])).collect();
         blocks.iter_mut().step_by(2).for_each(|block| *block = None);
         let before = anonymous();
-        super::give_back();
+        super::return_free_memory();
         let after = anonymous();
         assert!(before - after >= 400 * SIZE, "{before} {after}");
         assert_eq!(blocks.iter().flatten().count(), 500);
     }
 
-    /// Guarantees: after `keep_little`, large blocks that threads free are returned to the system at once, also those
+    /// Guarantees: after `configure_allocator`, large blocks that threads free are returned to the system at once, also those
     /// allocated after a larger one was freed.
     #[test]
     fn large_blocks_go_back_at_once() {
         const SIZE: usize = 24 << 20;
         let _alone = ALONE.lock().unwrap();
-        super::keep_little();
-        super::give_back();
+        super::configure_allocator();
+        super::return_free_memory();
         let before = anonymous();
         for _ in 0..4 {
             let thread = || {

@@ -176,7 +176,7 @@ impl Dictionary {
     /// # Errors
     ///
     /// The tables, and the first element with a dangling reference.
-    pub fn new_or_back(tables: Tables) -> Result<Self, Box<(Tables, Invalid)>> {
+    pub fn try_new(tables: Tables) -> Result<Self, Box<(Tables, Invalid)>> {
         match check(&tables) {
             Ok(()) => Ok(Self(tables)),
             Err(invalid) => Err(Box::new((tables, invalid))),
@@ -185,7 +185,7 @@ impl Dictionary {
 
     /// Creates a dictionary from checked tables with additions that were checked separately: see
     /// [`crate::symbol_overlay`]. Debug builds check again.
-    pub(crate) fn of_checked(tables: Tables) -> Self {
+    pub(crate) fn from_checked(tables: Tables) -> Self {
         debug_assert_eq!(Self::new(tables.clone()).err(), None);
         Self(tables)
     }

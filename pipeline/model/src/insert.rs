@@ -49,7 +49,7 @@ impl Profiles {
             .map(|(key, value)| Attribute { key: append(key), value: Value::String(append(value)), unit: None })
             .collect();
         tables.buffer.append(text.as_bytes());
-        self.dictionary = Arc::new(Dictionary::of_checked(tables));
+        self.dictionary = Arc::new(Dictionary::from_checked(tables));
         self.received = None;
         let resources = self.resources_mut();
         for of_one in insertions.chunk_by(|one, other| one.resource == other.resource) {

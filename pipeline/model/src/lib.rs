@@ -53,7 +53,7 @@ pub use profiles::{
 };
 pub use quantities::{Quantities, Unit};
 pub use sample_log::SampleLog;
-pub use sampled_out::{SampledOut, SampledOutCounts, Whose};
+pub use sampled_out::{SampledOut, SampledOutCounts, SampledOutOrigin};
 pub use spans::{Span, SpanForm, SpanId, SpanKind, Spans, TraceId};
 pub use symbol_overlay::{SymbolName, SymbolOverlay};
 pub use telemetry::{Telemetry, TelemetryKind};

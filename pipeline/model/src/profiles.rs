@@ -305,7 +305,11 @@ impl Profiles {
     }
 
     /// Creates a batch of validated parts. Debug builds validate again.
-    pub(crate) fn of_checked(dictionary: Arc<Dictionary>, resources: Vec<ResourceProfiles>, samples: Samples) -> Self {
+    pub(crate) fn from_checked(
+        dictionary: Arc<Dictionary>,
+        resources: Vec<ResourceProfiles>,
+        samples: Samples,
+    ) -> Self {
         debug_assert_eq!(Self::new(Arc::clone(&dictionary), resources.clone(), samples.clone()).err(), None);
         Self::checked(dictionary, resources.into(), Arc::new(samples))
     }

@@ -14,14 +14,14 @@ use crate::{Profiles, Spans};
 #[derive(Debug, Clone)]
 pub struct SampledOut {
     /// The origin of the removed telemetry.
-    pub whose: Whose,
+    pub whose: SampledOutOrigin,
     /// The removed amount.
     pub counts: SampledOutCounts,
 }
 
 /// The origin of removed telemetry, which determines where it would have been sent.
 #[derive(Debug, Clone)]
-pub enum Whose {
+pub enum SampledOutOrigin {
     /// A client that sent the telemetry in an envelope.
     Client {
         /// The information about the client in its request.

@@ -44,7 +44,7 @@ pub struct WrongTimes {
 
 /// How the wrong times of a profile are replaced.
 #[derive(Clone, Copy)]
-struct Move {
+struct TimeShift {
     plausible: Plausible,
     /// The offset that is added to wrong times, with wrapping.
     shift: u64,
@@ -149,7 +149,7 @@ impl Plausible {
         let mut tables = Arc::unwrap_or_clone(dictionary).into_tables();
         tables.buffer.append(&moved);
         let samples = Samples { timestamps, ..Arc::unwrap_or_clone(samples) };
-        let mut corrected = Profiles::of_checked(Arc::new(Dictionary::of_checked(tables)), resources, samples);
+        let mut corrected = Profiles::from_checked(Arc::new(Dictionary::from_checked(tables)), resources, samples);
         (corrected.peer, corrected.relayed, corrected.window) = (peer, relayed, window);
         corrected
     }
@@ -173,14 +173,14 @@ impl Plausible {
     }
 
     /// How the wrong times of a profile are shifted. They extend over `own`, and those of the whole batch over `all`.
-    fn move_of(&self, profile: &Profile, own: Option<(u64, u64)>, all: Option<(u64, u64)>) -> Move {
+    fn move_of(&self, profile: &Profile, own: Option<(u64, u64)>, all: Option<(u64, u64)>) -> TimeShift {
         let stated = Some(self.stated.time_unix_nano).filter(|&time| self.is_right(time));
         let right = Some(profile.time_unix_nano).filter(|&time| self.is_right(time));
         let by = |extent: Option<(u64, u64)>, start: Option<u64>| {
             let (first, last) = extent.unwrap_or_default();
             start.map_or(self.arrival.wrapping_sub(last), |start| start.wrapping_sub(first))
         };
-        let step = |shift| Move { plausible: *self, shift, otherwise: right.or(stated).unwrap_or(self.arrival) };
+        let step = |shift| TimeShift { plausible: *self, shift, otherwise: right.or(stated).unwrap_or(self.arrival) };
         let together = by(all, stated);
         let fits = own
             .is_some_and(|(first, last)| [first, last].iter().all(|time| self.is_right(time.wrapping_add(together))));
@@ -191,7 +191,7 @@ impl Plausible {
     }
 
     /// A profile with corrected times, whose first timestamp is `first`.
-    fn with_times(&self, profile: &Profile, step: Move, first: u64) -> Profile {
+    fn with_times(&self, profile: &Profile, step: TimeShift, first: u64) -> Profile {
         let mut corrected = Profile { duration_nano: self.duration_of(profile), ..profile.clone() };
         if !self.is_right(profile.time_unix_nano) {
             corrected.time_unix_nano = match self.start_of(profile) {
@@ -203,7 +203,7 @@ impl Plausible {
     }
 }
 
-impl Move {
+impl TimeShift {
     fn of(self, time: u64) -> u64 {
         let moved = time.wrapping_add(self.shift);
         match self.plausible {

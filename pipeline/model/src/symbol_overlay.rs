@@ -171,7 +171,7 @@ impl SymbolOverlay {
             tables.buffer.append(&text);
             profiles.received = None;
         }
-        profiles.dictionary = Arc::new(Dictionary::of_checked(tables));
+        profiles.dictionary = Arc::new(Dictionary::from_checked(tables));
         profiles
     }
 }

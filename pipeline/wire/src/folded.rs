@@ -174,9 +174,11 @@ impl Folded {
         let mut groups: HashMap<Group, (u64, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
             let did = match mode {
-                Mode::Wall => ThreadState::of(dictionary, sample.attributes).map_or(Did::Either, Did::Known),
-                Mode::OffCpu => Did::Known(ThreadState::Waiting),
-                Mode::Cpu | Mode::Other => Did::Ran,
+                Mode::Wall => {
+                    ThreadState::of(dictionary, sample.attributes).map_or(ThreadActivity::Either, ThreadActivity::Known)
+                }
+                Mode::OffCpu => ThreadActivity::Known(ThreadState::Waiting),
+                Mode::Cpu | Mode::Other => ThreadActivity::Ran,
             };
             let process = self.apart.map_or(Some(0), |called_by| {
                 let of = || NamedProcess::of(batch, resource, sample.attributes, called_by);
@@ -246,7 +248,7 @@ impl Folded {
     pub fn lines(&self) -> impl Iterator<Item = (Cow<'_, str>, u64)> + '_ {
         let of_all = self.stacks.iter().filter(|(_, stacks)| stacks.values().any(|&weight| weight > 0));
         let processes: HashSet<usize> = of_all.clone().map(|(&(_, process), _)| process).collect();
-        let states: HashSet<Did> = of_all.clone().map(|(&(did, _), _)| did).collect();
+        let states: HashSet<ThreadActivity> = of_all.clone().map(|(&(did, _), _)| did).collect();
         let several = (states.len() > 1, processes.len() > 1);
         of_all.flat_map(move |(&root, stacks)| {
             let root = self.root(root, several);
@@ -261,10 +263,10 @@ impl Folded {
     /// The frames before a stack: the thread's state and the process.
     fn root(&self, (did, process): Root, (states, processes): (bool, bool)) -> String {
         let state = match did {
-            Did::Known(ThreadState::Running) => Some(RUNNING),
-            Did::Known(ThreadState::Waiting) => Some(WAITING),
-            Did::Ran => Some(RUNNING).filter(|_| states),
-            Did::Either => Some(EITHER).filter(|_| states),
+            ThreadActivity::Known(ThreadState::Running) => Some(RUNNING),
+            ThreadActivity::Known(ThreadState::Waiting) => Some(WAITING),
+            ThreadActivity::Ran => Some(RUNNING).filter(|_| states),
+            ThreadActivity::Either => Some(EITHER).filter(|_| states),
         };
         let process = self.processes.get(process).filter(|_| processes).map(|label| &**label);
         state.into_iter().chain(process).collect::<Vec<_>>().join(";")
@@ -286,11 +288,11 @@ impl Folded {
 }
 
 /// The prefix of stacks: the thread's state, and the number of the process.
-type Root = (Did, usize);
+type Root = (ThreadActivity, usize);
 
 /// The state of a thread, according to its profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Did {
+enum ThreadActivity {
     /// The state that the sample or its type states.
     Known(ThreadState),
     /// The thread was running, or the values are not time.

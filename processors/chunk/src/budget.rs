@@ -34,7 +34,7 @@ impl Default for AmplificationBudget {
 
 impl AmplificationBudget {
     /// Adds the bytes of a request.
-    pub(crate) fn earn(&mut self, bytes: u64) {
+    pub(crate) fn add_allowance(&mut self, bytes: u64) {
         self.0 = self.0.saturating_add(bytes.saturating_mul(FACTOR)).min(MOST);
     }
 

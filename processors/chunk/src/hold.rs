@@ -14,7 +14,7 @@ use profbridge_model::{Profiles, Reason};
 use profbridge_windows::Store;
 
 use self::request::take_in;
-use self::under_way::UnderWay;
+use self::under_way::PartlyAbsorbedRequest;
 use crate::budget::AmplificationBudget;
 use crate::config::Settings;
 use crate::key::ProcessCell;
@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     windows: Store<ProcessCell>,
     budget: AmplificationBudget,
     /// The request that is only partly absorbed.
-    under_way: Option<Box<UnderWay>>,
+    under_way: Option<Box<PartlyAbsorbedRequest>>,
 }
 
 impl Hold {
@@ -79,8 +79,8 @@ impl Hold {
     }
 
     /// Adds the bytes of a request to the output budget.
-    pub(crate) fn earn(&mut self, bytes: u64) {
-        self.budget.earn(bytes);
+    pub(crate) fn add_allowance(&mut self, bytes: u64) {
+        self.budget.add_allowance(bytes);
     }
 
     /// The processes of a request. Its number distinguishes it from all other requests.
@@ -106,7 +106,7 @@ impl Hold {
         now: Now,
         out: &mut Outbox,
     ) {
-        self.under_way = Some(Box::new(UnderWay::new(profiles, processes, phases, &self.settings, now)));
+        self.under_way = Some(Box::new(PartlyAbsorbedRequest::new(profiles, processes, phases, &self.settings, now)));
         self.absorb(now, out);
         self.note_closed_early(out);
     }

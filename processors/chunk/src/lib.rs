@@ -70,7 +70,7 @@ impl ChunkProcessor {
 
     /// Cuts or holds profiles.
     fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
-        self.hold.earn(profiles.size_bytes());
+        self.hold.add_allowance(profiles.size_bytes());
         match &mut self.instant {
             Some(instant) => instant.cut(profiles, &mut self.hold, now, out),
             None => self.hold.take(profiles, now, out),

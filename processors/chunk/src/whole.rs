@@ -51,7 +51,7 @@ impl WholeChunks {
         if found.is_empty() {
             return Some(profiles);
         }
-        self.budget.earn(profiles.size_bytes());
+        self.budget.add_allowance(profiles.size_bytes());
         let rest = rest_of(&profiles, &found);
         let left = profiles.observations() - rest.as_ref().map_or(0, Profiles::observations);
         let is_shared = found.len() <= SHARED;

@@ -265,7 +265,7 @@ fn observed(times: u64, named: ThreadNaming, pointers: bool) -> Vec<Profiles> {
 
 /// The resident anonymous memory of this process, in bytes.
 fn resident() -> u64 {
-    profbridge_heap::give_back();
+    profbridge_heap::return_free_memory();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024

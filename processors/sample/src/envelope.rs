@@ -7,7 +7,9 @@
 //! documentation, "Envelope Items", "Attachment").
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::{Envelope, ItemView, Profiles, Quantities, Reason, SampledOutCounts, SpanForm, Viewed, Whose};
+use profbridge_model::{
+    Envelope, ItemView, Profiles, Quantities, Reason, SampledOutCounts, SampledOutOrigin, SpanForm, Viewed,
+};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
@@ -43,7 +45,7 @@ pub(crate) fn sample(
         if let Some(transaction) = transaction {
             remove_transaction(&mut envelope, transaction, &mut counts, out);
         }
-        out.say_sampled_out(Whose::Client { meta, profiles }, counts);
+        out.report_sampled_out(SampledOutOrigin::Client { meta, profiles }, counts);
     }
     for ItemView { what, .. } in &mut envelope.views {
         let Viewed::Profiles(profiles) = what else { continue };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use profbridge_engine::component::Outbox;
 use profbridge_model::spans::{Assembly, Origin, Origins};
-use profbridge_model::{SampledOutCounts, Span, SpanForm, Spans, Whose};
+use profbridge_model::{SampledOutCounts, SampledOutOrigin, Span, SpanForm, Spans};
 
 /// The counts for one span. The transaction of the span is counted separately.
 fn of_span(span: &Span, form: SpanForm) -> SampledOutCounts {
@@ -40,7 +40,7 @@ impl BatchCounts {
     /// Reports the counts of each resource of the batch.
     pub(crate) fn report(self, batch: &Spans, out: &mut Outbox) {
         for (resource, counts) in self.0 {
-            out.say_sampled_out(Whose::Process(batch.resource_alone(resource as usize)), counts);
+            out.report_sampled_out(SampledOutOrigin::Process(batch.resource_alone(resource as usize)), counts);
         }
     }
 }
@@ -69,7 +69,7 @@ impl BufferedCounts {
         for (_, (origin, counts)) in std::mem::take(&mut self.0) {
             // Spans of a resource that is too large for a batch were never buffered.
             if let Some(resource) = Assembly::resource_alone(origins, origin) {
-                out.say_sampled_out(Whose::Process(resource), counts);
+                out.report_sampled_out(SampledOutOrigin::Process(resource), counts);
             }
             origins.release(origin);
         }

@@ -114,7 +114,7 @@ impl ExportHandler {
             Some(_) => return Err(CallFault::new(FaultKind::Coding, format!("{encoding} is not one name"))),
         };
         let coding = Coding::parse(name)?;
-        self.intake.came_through(request.headers(), content.kind())?;
+        self.intake.record_via(request.headers(), content.kind())?;
         Ok((peer, coding))
     }
 

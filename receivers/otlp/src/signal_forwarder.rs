@@ -81,7 +81,7 @@ impl SignalForwarder {
             return Err(CallFault::too_large(limits.max_bytes));
         }
         let circle = "it passed through this process before and came back: correct `forward_unsupported`";
-        intake.passes_on(request.headers_mut()).map_err(|_| CallFault::new(FaultKind::Loop, circle))?;
+        intake.add_own_id(request.headers_mut()).map_err(|_| CallFault::new(FaultKind::Loop, circle))?;
         let _memory = intake.admit_waiting(FORWARDING_BYTES).await?;
         let (base, path) = (self.server.to_string(), request.uri().path_and_query().map_or("/", |path| path.as_str()));
         let url = format!("{}{path}", base.trim_end_matches('/')).parse();

@@ -63,14 +63,14 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> Cl
 /// The spans were accepted, all but those of the warning. As Relay's answer it has no body then; a warning is OTLP's
 /// partial success (opentelemetry-proto `docs/specification.md`, "Partial Success").
 pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: Option<&ClientLimits>) -> ClientAnswer {
-    let partial_success = warning.map(|(rejected, error_message)| PartialSuccess {
+    let partial_success = warning.map(|(rejected, error_message)| TracesPartialSuccess {
         rejected_spans: i64::try_from(rejected).unwrap_or(i64::MAX),
         error_message,
     });
     let body = match (media, &partial_success) {
         (_, None) => Bytes::new(),
         (Media::Protobuf, _) => TraceResponse { partial_success }.encode_to_vec().into(),
-        (Media::Json, Some(PartialSuccess { rejected_spans, error_message })) => {
+        (Media::Json, Some(TracesPartialSuccess { rejected_spans, error_message })) => {
             let partial = json!({ "rejectedSpans": rejected_spans.to_string(), "errorMessage": error_message });
             json!({ "partialSuccess": partial }).to_string().into()
         }
@@ -88,11 +88,11 @@ pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct TraceResponse {
     #[prost(message, optional, tag = "1")]
-    partial_success: Option<PartialSuccess>,
+    partial_success: Option<TracesPartialSuccess>,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct PartialSuccess {
+struct TracesPartialSuccess {
     #[prost(int64, tag = "1")]
     rejected_spans: i64,
     #[prost(string, tag = "2")]

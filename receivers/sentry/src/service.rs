@@ -182,7 +182,7 @@ impl SentryService {
         parts: &Parts,
         body: &mut Option<Guarded<Incoming>>,
     ) -> Result<RequestOutcome, Fault> {
-        self.handler.intake.came_through(&parts.headers, TelemetryKind::Envelopes)?;
+        self.handler.intake.record_via(&parts.headers, TelemetryKind::Envelopes)?;
         if let Some(keys) = &self.handler.settings.keys {
             // Some of these endpoints have the key in their path, others in a header or the query.
             let said = parts.headers.values().filter_map(|value| value.to_str().ok()).chain([path]);
@@ -215,7 +215,7 @@ impl SentryService {
         }
         let headers = request.headers();
         let kind = if matches!(form, BodyKind::Traces(_)) { TelemetryKind::Spans } else { TelemetryKind::Envelopes };
-        self.handler.intake.came_through(headers, kind)?;
+        self.handler.intake.record_via(headers, kind)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
             authorization: text(headers, &AUTHORIZATION),

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
 use profbridge_engine::component::{Exporter, Observer as _};
 use profbridge_model::envelope::{PublicKey, RequestMeta};
-use profbridge_model::{Envelope, Reason, SampledOut, SampledOutCounts, Whose};
+use profbridge_model::{Envelope, Reason, SampledOut, SampledOutCounts, SampledOutOrigin};
 use profbridge_testkit::ManualClock;
 use profbridge_wire::otlp::{Limits, traces};
 use prost::Message;
@@ -19,7 +19,7 @@ use super::{KEY, batch, exporter, exporter_to, prepare, request};
 fn of_client(project: u64, counts: SampledOutCounts) -> SampledOut {
     let public_key = Some(PublicKey(KEY.into()));
     let meta = Box::new(RequestMeta { project_id: Some(project), public_key, ..RequestMeta::default() });
-    SampledOut { whose: Whose::Client { meta, profiles: None }, counts }
+    SampledOut { whose: SampledOutOrigin::Client { meta, profiles: None }, counts }
 }
 
 /// Counts of sampled-out spans of a service.
@@ -31,7 +31,7 @@ fn of_service(service: &str, spans: u64) -> SampledOut {
     let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
     let spans_of = traces::decode(request.into(), &Limits::default()).unwrap().spans;
     let counts = SampledOutCounts { transactions: 1, spans, ..SampledOutCounts::default() };
-    SampledOut { whose: Whose::Process(spans_of.resource_alone(1)), counts }
+    SampledOut { whose: SampledOutOrigin::Process(spans_of.resource_alone(1)), counts }
 }
 
 fn entry(reason: &str, category: &str, quantity: u64) -> Value {
@@ -51,7 +51,7 @@ async fn clients() {
     exporter.sampled_out(&of_client(8, counts));
     exporter.sampled_out(&of_client(7, SampledOutCounts { spans: 5, ..SampledOutCounts::default() }));
     let of = of_client(7, counts);
-    let Whose::Client { meta, .. } = of.whose else { panic!("a client's") };
+    let SampledOutOrigin::Client { meta, .. } = of.whose else { panic!("a client's") };
     let item = profbridge_wire::sentry::envelope::item("session", None, &b"{}"[..]);
     let prepared = prepare(&exporter, Envelope { meta: *meta, items: vec![item], ..Envelope::default() });
     assert_eq!(prepared.requests.len(), 2);
@@ -87,7 +87,7 @@ async fn processes() {
     }
     routed.sampled_out(&of_client(7, SampledOutCounts { transactions: 9, ..SampledOutCounts::default() }));
     let counts = SampledOutCounts { transactions: 1, spans: 1, profiles: 1, ..SampledOutCounts::default() };
-    let whose = Whose::Client { meta: Box::default(), profiles: Some(batch("shop")) };
+    let whose = SampledOutOrigin::Client { meta: Box::default(), profiles: Some(batch("shop")) };
     routed.sampled_out(&SampledOut { whose, counts });
     routed.close().await;
     let transactions_and_spans =
@@ -119,7 +119,7 @@ async fn spans_that_stay_spans() {
     for (yaml, of_client) in [("spans: otlp", false), ("spans: streamed", false), ("", true)] {
         let exporter = exporter_to(&server, yaml).await;
         let mut out = of_service("shop", 3);
-        if let (Whose::Process(spans), true) = (&mut out.whose, of_client) {
+        if let (SampledOutOrigin::Process(spans), true) = (&mut out.whose, of_client) {
             spans.client = Some(std::sync::Arc::new(RequestMeta::default()));
         }
         exporter.sampled_out(&out);

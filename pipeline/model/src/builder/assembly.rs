@@ -69,7 +69,7 @@ impl Assembly {
 
     /// Returns the batch. Its parts were already validated in another batch or an arena. Debug builds validate again.
     pub(crate) fn finish_checked(self, tables: Tables) -> Profiles {
-        Profiles::of_checked(Arc::new(Dictionary::of_checked(tables)), self.resources, self.samples)
+        Profiles::from_checked(Arc::new(Dictionary::from_checked(tables)), self.resources, self.samples)
     }
 
     /// Validates everything and returns the batch.

@@ -70,7 +70,7 @@ impl Profiles {
                 profile.samples = moved(profile.samples.start)..moved(profile.samples.end);
             }
         }
-        self.dictionary = Arc::new(Dictionary::of_checked(tables));
+        self.dictionary = Arc::new(Dictionary::from_checked(tables));
         self.received = None;
         debug_assert_eq!(self.profiles().map(|profile| self.observations_of(profile)).sum::<u64>(), self.observations);
         not_linked

@@ -30,7 +30,7 @@ impl Profiles {
         if resources.is_empty() {
             return None;
         }
-        let mut left = Self::of_checked(Arc::clone(&self.dictionary), resources, samples);
+        let mut left = Self::from_checked(Arc::clone(&self.dictionary), resources, samples);
         if left.observations() == self.observations() {
             return Some(self.clone());
         }

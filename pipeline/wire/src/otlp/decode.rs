@@ -393,7 +393,7 @@ pub(crate) fn checked(
     budget: &mut Budget,
     within: impl Fn(Invalid) -> Invalid,
 ) -> std::result::Result<(Dictionary, u64), DecodeError> {
-    let (mut tables, invalid) = match Dictionary::new_or_back(tables) {
+    let (mut tables, invalid) = match Dictionary::try_new(tables) {
         Ok(dictionary) => return Ok((dictionary, 0)),
         Err(back) => *back,
     };

@@ -47,7 +47,7 @@ pub struct Pruned {
 pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     let dictionary = &**batch.dictionary();
     let mut patterns: BTreeMap<AttributeSetId, Pruning<'_>> = BTreeMap::new();
-    let mut left = Left { work: MOST_WORK, not_applied: 0 };
+    let mut left = RemainingWork { work: MOST_WORK, not_applied: 0 };
     for set in batch.profiles().filter(|profile| !profile.samples.is_empty()).filter_map(|profile| profile.attributes) {
         if !patterns.contains_key(&set)
             && let Some(drop) = text(dictionary, set, DROP_FRAMES)
@@ -92,7 +92,7 @@ fn text<'a>(dictionary: &'a Dictionary, set: AttributeSetId, key: &str) -> Optio
 }
 
 /// The remaining work of a batch, and the number of patterns that exceeded it.
-struct Left {
+struct RemainingWork {
     work: u64,
     not_applied: u64,
 }
@@ -108,7 +108,7 @@ struct NewElements {
 
 /// The result of matching a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum LocationMatch {
     /// The location is kept.
     Stays,
     /// The location is removed, with all frames below it.
@@ -123,7 +123,7 @@ struct Pruning<'a> {
     drop: Option<Pattern>,
     keep: Option<Pattern>,
     functions: HashMap<FunctionId, bool>,
-    locations: HashMap<LocationId, Fate>,
+    locations: HashMap<LocationId, LocationMatch>,
     stacks: HashMap<StackId, Option<StackId>>,
 }
 
@@ -133,14 +133,14 @@ struct Pattern {
 }
 
 impl Pattern {
-    fn new(text: &str, left: &mut Left) -> Option<Self> {
+    fn new(text: &str, left: &mut RemainingWork) -> Option<Self> {
         let compile = |text: &str| RegexBuilder::new(text).size_limit(LARGEST_PATTERN).build().ok();
         let regex = (text.len() <= LONGEST_PATTERN).then(|| compile(&format!("^(?:{text})$"))).flatten();
         left.not_applied += u64::from(regex.is_none());
         Some(Self { regex: regex?, length: text.len() as u64 })
     }
 
-    fn fits(&self, name: &str, left: &mut Left) -> bool {
+    fn fits(&self, name: &str, left: &mut RemainingWork) -> bool {
         match left.work.checked_sub(self.length * name.len() as u64) {
             Some(work) => {
                 left.work = work;
@@ -157,7 +157,7 @@ impl Pattern {
 }
 
 impl<'a> Pruning<'a> {
-    fn new(dictionary: &'a Dictionary, drop: &str, keep: Option<&str>, left: &mut Left) -> Self {
+    fn new(dictionary: &'a Dictionary, drop: &str, keep: Option<&str>, left: &mut RemainingWork) -> Self {
         let mut drop = Pattern::new(drop, left);
         let asked_to_keep = keep.is_some();
         let keep = keep.and_then(|keep| Pattern::new(keep, left));
@@ -169,12 +169,12 @@ impl<'a> Pruning<'a> {
         Self { dictionary, drop, keep, functions, locations, stacks }
     }
 
-    fn goes(&mut self, function: FunctionId, left: &mut Left) -> bool {
+    fn goes(&mut self, function: FunctionId, left: &mut RemainingWork) -> bool {
         if let Some(&known) = self.functions.get(&function) {
             return known;
         }
         let name = simplified(self.dictionary.string(self.dictionary.function(function).name));
-        let fits = |pattern: &Option<Pattern>, left: &mut Left| {
+        let fits = |pattern: &Option<Pattern>, left: &mut RemainingWork| {
             pattern.as_ref().is_some_and(|pattern| !name.is_empty() && pattern.fits(name, left))
         };
         let goes = fits(&self.drop, left) && !fits(&self.keep, left);
@@ -182,7 +182,7 @@ impl<'a> Pruning<'a> {
         goes
     }
 
-    fn location(&mut self, id: LocationId, made: &mut NewElements, left: &mut Left) -> Fate {
+    fn location(&mut self, id: LocationId, made: &mut NewElements, left: &mut RemainingWork) -> LocationMatch {
         if let Some(&known) = self.locations.get(&id) {
             return known;
         }
@@ -190,8 +190,8 @@ impl<'a> Pruning<'a> {
         let lines = self.dictionary.lines(location);
         let outermost = lines.iter().rposition(|line| line.function.is_some_and(|id| self.goes(id, left)));
         let fate = match outermost {
-            None => Fate::Stays,
-            Some(line) if line + 1 == lines.len() => Fate::Goes,
+            None => LocationMatch::Stays,
+            Some(line) if line + 1 == lines.len() => LocationMatch::Goes,
             Some(line) => {
                 let below = line as u32 + 1;
                 let shorter = Location {
@@ -201,34 +201,36 @@ impl<'a> Pruning<'a> {
                 };
                 let number = self.dictionary.tables().locations.len() + made.locations.len();
                 made.locations.push(shorter);
-                u32::try_from(number).ok().and_then(LocationId::new).map_or(Fate::Stays, Fate::Ends)
+                u32::try_from(number).ok().and_then(LocationId::new).map_or(LocationMatch::Stays, LocationMatch::Ends)
             }
         };
         self.locations.insert(id, fate);
         fate
     }
 
-    fn stack(&mut self, id: StackId, made: &mut NewElements, left: &mut Left) -> Option<StackId> {
+    fn stack(&mut self, id: StackId, made: &mut NewElements, left: &mut RemainingWork) -> Option<StackId> {
         if let Some(&known) = self.stacks.get(&id) {
             return known;
         }
         let frames: Vec<Option<LocationId>> = self.dictionary.stack(Some(id)).collect();
-        let fates: Vec<Fate> =
-            frames.iter().map(|frame| frame.map_or(Fate::Stays, |frame| self.location(frame, made, left))).collect();
+        let fates: Vec<LocationMatch> = frames
+            .iter()
+            .map(|frame| frame.map_or(LocationMatch::Stays, |frame| self.location(frame, made, left)))
+            .collect();
         // Searches from the root: the first frame to remove below a frame that is kept.
-        let root = fates.iter().rposition(|&fate| fate == Fate::Stays);
-        let first = root.and_then(|root| fates[..root].iter().rposition(|&fate| fate != Fate::Stays));
+        let root = fates.iter().rposition(|&fate| fate == LocationMatch::Stays);
+        let first = root.and_then(|root| fates[..root].iter().rposition(|&fate| fate != LocationMatch::Stays));
         let from = match first {
-            Some(first) if fates[first] == Fate::Goes => first + 1,
+            Some(first) if fates[first] == LocationMatch::Goes => first + 1,
             Some(first) => first,
             None => 0,
         };
-        let pruned = if from == 0 && !fates.iter().any(|fate| matches!(fate, Fate::Ends(_))) {
+        let pruned = if from == 0 && !fates.iter().any(|fate| matches!(fate, LocationMatch::Ends(_))) {
             Some(id)
         } else {
             let start = made.bytes.len();
             for (frame, fate) in frames[from..].iter().zip(&fates[from..]) {
-                let frame = if let Fate::Ends(shorter) = fate { Some(*shorter) } else { *frame };
+                let frame = if let LocationMatch::Ends(shorter) = fate { Some(*shorter) } else { *frame };
                 varint::put(&mut made.bytes, u64::from(LocationId::wire(frame)));
             }
             let number = self.dictionary.tables().stacks.len() + made.stacks.len();
@@ -341,8 +343,8 @@ mod tests {
         assert_eq!(shown("x", "(", stack), (all, 1));
         let name = "y".repeat(LONGEST_NAME);
         let long = format!("{}|x", "y*".repeat(LONGEST_PATTERN / 2 - 1));
-        let pattern = Pattern::new(&long, &mut Left { work: 0, not_applied: 0 }).unwrap();
-        let mut left = Left { work: 4_500_000, not_applied: 0 };
+        let pattern = Pattern::new(&long, &mut RemainingWork { work: 0, not_applied: 0 }).unwrap();
+        let mut left = RemainingWork { work: 4_500_000, not_applied: 0 };
         assert!(pattern.fits(&name, &mut left));
         assert!(!pattern.fits(&name, &mut left) && !pattern.fits(&name, &mut left));
         assert_eq!(left.not_applied, 1);

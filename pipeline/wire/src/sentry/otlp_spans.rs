@@ -68,7 +68,7 @@ impl<'a> OwnAttributes<'a> {
 
 /// What Sentry needs to know of a process.
 #[derive(Debug)]
-struct Process {
+struct SentryProcess {
     release: Option<String>,
     environment: Option<String>,
 }
@@ -78,7 +78,7 @@ struct Process {
 pub struct SentrySpans<'a> {
     spans: &'a Spans,
     /// By resource; empty if nothing is added but changes.
-    processes: Vec<Process>,
+    processes: Vec<SentryProcess>,
 }
 
 impl<'a> SentrySpans<'a> {
@@ -87,7 +87,7 @@ impl<'a> SentrySpans<'a> {
         let process = |resource| {
             let attributes = ResourceAttributes::of_resource(spans, resource);
             let (release, environment) = release_and_environment(&attributes, environment, &mut Notes::default());
-            Process { release, environment }
+            SentryProcess { release, environment }
         };
         let resources = spans.resources().iter().filter(|_| spans.client.is_none());
         Self { spans, processes: resources.map(process).collect() }

@@ -6,7 +6,7 @@ use profbridge_model::sample_log::SampleLayout;
 use profbridge_model::{IdentityStrength, Position, Profile, Profiles, Reason, Sample};
 use profbridge_windows::{KeyedPiece, MEMO, Request, ScopedProfile, Store, Visitor, walk};
 
-use super::under_way::{RequestProgress, UnderWay};
+use super::under_way::{PartlyAbsorbedRequest, RequestProgress};
 use super::{close_passed, in_order};
 use crate::config::Settings;
 use crate::divide::{self, Divider, PieceSink};
@@ -35,12 +35,12 @@ struct HoldTarget<'a> {
 
 /// Absorbs the rest of a request until the step is full. Returns whether the request is finished.
 pub(super) fn take_in(
-    work: &mut UnderWay,
+    work: &mut PartlyAbsorbedRequest,
     settings: &Settings,
     windows: &mut Store<ProcessCell>,
     out: &mut Outbox,
 ) -> bool {
-    let UnderWay { profiles, at, divider, found } = work;
+    let PartlyAbsorbedRequest { profiles, at, divider, found } = work;
     let before = windows.counted_bytes();
     let request = Request::new(profiles, found.now.monotonic_nano);
     walk(

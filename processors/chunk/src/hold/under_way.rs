@@ -12,7 +12,7 @@ use crate::divide::Divider;
 use crate::key::ProcessCell;
 
 /// A request that is partly absorbed.
-pub(super) struct UnderWay {
+pub(super) struct PartlyAbsorbedRequest {
     pub(super) profiles: Profiles,
     pub(super) at: Position,
     pub(super) divider: Divider,
@@ -52,7 +52,7 @@ impl Rewrite for MovedAttributes {
     }
 }
 
-impl UnderWay {
+impl PartlyAbsorbedRequest {
     pub(super) fn new(
         profiles: Profiles,
         processes: Processes,

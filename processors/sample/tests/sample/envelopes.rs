@@ -3,8 +3,8 @@ use profbridge_engine::component::Outbox;
 use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{
-    Builder, ByteRange, Envelope, Item, ItemView, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Span,
-    SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId, Whose,
+    Builder, ByteRange, Envelope, Item, ItemView, Profiles, Quantities, Reason, SampledOut, SampledOutCounts,
+    SampledOutOrigin, Span, SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId,
 };
 use profbridge_processor_sample::TRANSACTIONS;
 use profbridge_wire::sentry::envelope::ItemHeader;
@@ -93,7 +93,7 @@ fn what_is_dropped_is_said() {
     let mut envelope = made("{}");
     envelope.meta.project_id = Some(42);
     let out = process(&mut sample("traces_sample_rate: 0"), envelope, at(0));
-    let [SampledOut { whose: Whose::Client { meta, profiles }, counts }] = &out.sampled_out[..] else {
+    let [SampledOut { whose: SampledOutOrigin::Client { meta, profiles }, counts }] = &out.sampled_out[..] else {
         panic!("{:?}", out.sampled_out)
     };
     let expected = SampledOutCounts { transactions: 1, spans: 2, profiles: 1, attachment_bytes: 0 };

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as P
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{Reason, SampledOut, Spans, Telemetry, Whose};
+use profbridge_model::{Reason, SampledOut, SampledOutOrigin, Spans, Telemetry};
 use profbridge_processor_sample::{Config, SampleProcessor};
 pub(crate) use profbridge_testkit::{
     SECOND as S, START_UNIX_NANO as T, advance, at, flush, note as noted, process, sent_profiles as profiles,
@@ -118,7 +118,7 @@ pub(crate) fn dropped(out: &Outbox) -> u64 {
 /// The reported counts: `service.name` of each process, with numbers of transactions and spans.
 pub(crate) fn reported_counts(out: &Outbox) -> Vec<(String, u64, u64)> {
     let of = |said: &SampledOut| {
-        let Whose::Process(spans) = &said.whose else { panic!("{said:?}") };
+        let SampledOutOrigin::Process(spans) = &said.whose else { panic!("{said:?}") };
         let [resource] = spans.resources() else { panic!("{said:?}") };
         assert!(spans.is_empty());
         let name = resource_attributes(spans, resource)

@@ -15,14 +15,14 @@ use super::server::{ControlEvent, ControlServer};
 use super::socket::{ControlSocket, SocketError};
 
 /// A server on its own socket.
-struct Rig {
+struct DriverHarness {
     _folder: tempfile::TempDir,
     path: PathBuf,
     events: mpsc::Receiver<ControlEvent>,
     server: JoinHandle<()>,
 }
 
-impl Rig {
+impl DriverHarness {
     fn start(max_connections: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
@@ -64,7 +64,7 @@ fn response(line: &str) -> ControlResponse {
 /// Guarantees: requests that arrive in one piece or in several are answered in order, with the connected process.
 #[tokio::test]
 async fn requests_in_order() {
-    let mut rig = Rig::start(4);
+    let mut rig = DriverHarness::start(4);
     let lines = b"{\"command\":\"start\",\"target\":\"web\"}\n\n{\"command\":\"status\"}\n".to_vec();
     let answers = conversation(&rig.path, lines, 2);
     let (first, peer) = rig.answer().await;
@@ -79,7 +79,7 @@ async fn requests_in_order() {
 /// Guarantees: an invalid request is rejected with position and rule, and the connection continues.
 #[tokio::test]
 async fn malformed_requests() {
-    let mut rig = Rig::start(4);
+    let mut rig = DriverHarness::start(4);
     let bad = [
         ("{", "EOF"),
         ("[]", "missing field `command`"),
@@ -106,7 +106,7 @@ async fn malformed_requests() {
 /// Guarantees: an endless line costs a bounded amount of memory, and ends the connection.
 #[tokio::test]
 async fn long_lines() {
-    let mut rig = Rig::start(4);
+    let mut rig = DriverHarness::start(4);
     let answers = conversation(&rig.path, vec![b'x'; 1 << 20], usize::MAX);
     assert!(matches!(rig.events.recv().await, Some(ControlEvent::Closed(_))));
     let answers = answers.await.unwrap();
@@ -122,7 +122,7 @@ async fn long_lines() {
 /// Guarantees: the number of clients is limited; when one disconnects, another one can connect.
 #[tokio::test]
 async fn bounded_connections() {
-    let mut rig = Rig::start(1);
+    let mut rig = DriverHarness::start(1);
     let path = rig.path.clone();
     let first = tokio::task::spawn_blocking(move || ControlClient::connect(&path, Duration::from_secs(60)).unwrap());
     let mut first = first.await.unwrap();

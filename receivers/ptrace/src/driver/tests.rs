@@ -35,27 +35,29 @@ const SAMPLED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";
 const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
 
 /// A sampler process simulated by a test.
-struct Played {
+struct SimulatedSampler {
     commands: mpsc::Receiver<Command>,
     notices: mpsc::Sender<Notice>,
 }
 
 /// Starts simulated sampler processes, and sends them to the test.
-fn simulated() -> (Launch, mpsc::Receiver<Played>) {
+fn simulated() -> (Launch, mpsc::Receiver<SimulatedSampler>) {
     let (started, samplers) = mpsc::channel(8);
     let launch: Launch = Box::new(move || {
         let (commands, waiting) = mpsc::channel(64);
         let (notice_sender, notices) = mpsc::channel(64);
-        started.try_send(Played { commands: waiting, notices: notice_sender }).map_err(|error| error.to_string())?;
+        started
+            .try_send(SimulatedSampler { commands: waiting, notices: notice_sender })
+            .map_err(|error| error.to_string())?;
         Ok(SamplerLink { commands, notices })
     });
     (launch, samplers)
 }
 
 /// A driver between a simulated sampler and simulated pipelines.
-struct Rig {
-    samplers: mpsc::Receiver<Played>,
-    sampler: Played,
+struct DriverHarness {
+    samplers: mpsc::Receiver<SimulatedSampler>,
+    sampler: SimulatedSampler,
     control: mpsc::Sender<ControlEvent>,
     consumer: Consumer,
     trigger: Trigger,
@@ -63,7 +65,7 @@ struct Rig {
     couriers: JoinHandle<()>,
 }
 
-impl Rig {
+impl DriverHarness {
     fn start(yaml: &str) -> Self {
         let yaml = format!("{{symbolize: {{enabled: false}}, targets: {yaml}}}");
         let settings = Settings::read(&Section::from_yaml(&yaml).unwrap()).unwrap_or_else(|p| panic!("{p}"));
@@ -240,7 +242,7 @@ const WEB: &str = "{web: {executable: app}}";
 /// if no lifecycle has to decide.
 #[tokio::test(start_paused = true)]
 async fn watches_its_targets() {
-    let mut rig = Rig::start(
+    let mut rig = DriverHarness::start(
         "{a: {pid: 7, rate: 50}, b: {executable: x, start_on_launch: false}, c: {pid: 8, profile_session_sample_rate: 0.5}}",
     );
     let first = rig.watched().await;
@@ -256,7 +258,7 @@ async fn watches_its_targets() {
 /// are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_functions() {
-    let rig = Rig::with_process(WEB).await;
+    let rig = DriverHarness::with_process(WEB).await;
     let (each, count) = (1 << 20, 20);
     for first in 0..count {
         let kind = message::FunctionKind::CPython;
@@ -274,7 +276,7 @@ async fn endless_functions() {
 /// are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_paths() {
-    let rig = Rig::with_process(WEB).await;
+    let rig = DriverHarness::with_process(WEB).await;
     let mapping = |index, length| {
         let path = "x".repeat(length);
         Event::Mapping(message::Mapping { process: ProcessId(1), index, path, end: 1, ..message::Mapping::default() })
@@ -295,7 +297,7 @@ async fn endless_paths() {
 /// the process publishes another one.
 #[tokio::test(start_paused = true)]
 async fn shown_resources() {
-    let mut rig = Rig::with_process("{a: {pid: 7, service: {version: '1'}}}").await;
+    let mut rig = DriverHarness::with_process("{a: {pid: 7, service: {version: '1'}}}").await;
     let name = |profiles: &Profiles| {
         let resource = &profiles.resources()[0].resource;
         let text = |key| match profiles.find(&resource.attributes, key) {
@@ -321,7 +323,7 @@ async fn shown_resources() {
 /// without an answer.
 #[tokio::test(start_paused = true)]
 async fn takes_anything() {
-    let mut rig = Rig::start(WEB);
+    let mut rig = DriverHarness::start(WEB);
     rig.watched().await;
     rig.say(Event::Ready(Rights { hints: vec!["set ptrace_scope".to_owned()], ..Rights::default() })).await;
     for pid in [None, Some(7)] {

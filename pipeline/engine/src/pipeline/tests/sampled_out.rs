@@ -1,6 +1,6 @@
 //! Tests that exporters are informed of data that sampling removed.
 
-use profbridge_model::{SampledOutCounts, Spans, Whose};
+use profbridge_model::{SampledOutCounts, SampledOutOrigin, Spans};
 
 use super::*;
 use crate::component::{Now, Outbox};
@@ -15,21 +15,21 @@ fn one() -> SampledOutCounts {
     SampledOutCounts { spans: 1, ..SampledOutCounts::default() }
 }
 
-fn nobody() -> Whose {
+fn nobody() -> SampledOutOrigin {
     let form = profbridge_model::SpanForm::Otlp;
-    Whose::Process(Spans::new(form, bytes::Bytes::new(), vec![], vec![], vec![], false).unwrap())
+    SampledOutOrigin::Process(Spans::new(form, bytes::Bytes::new(), vec![], vec![], vec![], false).unwrap())
 }
 
 impl Processor for Sampler {
     fn process(&mut self, telemetry: Telemetry, _now: Now, out: &mut Outbox) {
-        out.say_sampled_out(nobody(), one());
-        out.say_sampled_out(nobody(), SampledOutCounts::default());
+        out.report_sampled_out(nobody(), one());
+        out.report_sampled_out(nobody(), SampledOutCounts::default());
         out.send(telemetry);
     }
 
     fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
         if !std::mem::replace(&mut self.is_over, true) {
-            out.say_sampled_out(nobody(), one());
+            out.report_sampled_out(nobody(), one());
         }
         false
     }

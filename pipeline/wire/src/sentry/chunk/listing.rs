@@ -31,7 +31,7 @@ impl Listing {
     }
 
     /// Inspects a plan whose frames have been written. Returns the number of samples to split.
-    pub(super) fn look_at(
+    pub(super) fn find_single_samples(
         &mut self,
         plan: &ChunkPlan,
         frames: &Frames,

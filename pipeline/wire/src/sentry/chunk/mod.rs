@@ -305,7 +305,7 @@ impl Converter {
             return None;
         }
         if original.is_none() {
-            let halved = self.listing.look_at(&self.plan, &self.frames, dictionary, &self.window.stacks);
+            let halved = self.listing.find_single_samples(&self.plan, &self.frames, dictionary, &self.window.stacks);
             samples_bytes += halved * (write::SAMPLE_BYTES + profbridge_model::thread::MAX_ID_BYTES);
             if halved > 0 {
                 self.plan.halve(&self.listing.halved);

@@ -41,7 +41,7 @@ pub(super) struct Window {
     /// Whether any observation was divided into pieces.
     has_pieces: bool,
     /// Keys of observations without a thread.
-    homeless: Vec<u64>,
+    without_thread: Vec<u64>,
     spread: Spread,
 }
 
@@ -53,7 +53,7 @@ impl Window {
     pub(super) fn heap_bytes(&self) -> usize {
         self.seen.capacity() * size_of::<RowObservation>()
             + self.stacks.capacity() * size_of::<StackId>()
-            + self.homeless.capacity() * size_of::<u64>()
+            + self.without_thread.capacity() * size_of::<u64>()
             + self.by_stack.heap_bytes()
             + self.threads.heap_bytes()
             + self.spread.heap_bytes()
@@ -65,7 +65,7 @@ impl Window {
         self.by_stack.begin(dictionary.tables().stacks.len());
         self.seen.clear();
         self.stacks.clear();
-        self.homeless.clear();
+        self.without_thread.clear();
         self.has_pieces = false;
     }
 
@@ -109,9 +109,9 @@ impl Window {
             self.read_untimed(batch, (profile, next), *meaning, losses, notes);
         }
         self.sort();
-        if !self.homeless.is_empty() {
-            self.homeless.sort_unstable();
-            overlap::lay(&self.homeless, &self.seen, &mut self.threads);
+        if !self.without_thread.is_empty() {
+            self.without_thread.sort_unstable();
+            overlap::place_on_threads(&self.without_thread, &self.seen, &mut self.threads);
         }
         self.threads.finish();
     }
@@ -187,7 +187,8 @@ impl Window {
                 self.spread.add(lane, stack, nanos);
             }
         }
-        self.has_pieces |= self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
+        self.has_pieces |=
+            self.spread.place_on_threads(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
     }
 
     /// Reads the timestamps of a row. Returns the number outside of the window.
@@ -202,7 +203,7 @@ impl Window {
         let line = self.line;
         let keys = match lane {
             Some(lane) => &mut self.threads.lanes_mut()[lane].keys,
-            None => &mut self.homeless,
+            None => &mut self.without_thread,
         };
         let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
         let times = times.iter().map(|time| u64::from_le_bytes(*time));

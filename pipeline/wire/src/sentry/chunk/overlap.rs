@@ -14,7 +14,7 @@ use super::timeline::{number, tick};
 ///
 /// Each observation goes to the thread whose last observation ends nearest to it: a core's timer is regular, so that is
 /// probably the same core. The observation may come early by a fraction of its weight ([`EARLY`]).
-pub(super) fn lay(keys: &[u64], seen: &[RowObservation], threads: &mut Threads) {
+pub(super) fn place_on_threads(keys: &[u64], seen: &[RowObservation], threads: &mut Threads) {
     // Threads that already have values without timestamps are excluded, because times would overlap on them.
     let taken = threads.synthetic_len();
     // The time at which a thread becomes free, and its number.

@@ -76,7 +76,7 @@ impl Spread {
     }
 
     /// Places the values on their threads. Returns whether a value was divided because it does not fit on one thread.
-    pub(super) fn lay(
+    pub(super) fn place_on_threads(
         &mut self,
         line: &Timeline,
         wall: bool,

@@ -184,7 +184,7 @@ impl Control {
             self.children.attached(Instant::now());
         }
         self.announce(id, &space, 0);
-        self.say_faults(target, pid, &space, described.faults);
+        self.report_faults(target, pid, &space, described.faults);
         self.sampler.attach(id, files, space, settings);
         self.look_for_perf_map(id);
         self.look_at_context(id);
@@ -227,7 +227,7 @@ impl Control {
     }
 
     /// Reports which files of a process could not be used.
-    pub(super) fn say_faults(&mut self, target: TargetId, pid: u32, space: &AddressSpace, mut faults: Vec<String>) {
+    pub(super) fn report_faults(&mut self, target: TargetId, pid: u32, space: &AddressSpace, mut faults: Vec<String>) {
         faults.extend(space.faults().iter().map(|fault| format!("{}: {}", fault.path, fault.reason)));
         if faults.is_empty() {
             return;

@@ -226,7 +226,7 @@ impl Control {
         let (target, pid) = (attached.target, attached.pid);
         // Must be sent before the sampling thread can refer to these mappings.
         self.announce(process, &space, known);
-        self.say_faults(target, pid, &space, Vec::new());
+        self.report_faults(target, pid, &space, Vec::new());
         self.sampler.set_space(process, at, space);
         self.look_at_context(process);
     }

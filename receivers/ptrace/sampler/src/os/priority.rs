@@ -30,7 +30,7 @@ pub(crate) fn raise(realtime: bool) -> bool {
 
 /// Makes the kernel schedule the calling thread soon after it is woken, as far as allowed, by real-time scheduling,
 /// else by a short time slice and a raised priority.
-pub(crate) fn go_first() {
+pub(crate) fn raise_wakeup_priority() {
     if !be_realtime() {
         take_short_slices(if be_nice() { NICE } else { 0 });
     }

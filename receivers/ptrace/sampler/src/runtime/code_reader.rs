@@ -16,7 +16,7 @@ pub struct ResolveSession<'a> {
     pub(crate) functions: &'a mut Functions,
     /// Whether the thread has not run since its frames were read, so that the code now in memory belongs to these
     /// frames.
-    pub(crate) stands: bool,
+    pub(crate) has_not_run: bool,
     /// How many code objects may still be read for the first time; further functions are unknown.
     pub(crate) new: u32,
 }
@@ -25,7 +25,7 @@ impl<'a> ResolveSession<'a> {
     /// Creates a session for a thread that may have run since, which accepts only code that was read before.
     pub(super) fn new(reads: u32, target: &'a mut dyn TargetMemory, functions: &'a mut Functions) -> Self {
         let target = Bounded::new(target, Allowance { reads, bytes: MAX_BYTES });
-        Self { target, functions, stands: false, new: 0 }
+        Self { target, functions, has_not_run: false, new: 0 }
     }
 }
 

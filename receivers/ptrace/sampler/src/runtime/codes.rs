@@ -28,13 +28,13 @@ const MAX_COPIES: usize = 131_072;
 /// The code of a function or a script, as cached.
 pub(super) trait CachedCode: Debug {
     /// The fingerprint type.
-    type Print: Debug + Clone + PartialEq;
+    type Fingerprint: Debug + Clone + PartialEq;
 
     /// How many cached codes may have instructions at the same address; one more drops the oldest.
     const MAX_SHARING: usize;
 
     /// The fingerprint of the code when it was read.
-    fn print(&self) -> &Self::Print;
+    fn fingerprint(&self) -> &Self::Fingerprint;
 
     /// The address range of the code's instructions; empty if none are known.
     fn instructions(&self) -> Range<u64>;
@@ -130,22 +130,27 @@ impl<C: CachedCode> Codes<C> {
         self.known.get(&address).is_some_and(|known| known.checked == self.stack)
     }
 
-    /// Compares cached code with its current fingerprint; `None` means that it cannot be read. `stands` means that the
+    /// Compares cached code with its current fingerprint; `None` means that it cannot be read. `has_not_run` means that the
     /// thread has not run since its frames were read, so the frames execute the code that is there now.
-    fn check(&mut self, address: u64, print: Option<C::Print>, stands: bool) -> Checked<C::Print> {
-        let Some(print) = print else {
+    fn check(
+        &mut self,
+        address: u64,
+        fingerprint: Option<C::Fingerprint>,
+        has_not_run: bool,
+    ) -> Checked<C::Fingerprint> {
+        let Some(fingerprint) = fingerprint else {
             self.forget(address);
             return Checked::Lost;
         };
         match self.known.get_mut(&address) {
-            None => Checked::New(print),
-            Some(known) if *known.code.print() == print => {
+            None => Checked::New(fingerprint),
+            Some(known) if *known.code.fingerprint() == fingerprint => {
                 known.checked = self.stack;
                 Checked::Known
             }
             Some(_) => {
                 self.forget(address);
-                if stands { Checked::New(print) } else { Checked::Lost }
+                if has_not_run { Checked::New(fingerprint) } else { Checked::Lost }
             }
         }
     }
@@ -162,7 +167,9 @@ impl<C: CachedCode> Codes<C> {
         // Several code objects may be the same function, created repeatedly: it counts as known if one of them was
         // known.
         let sharing = self.places.get(&start).into_iter().flatten().chain([&address]);
-        let same = sharing.filter_map(|other| self.known.get(other)).filter(|other| other.code.print() == code.print());
+        let same = sharing
+            .filter_map(|other| self.known.get(other))
+            .filter(|other| other.code.fingerprint() == code.fingerprint());
         let since = same.filter_map(|other| other.since).min();
         self.forget(address);
         if start < end {

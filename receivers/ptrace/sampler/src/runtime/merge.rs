@@ -12,8 +12,8 @@ mod proof;
 
 use std::ops::Range;
 
-pub use self::held::{Held, MergeInput, merge_held};
-use self::proof::{Belief, believe};
+pub use self::held::{Held, MergeInput, merge_by_registers};
+use self::proof::{FrameVerdict, accept_frames};
 pub use self::proof::{Lookup, NextInstruction, Words};
 use super::{Captured, Resolved};
 use crate::message::Location;
@@ -92,19 +92,19 @@ pub fn merge(
         move_inwards(stack, evaluation, &mut places);
     }
     let mut merged = Merged::default();
-    let beliefs = believe(stack, captured, resolved, &places, evaluation, words, &mut merged);
+    let beliefs = accept_frames(stack, captured, resolved, &places, evaluation, words, &mut merged);
     let mut next = 0;
     let mut emit = |segment: usize, locations: &mut Vec<Location>| {
         let start = segment.checked_sub(1).and_then(|before| captured.segments.get(before)).map_or(0, |one| one.end);
         let end = captured.segments.get(segment).map_or(start, |one| one.end);
         let frames = resolved.get(start..end).unwrap_or_default();
         match beliefs.segments.get(segment) {
-            Some(Belief::Whole) => {
+            Some(FrameVerdict::Whole) => {
                 locations.extend(frames.iter().filter_map(|frame| frame.location));
                 merged.unknown += frames.iter().filter(|frame| frame.unknown).count() as u32;
             }
-            Some(Belief::Other(others)) => locations.extend(others),
-            Some(Belief::Nothing) | None => return false,
+            Some(FrameVerdict::Other(others)) => locations.extend(others),
+            Some(FrameVerdict::Nothing) | None => return false,
         }
         merged.named += 1;
         true

@@ -29,7 +29,9 @@ use std::time::Instant;
 use self::code_reader::{CodeReader, ResolveSession};
 pub(crate) use self::functions::plain;
 pub use self::functions::{Functions, MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
-pub use self::merge::{Held, Lookup, MergeInput, Merged, NextInstruction, UnwoundStack, Words, merge, merge_held};
+pub use self::merge::{
+    Held, Lookup, MergeInput, Merged, NextInstruction, UnwoundStack, Words, merge, merge_by_registers,
+};
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recording::Recording;
 pub use self::target::{Allowance, TargetMemory};
@@ -313,13 +315,13 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Resolves the frames, in their order. `stands` says that the thread has not run since they were captured, so they
+    /// Resolves the frames, in their order. `has_not_run` says that the thread has not run since they were captured, so they
     /// execute the code that is in memory now. Otherwise code that has changed since it was last read is reported as
     /// unknown.
     fn resolve(
         &mut self,
         captured: &Captured,
-        stands: bool,
+        has_not_run: bool,
         target: &mut dyn TargetMemory,
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
@@ -328,7 +330,7 @@ pub trait Instance: Debug + Send {
         let Some(code) = self.code() else { return };
         code.next_stack();
         let mut session =
-            ResolveSession { stands, new: MAX_NEW, ..ResolveSession::new(code.max_reads(), target, functions) };
+            ResolveSession { has_not_run, new: MAX_NEW, ..ResolveSession::new(code.max_reads(), target, functions) };
         for frame in &captured.frames {
             let found = code.resolve_frame(frame, &mut session);
             resolved.push(found.unwrap_or_else(|| Resolved::unknown(code.kind(), session.functions)));
@@ -415,7 +417,7 @@ pub trait Instance: Debug + Send {
         false
     }
 
-    /// In which registers native calls hold the function they execute, for interpreters whose frames [`merge_held`]
+    /// In which registers native calls hold the function they execute, for interpreters whose frames [`merge_by_registers`]
     /// places.
     fn held(&self) -> Option<Held> {
         None

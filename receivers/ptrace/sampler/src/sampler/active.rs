@@ -21,13 +21,13 @@ pub(super) use self::waits::{PreemptedWait, RecordedState, Recording, WaitStack}
 use super::attached::Attached;
 use super::batch::BatchBuilder;
 use super::budget::SamplingBudget;
-use super::contexts::{ProcessContexts, Worked};
+use super::contexts::{ProcessContexts, TraceContextReading};
 use super::coverage::{THREADS, Usage};
 use super::events::ASKED_AGAIN;
 use super::interpreters::Interpreted;
 use super::processors::{MachineUsage, Review};
 use super::rings::{Board, ReadProcess, ReadThread};
-use super::states::{Concern, Watch};
+use super::states::{PendingCheck, RunningThreadMethod};
 use super::stop_rules::StopRules;
 use super::thread_event::DutyCycle;
 use super::thread_state::ThreadState;
@@ -65,7 +65,7 @@ pub(super) struct Active {
     /// The threads, sorted by id.
     pub(super) threads: Vec<ThreadState>,
     /// How running threads are sampled.
-    pub(super) watch: Watch,
+    pub(super) watch: RunningThreadMethod,
     /// When to ask the kernel again whether it permits better events.
     pub(super) asked_again: Instant,
     /// Decides what the process's events cover (its threads, its control group or the machine), and when to review
@@ -77,7 +77,7 @@ pub(super) struct Active {
     hidden_until: Option<Instant>,
     /// When running threads may be stopped.
     pub(super) stop_rules: StopRules,
-    pub(super) concern: Concern,
+    pub(super) concern: PendingCheck,
     /// When sampling began.
     began: Instant,
     schedule: TickSchedule,
@@ -122,13 +122,13 @@ impl Active {
         attached.status.rate_hertz = settings.rate_hertz;
         Self {
             threads: Vec::new(),
-            watch: Watch::Undecided,
+            watch: RunningThreadMethod::Undecided,
             asked_again: now,
             review: Review::new(now, started),
             switches: Switches::Hidden,
             hidden_until: None,
             stop_rules: StopRules::new(settings.stops != Stops::Always, now),
-            concern: Concern::MayBeGone,
+            concern: PendingCheck::MayBeGone,
             began: now,
             slot: 0,
             thread_lister: ThreadLister::new(now),
@@ -302,7 +302,7 @@ impl Active {
         self.goes_on_until = self.slot + GOES_ON * self.slots_per_second();
         self.threads[index].goes_on_until = self.goes_on_until;
         // Events of processors wake no readers.
-        if matches!(self.watch, Watch::Group | Watch::Machine) {
+        if matches!(self.watch, RunningThreadMethod::Group | RunningThreadMethod::Machine) {
             self.review.make_due();
         }
     }
@@ -375,9 +375,9 @@ impl Active {
     }
 
     /// Reads the trace context of a thread that does not run meanwhile.
-    pub(super) fn standing(&mut self, index: usize) -> Worked {
+    pub(super) fn standing(&mut self, index: usize) -> TraceContextReading {
         if !self.find_pointer(index) {
-            return Worked::default();
+            return TraceContextReading::default();
         }
         let Attached { contexts, files, .. } = &mut self.attached;
         let thread = &mut self.threads[index];
@@ -385,9 +385,9 @@ impl Active {
     }
 
     /// The trace context of a thread when the kernel copied its stack.
-    pub(super) fn copied(&mut self, index: usize, pieces: &StackPieces) -> Worked {
+    pub(super) fn copied(&mut self, index: usize, pieces: &StackPieces) -> TraceContextReading {
         if !self.find_pointer(index) {
-            return Worked::default();
+            return TraceContextReading::default();
         }
         let Attached { contexts, .. } = &mut self.attached;
         let thread = &mut self.threads[index];
@@ -434,7 +434,7 @@ impl Active {
 
     /// Closes the events of threads that are idle or are switched too often.
     pub(super) fn tend_events(&mut self, now: Instant) {
-        if !matches!(self.watch, Watch::Threads { .. }) {
+        if !matches!(self.watch, RunningThreadMethod::Threads { .. }) {
             return;
         }
         let idle = IDLE * self.slots_per_second();
@@ -467,7 +467,7 @@ impl Active {
     /// threads.
     pub(super) fn wanted_switches(&mut self, now: Instant) -> Switches {
         let is_many = |most| self.threads.len() > most;
-        let is_dear = is_many(THREADS) && self.waits.are_dear();
+        let is_dear = is_many(THREADS) && self.waits.are_expensive();
         if is_dear && self.switches != Switches::Hidden {
             self.hidden_until = Some(now + ASKED_AGAIN);
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::active::{Active, FoundStack, PreemptedWait, WaitStack};
 use super::batch::BatchEntry;
-use super::contexts::Worked;
+use super::contexts::TraceContextReading;
 use super::cut::is_cut;
 use super::evidence::Proof;
 use super::interpreters::{AtSample, Interpreted, NamedFrames, UNSTOPPED, WHILE_STOPPED};
@@ -58,7 +58,7 @@ pub(super) struct Captured {
     /// Whether data that was read after the sample is valid for it.
     proof: Proof,
     /// The trace context, if it was read before the thread continued.
-    worked: Option<Worked>,
+    worked: Option<TraceContextReading>,
 }
 
 #[derive(Debug)]

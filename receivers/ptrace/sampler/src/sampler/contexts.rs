@@ -50,11 +50,11 @@ pub(super) struct Blocks {
 
 /// The trace contexts that a thread had over time.
 #[derive(Debug, Default)]
-pub(super) struct ContextHistory(History<Worked>);
+pub(super) struct ContextHistory(History<TraceContextReading>);
 
 /// The trace context of a thread, or why it is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Worked {
+pub(super) struct TraceContextReading {
     pub(super) context: Option<Context>,
     /// Whether a record was not valid.
     pub(super) torn: bool,
@@ -62,7 +62,7 @@ pub(super) struct Worked {
     pub(super) unproven: bool,
 }
 
-impl Worked {
+impl TraceContextReading {
     /// Discards the context, because it is not proven.
     pub(super) fn disbelieve(&mut self) {
         if self.context.take().is_some() {
@@ -73,7 +73,7 @@ impl Worked {
 
 impl ContextHistory {
     /// Adds a context that was valid from `from` to `until`.
-    pub(super) fn note(&mut self, from: Instant, until: Instant, worked: &Worked) {
+    pub(super) fn note(&mut self, from: Instant, until: Instant, worked: &TraceContextReading) {
         if !worked.torn && !worked.unproven {
             self.0.note(from, until, worked.clone());
         }
@@ -85,7 +85,7 @@ impl ContextHistory {
     }
 
     /// The context at a moment between two readings: known if both are equal and near in time.
-    pub(super) fn around(&self, at: Instant) -> Option<&Worked> {
+    pub(super) fn around(&self, at: Instant) -> Option<&TraceContextReading> {
         self.0.around(at).and_then(|[before, after]| (before == after).then_some(before))
     }
 
@@ -147,27 +147,27 @@ impl ProcessContexts {
         blocks: &mut Blocks,
         mut files: &ProcessFiles,
         now: Instant,
-    ) -> Worked {
-        let Some(schema) = self.schema() else { return Worked::default() };
+    ) -> TraceContextReading {
+        let Some(schema) = self.schema() else { return TraceContextReading::default() };
         if pointer == 0 {
-            return Worked { unproven: true, ..Worked::default() };
+            return TraceContextReading { unproven: true, ..TraceContextReading::default() };
         }
         blocks.refresh(self.generation, now);
         let mut target = Bounded::new(&mut files, ALLOWANCE);
         let (context, torn) = find(schema, pointer, self.places.iter().zip(&mut blocks.found), &mut target);
-        Worked { context, torn, unproven: false }
+        TraceContextReading { context, torn, unproven: false }
     }
 
     /// The context of a thread when the kernel made this copy of its stack.
-    pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> Worked {
-        let Some(schema) = self.schema() else { return Worked::default() };
+    pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> TraceContextReading {
+        let Some(schema) = self.schema() else { return TraceContextReading::default() };
         let (mut blocks, is_fixed) = ([0; PLACES], |place: &&Place| matches!(place, Place::Fixed(_)));
         let beyond = pointer == 0 || !self.places.iter().all(|place| is_fixed(&place));
         let mut target = Copied { pieces, beyond };
         let (context, torn) = find(schema, pointer, self.places.iter().filter(is_fixed).zip(&mut blocks), &mut target);
         // A record that is partly outside of the copy looks unreadable.
         let unproven = context.is_none() && target.beyond;
-        Worked { context, torn: torn && !unproven, unproven }
+        TraceContextReading { context, torn: torn && !unproven, unproven }
     }
 }
 
@@ -231,13 +231,13 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let of = |name: &str| {
             let context = Context { link: None, attributes: vec![(0, name.to_owned())] };
-            Worked { context: Some(context), ..Worked::default() }
+            TraceContextReading { context: Some(context), ..TraceContextReading::default() }
         };
         let mut history = ContextHistory::default();
         history.note(at(60), at(70), &of("a"));
         history.note(at(0), at(10), &of("a"));
         history.note(at(80), at(80), &of("b"));
-        history.note(at(90), at(90), &Worked { torn: true, ..of("b") });
+        history.note(at(90), at(90), &TraceContextReading { torn: true, ..of("b") });
         history.note(at(200), at(200), &of("b"));
         history.sort();
         let known = [5, 30, 75, 85, 200].map(|moment| history.around(at(moment)).cloned());

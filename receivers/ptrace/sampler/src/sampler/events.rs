@@ -12,12 +12,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::active::Active;
 use super::captures::MOST_CAPTURED;
-use super::ledger::Next;
+use super::ledger::WhatFollows;
 use super::processors::{MachineUsage, Processors};
 use super::reader::SampleReader;
 use super::rings::{Board, RingItem, RunningSample, SharedRing, ThreadChange, ThreadChangeKind};
 use super::run::Engine;
-use super::states::{Concern, Watch};
+use super::states::{PendingCheck, RunningThreadMethod};
 use super::thread_event::{EventFiles, ThreadEvent};
 use crate::message::{Level, ProblemKind, Stops};
 use crate::os::signal::Waker;
@@ -197,7 +197,7 @@ impl Engine<'_> {
             return;
         }
         if process.attached.settings.stops == Stops::Always {
-            process.watch = Watch::Stops;
+            process.watch = RunningThreadMethod::Stops;
             process.attached.status.level = Level::None;
             return;
         }
@@ -210,19 +210,19 @@ impl Engine<'_> {
             Err(OpenFailure::Refused(refused)) => (Level::None, refused),
             // It is still unknown what the kernel permits, which is no reason to stop threads.
             Err(OpenFailure::Exhausted(lack)) => {
-                if process.watch == Watch::Undecided {
-                    process.watch = Watch::Not;
+                if process.watch == RunningThreadMethod::Undecided {
+                    process.watch = RunningThreadMethod::Not;
                 }
                 return self.lack(index, lack);
             }
             Err(OpenFailure::Ended) => return,
         };
-        let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
+        let is_new = process.watch == RunningThreadMethod::Undecided || level > process.attached.status.level;
         // The second condition: earlier, resources such as descriptors were exhausted; now the kernel has answered that
         // it permits nothing.
         if is_new
             || (level == process.attached.status.level
-                && process.watch != Watch::for_level(level, process.attached.settings.stops))
+                && process.watch != RunningThreadMethod::for_level(level, process.attached.settings.stops))
         {
             self.change_watch(index, level, now);
         }
@@ -230,10 +230,10 @@ impl Engine<'_> {
         let Some(right) = next_right(process.attached.status.level, crate::rights::in_container()) else { return };
         let reason = refused.first().map_or(String::new(), |(_, error)| format!(" ({error})"));
         let instead = match process.watch {
-            Watch::Stops => {
+            RunningThreadMethod::Stops => {
                 "; those that stay in their own code are stopped for microseconds instead (stops: user-bound), of others only the amount of time is known"
             }
-            Watch::Not => "; only the amount of their time is known (stops: never)",
+            RunningThreadMethod::Not => "; only the amount of their time is known (stops: never)",
             _ => "",
         };
         self.problem(index, ProblemKind::Events, format!("{right}{reason}{instead}"));
@@ -252,12 +252,12 @@ impl Engine<'_> {
 
     /// Switches to sampling running threads at this level.
     fn change_watch(&mut self, index: usize, level: Level, now: Instant) {
-        if self.processes[index].watch != Watch::Undecided {
+        if self.processes[index].watch != RunningThreadMethod::Undecided {
             self.leave_watch(index, now);
         }
         let process = &mut self.processes[index];
         process.attached.status.level = level;
-        process.watch = Watch::for_level(level, process.attached.settings.stops);
+        process.watch = RunningThreadMethod::for_level(level, process.attached.settings.stops);
     }
 
     /// Reports that some threads have no event, although the kernel permits events, so that only the amount of their
@@ -279,16 +279,18 @@ impl Engine<'_> {
     fn leave_watch(&mut self, index: usize, now: Instant) {
         self.drain_all();
         let process = &mut self.processes[index];
-        process.settle_all(now, Next::Same);
+        process.settle_all(now, WhatFollows::Same);
         process.close_events();
-        process.watch = Watch::Undecided;
+        process.watch = RunningThreadMethod::Undecided;
     }
 
     /// Opens an event for a thread. Returns whether resources for it are exhausted, so that not all running threads can
     /// have an event.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
-        let (watch @ Watch::Threads { .. }, Some(events)) = (process.watch, &mut self.events) else { return false };
+        let (watch @ RunningThreadMethod::Threads { .. }, Some(events)) = (process.watch, &mut self.events) else {
+            return false;
+        };
         let others = process.event_period();
         let wakes = process.wants_reader(thread);
         let state = &mut process.threads[thread];
@@ -382,7 +384,7 @@ impl Engine<'_> {
             RingItem::Missing(shortfall) => {
                 // It is not known whose records were lost, so the loss is counted for each process with events of
                 // threads.
-                let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
+                let of_threads = |process: &&mut Active| matches!(process.watch, RunningThreadMethod::Threads { .. });
                 let processes = self.processes.iter_mut().filter(of_threads);
                 return processes.for_each(|process| process.lost(shortfall));
             }
@@ -399,7 +401,7 @@ impl Engine<'_> {
         });
         let period_nano = period_nano.unwrap_or_else(|| process.event_period());
         if sample.user == User::OtherArchitecture {
-            process.concern = Concern::OtherArchitecture;
+            process.concern = PendingCheck::OtherArchitecture;
         }
         if thread.is_some_and(|thread| process.wants_reader(thread))
             && let Some(events) = &mut self.events

@@ -69,7 +69,8 @@ impl StillEvidence {
         let Some(ran) = before.checked_sub(sampled).filter(|_| before == after) else { return Proof::None };
         match self.left {
             Some((until, registers)) => {
-                let stayed = self.stood(&registers, until) && ran <= until.saturating_add(BEHIND_SWITCH);
+                let stayed =
+                    self.left_with_same_registers(&registers, until) && ran <= until.saturating_add(BEHIND_SWITCH);
                 if stayed { Proof::Proven } else { Proof::None }
             }
             None if self.is_short(ran) => Proof::Counted,
@@ -79,7 +80,7 @@ impl StillEvidence {
 
     /// Whether the thread left its processor with the registers of its sample. A thread sampled in the kernel may have
     /// executed more of the same system call, but its program has not continued.
-    fn stood(&self, left: &Registers, until: u64) -> bool {
+    fn left_with_same_registers(&self, left: &Registers, until: u64) -> bool {
         match self.mode {
             CpuMode::User => self.registers == *left && until <= LONGEST_STAY,
             CpuMode::Kernel => (0..crate::unwind::COUNT as u8)
@@ -99,12 +100,12 @@ impl StillEvidence {
 /// How long threads continue to run after a sample before they leave their processor: the time to leave the kernel,
 /// which depends on the machine.
 #[derive(Debug, Default)]
-pub(super) struct WayOut {
+pub(super) struct KernelExitTime {
     last: Vec<u64>,
     next: usize,
 }
 
-impl WayOut {
+impl KernelExitTime {
     /// How many of the last samples are used, and how many are required.
     const SAMPLES: usize = 200;
     const LEAST: usize = 8;
@@ -136,7 +137,7 @@ mod tests {
     }
 
     /// A thread that was sampled in its own code, left its processor 20 us later, and ran for 5 us more by its counter.
-    fn stood() -> StillEvidence {
+    fn left_with_same_registers() -> StillEvidence {
         StillEvidence {
             ran: [1_000, 26_000, 26_000],
             mode: CpuMode::User,
@@ -152,9 +153,13 @@ mod tests {
     /// matter on which processor the reader ran.
     #[test]
     fn proven() {
-        assert_eq!(stood().judge(), Proof::Proven);
-        assert_eq!(StillEvidence { reader: Some(0), ..stood() }.judge(), Proof::Proven);
-        let kernel = StillEvidence { mode: CpuMode::Kernel, left: Some((20_000_000, registers())), ..stood() };
+        assert_eq!(left_with_same_registers().judge(), Proof::Proven);
+        assert_eq!(StillEvidence { reader: Some(0), ..left_with_same_registers() }.judge(), Proof::Proven);
+        let kernel = StillEvidence {
+            mode: CpuMode::Kernel,
+            left: Some((20_000_000, registers())),
+            ..left_with_same_registers()
+        };
         assert_eq!(kernel.judge(), Proof::Proven);
     }
 
@@ -166,7 +171,9 @@ mod tests {
             for bit in 0..64 {
                 let mut left = registers();
                 left.set(number, left.get(number).unwrap() ^ 1 << bit);
-                let at = |mode| StillEvidence { mode, left: Some((20_000, left)), ..stood() }.judge().holds();
+                let at = |mode| {
+                    StillEvidence { mode, left: Some((20_000, left)), ..left_with_same_registers() }.judge().holds()
+                };
                 assert!(!at(CpuMode::User), "{number} {bit}");
                 assert_eq!(at(CpuMode::Kernel), CHANGED_BY_CALLS.contains(&number), "{number} {bit}");
             }
@@ -177,13 +184,15 @@ mod tests {
     /// registers are the same.
     #[test]
     fn ran_again() {
-        let counted = |sampled, before, after| StillEvidence { ran: [sampled, before, after], ..stood() }.judge();
+        let counted = |sampled, before, after| {
+            StillEvidence { ran: [sampled, before, after], ..left_with_same_registers() }.judge()
+        };
         assert_eq!(counted(1_000, 26_000, 26_001), Proof::None);
         assert_eq!(counted(1_000, 33_000, 33_000), Proof::Proven);
         assert_eq!(counted(1_000, 33_001, 33_001), Proof::None);
         // A counter must not decrease.
         assert_eq!(counted(27_000, 26_000, 26_000), Proof::None);
-        let late = StillEvidence { left: Some((LONGEST_STAY + 1, registers())), ..stood() };
+        let late = StillEvidence { left: Some((LONGEST_STAY + 1, registers())), ..left_with_same_registers() };
         assert_eq!(late.judge(), Proof::None);
     }
 
@@ -191,7 +200,7 @@ mod tests {
     /// ran not much longer than usual, and was read on its own processor.
     #[test]
     fn without_registers() {
-        let without = StillEvidence { left: None, usual: Some(5_000), ..stood() };
+        let without = StillEvidence { left: None, usual: Some(5_000), ..left_with_same_registers() };
         assert_eq!(without.judge(), Proof::Counted);
         for other in [
             StillEvidence { usual: None, ..without },
@@ -208,8 +217,8 @@ mod tests {
     /// while there are too few samples.
     #[test]
     fn way_out() {
-        let mut way_out = WayOut::default();
-        for ran in 1..WayOut::LEAST as u64 {
+        let mut way_out = KernelExitTime::default();
+        for ran in 1..KernelExitTime::LEAST as u64 {
             way_out.note(ran);
         }
         assert_eq!(way_out.usual(), None);

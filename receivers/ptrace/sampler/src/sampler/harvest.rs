@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::captures::StopCapture;
 use super::run::Engine;
-use super::states::Concern;
+use super::states::PendingCheck;
 use crate::process_info;
 use crate::stop::{self, StoppedThread};
 
@@ -48,7 +48,7 @@ impl Engine<'_> {
                     process.concern.may_be_gone();
                     self.pending_stops.insert(thread, stop);
                 }
-                StopCapture::Architecture => process.concern = Concern::OtherArchitecture,
+                StopCapture::Architecture => process.concern = PendingCheck::OtherArchitecture,
             }
             self.report_cut_call(index);
             self.current = current;

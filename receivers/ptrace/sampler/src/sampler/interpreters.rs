@@ -11,10 +11,10 @@ use crate::message::{Function, Location};
 use crate::process_files::ProcessFiles;
 use crate::runtime::{
     Captured, CodePlace, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, MergeInput, Merged, NativeStack,
-    NativelyNamed, NextInstruction, Resolved, TargetMemory, ThreadKey, UnwoundStack, Words, merge, merge_held,
+    NativelyNamed, NextInstruction, Resolved, TargetMemory, ThreadKey, UnwoundStack, Words, merge, merge_by_registers,
 };
 use crate::stack_copy::StackPieces;
-use crate::unwind::{Frame, Kept, Next, StackMemory, Ways, fetches};
+use crate::unwind::{FetchExpressions, FetchPlace, Frame, HoldingRegisters, StackMemory, fetches};
 
 /// The maximum number of cached addresses of native code, each with how the code finds the next instruction of the
 /// interpreted program.
@@ -65,8 +65,8 @@ pub(super) struct AtSample<'a> {
 #[derive(Debug, Default)]
 struct Fetches {
     /// The ways by the address of the native code.
-    ways: HashMap<u64, Ways, RandomState>,
-    kept: Kept,
+    ways: HashMap<u64, FetchExpressions, RandomState>,
+    kept: HoldingRegisters,
 }
 
 /// The interpreters of one process, shared by the sampling thread, which names frames, and the readers, which read
@@ -188,12 +188,12 @@ impl Interpreters {
     }
 
     /// Replaces `locations` by the native frames, with interpreter frames in place of those that run the interpreter.
-    /// `stands` says that the thread has not run since its frames were read. Otherwise only frames that its stack and
+    /// `has_not_run` says that the thread has not run since its frames were read. Otherwise only frames that its stack and
     /// registers prove are used.
     pub(super) fn name(
         &mut self,
         interpreted: &Interpreted,
-        stands: bool,
+        has_not_run: bool,
         memory: (&AddressSpace, &ProcessFiles),
         stack: UnwoundStack<'_>,
         mut at_sample: Option<AtSample<'_>>,
@@ -226,7 +226,7 @@ impl Interpreters {
         // Names are read from memory and not from the copy of the stack, which may be outdated.
         let mut target = CopiedOrLiveMemory { pieces: None, files };
         instance.sampled(at_sample.as_ref().and_then(|at| at.ran_on_since), Instant::now());
-        instance.resolve(captured, stands, &mut target, functions, resolved);
+        instance.resolve(captured, has_not_run, &mut target, functions, resolved);
         let (evaluation, held) = (instance.evaluation(), instance.held());
         if fetches.ways.len() >= MAX_FETCHES {
             fetches.ways.clear();
@@ -237,7 +237,7 @@ impl Interpreters {
         let mut merged = match held {
             Some(held) => {
                 let pieces = MergeInput { stack, captured, resolved, held: &held };
-                merge_held(&pieces, &mut |address| space.function(address), words, locations)
+                merge_by_registers(&pieces, &mut |address| space.function(address), words, locations)
             }
             None => merge(stack, captured, resolved, evaluation.as_ref(), words, locations),
         };
@@ -336,8 +336,8 @@ impl Lookup for LiveMemory<'_> {
         let in_frame = instance.instruction_in_frame();
         let next = ways.fetches.iter().filter_map(|fetch| {
             Some(match fetch.resolve(&frame.registers, &mut *read)? {
-                Next::At(address) => NextInstruction::At(address),
-                Next::In(word) => NextInstruction::Of(word.wrapping_sub(in_frame?)),
+                FetchPlace::At(address) => NextInstruction::At(address),
+                FetchPlace::In(word) => NextInstruction::Of(word.wrapping_sub(in_frame?)),
             })
         });
         let mut next: Vec<_> = next.collect();

@@ -67,14 +67,14 @@ pub(super) struct SettleRules {
     /// Whether the thread was running or waiting for a processor when it was last examined.
     pub(super) ready: bool,
     /// What follows the time that is settled now.
-    pub(super) next: Next,
+    pub(super) next: WhatFollows,
     /// The source for the lengths of running and waiting.
-    pub(super) basis: Basis,
+    pub(super) basis: TimeSource,
 }
 
 /// The source for how long a thread ran and how long it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Basis {
+pub(super) enum TimeSource {
     /// The kernel's counters.
     Counters {
         /// How long the thread has been waiting for a processor in the current wait, in nanoseconds, if records show
@@ -93,7 +93,7 @@ pub(super) enum Basis {
 
 /// What follows the settled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum WhatFollows {
     /// More samples of the same kind, which may also cover a part of this time.
     Same,
     /// Samples that must not cover this time, because the method of sampling the thread changes now.
@@ -116,7 +116,7 @@ pub(super) enum Unsampled {
 
 /// A span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct TimeSpan {
     pub(super) begins: Instant,
     pub(super) nano: u64,
 }
@@ -127,9 +127,9 @@ pub(super) struct Stretch {
 pub(super) struct Settled {
     /// The samples by their index in the batch, each with the time that it covers, in the order in which they were
     /// taken.
-    pub(super) samples: Vec<(u32, Stretch)>,
+    pub(super) samples: Vec<(u32, TimeSpan)>,
     /// The time without samples.
-    pub(super) rests: Vec<(Unsampled, Stretch)>,
+    pub(super) without_samples: Vec<(Unsampled, TimeSpan)>,
     /// Samples of the running thread that cover less than their period, and how much less, in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,
     /// How long the thread ran, in nanoseconds.
@@ -159,7 +159,7 @@ pub(super) struct ThreadLedger {
     entries: Vec<PendingSample>,
 }
 
-impl Basis {
+impl TimeSource {
     /// The kernel's counters, without a current wait that records show.
     pub(super) const COUNTERS: Self = Self::Counters { preempted_nano: 0 };
 }
@@ -277,7 +277,7 @@ impl ThreadLedger {
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: SettleRules) -> Settled {
         let entries = std::mem::take(&mut self.entries);
         let mut is_recorded = false;
-        if let Basis::Records { began, .. } = rules.basis {
+        if let TimeSource::Records { began, .. } = rules.basis {
             is_recorded = true;
             self.since = began.unwrap_or(self.since).max(self.since);
         }
@@ -319,13 +319,13 @@ impl ThreadLedger {
         let mut rest = ran.saturating_sub(known).min(wall - known);
         let mut waits = 0;
         let is_significant = rules.pooled || rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
-        if !is_significant && rules.next == Next::Same {
+        if !is_significant && rules.next == WhatFollows::Same {
             waits = std::mem::take(&mut rest);
         }
         let (mut queue, mut blocked, mut unseen) = (0, 0, 0);
         if !rules.cpu {
             queue = queued.min(wall - known - rest - waits);
-            if let Basis::Counters { preempted_nano } = rules.basis {
+            if let TimeSource::Counters { preempted_nano } = rules.basis {
                 let ahead = preempted_nano.min(wall - known - rest - waits - queue);
                 queue += ahead;
                 self.ahead = self.ahead.saturating_add(ahead);
@@ -339,7 +339,7 @@ impl ThreadLedger {
                 // when it ends.
                 queue += left;
                 self.ahead = self.ahead.saturating_add(left);
-            } else if sched.is_some() && (rules.next == Next::Nothing || is_late) {
+            } else if sched.is_some() && (rules.next == WhatFollows::Nothing || is_late) {
                 unseen = left;
             } else if sched.is_some() {
                 waits += left;
@@ -361,15 +361,15 @@ impl ThreadLedger {
             };
             WeightedSample { sample: entry.sample, at: entry.at, unchanged: entry.unchanged, nano }
         });
-        let rests = [
+        let without_samples = [
             (Unsampled::WaitingForProcessor, queue),
             (Unsampled::NotSeen, unseen),
             (Unsampled::InTheKernel, in_kernel),
             (Unsampled::NotSampled, rest),
         ];
         self.ended = match rules.basis {
-            Basis::Counters { .. } => sched.is_none(),
-            Basis::Records { ended, .. } => ended,
+            TimeSource::Counters { .. } => sched.is_none(),
+            TimeSource::Records { ended, .. } => ended,
         };
         let next = now.checked_sub(Duration::from_nanos(waits)).unwrap_or(now).max(self.since);
         let placing = Placing {
@@ -379,9 +379,9 @@ impl ThreadLedger {
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
         let observed = observed.collect();
-        let PlacedSpans { samples, rests } = placing.place(observed, &rests);
+        let PlacedSpans { samples, without_samples } = placing.place(observed, &without_samples);
         self.carried = is_recorded.then_some(waits);
-        let mut settled = Settled { samples, rests, left: unused, ran_nano: known.saturating_add(rest) };
+        let mut settled = Settled { samples, without_samples, left: unused, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
             // A difference between the counters and the records is not corrected later.
             Some(sched) if is_recorded => {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::active::Active;
 use super::attached::Attached;
-use super::ledger::Next;
+use super::ledger::WhatFollows;
 use super::run::Engine;
 use super::stack_unwinder::StackUnwinder;
 use super::states::LastSeen;
@@ -135,14 +135,14 @@ impl Engine<'_> {
             }
         }
         self.forget_noted();
-        self.send_batch(index, Next::Nothing);
+        self.send_batch(index, WhatFollows::Nothing);
         let mut attached = self.processes.swap_remove(index).attached;
         self.sender.send(SamplerOutput::Status(attached.status()));
         attached
     }
 
     /// Sends the batch of a process. `next` says what follows.
-    pub(super) fn send_batch(&mut self, index: usize, next: Next) {
+    pub(super) fn send_batch(&mut self, index: usize, next: WhatFollows) {
         // The rings now contain all records of earlier events.
         let now = Instant::now();
         self.drain_all();

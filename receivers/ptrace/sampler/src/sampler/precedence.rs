@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::run::Engine;
-use super::states::Watch;
+use super::states::RunningThreadMethod;
 use crate::message::ProcessId;
 
 /// How often events are redistributed to the threads that ran most, while there are too few.
@@ -39,7 +39,7 @@ impl Precedence {
 
 /// How long a thread ran recently, and whether it gave up its event.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lately {
+pub(super) struct RecentRunTime {
     /// The thread's running time at the last review, in nanoseconds.
     seen: Option<u64>,
     /// How long the thread ran between the last two reviews, in nanoseconds.
@@ -48,7 +48,7 @@ pub(super) struct Lately {
     gave_up: bool,
 }
 
-impl Lately {
+impl RecentRunTime {
     /// Sets the thread's running time at a review, in nanoseconds.
     fn review(&mut self, run_nano: u64) {
         let before = self.seen.replace(run_nano);
@@ -68,7 +68,7 @@ struct Claim {
 
 /// The threads that have to give up their events: those that ran least, one for each thread without an event that ran
 /// much longer.
-fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
+fn threads_to_close(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
     let (mut with, mut without): (Vec<&Claim>, Vec<&Claim>) = claims.iter().partition(|claim| claim.has_event);
     with.sort_by_key(|claim| claim.ran_nano);
     without.sort_by_key(|claim| Reverse(claim.ran_nano));
@@ -85,7 +85,7 @@ impl Engine<'_> {
     pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
-        if !matches!(process.watch, Watch::Threads { .. }) {
+        if !matches!(process.watch, RunningThreadMethod::Threads { .. }) {
             noted.clear();
         }
         let is_settled = now < self.precedence.due;
@@ -115,7 +115,7 @@ impl Engine<'_> {
         if !self.precedence.is_due(now) {
             return;
         }
-        for (process, thread) in giving_up(&self.claims()) {
+        for (process, thread) in threads_to_close(&self.claims()) {
             let Some(index) = self.processes.iter().position(|of| of.attached.id == process) else { continue };
             let process = &mut self.processes[index];
             let Some(thread) = process.find(thread) else { continue };
@@ -129,7 +129,7 @@ impl Engine<'_> {
     fn claims(&mut self) -> Vec<Claim> {
         let mut claims = Vec::new();
         for process in &mut self.processes {
-            if !matches!(process.watch, Watch::Threads { .. }) {
+            if !matches!(process.watch, RunningThreadMethod::Threads { .. }) {
                 continue;
             }
             let (task, lately) = (process.attached.files.task(), process.slot_a_second_ago());
@@ -166,7 +166,7 @@ mod tests {
             };
             let with = (0..).zip(with).map(claim(true));
             let claims: Vec<Claim> = with.chain((100..).zip(without).map(claim(false))).collect();
-            giving_up(&claims).into_iter().map(|(_, thread)| thread).collect::<Vec<_>>()
+            threads_to_close(&claims).into_iter().map(|(_, thread)| thread).collect::<Vec<_>>()
         };
         assert_eq!(given(&[5, 900, 0, 300], &[1000, 8, 600]), [2, 0]);
         assert_eq!(given(&[5, 900, 0, 300], &[1000, 1000, 600, 600]), [2, 0, 3]);
@@ -191,7 +191,7 @@ mod tests {
         assert!(precedence.is_due(start + REVIEW));
         assert!(!precedence.is_due(start + 5 * REVIEW));
 
-        let mut lately = Lately { gave_up: true, ..Lately::default() };
+        let mut lately = RecentRunTime { gave_up: true, ..RecentRunTime::default() };
         for (run, ran) in [(1000, 0), (1300, 300), (1300, 0), (1200, 0), (1250, 50)] {
             lately.review(run);
             assert_eq!((lately.ran, lately.gave_up), (ran, false));

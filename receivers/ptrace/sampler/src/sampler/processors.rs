@@ -12,7 +12,7 @@ use super::events::{ASKED_AGAIN, Events};
 use super::rings::{RunningSample, ThreadChange, ThreadChangeKind};
 use super::run::Engine;
 use super::shortfall::Shortfall;
-use super::states::{Concern, Watch};
+use super::states::{PendingCheck, RunningThreadMethod};
 use super::thread_state::ThreadState;
 use super::tick::LOOKS;
 use crate::address_space::recorded;
@@ -313,7 +313,7 @@ impl Engine<'_> {
         // the rate, or if the process has so many threads that their own events would cost more. They wake no readers,
         // so they are not used if readers are needed.
         let many = process.threads.len() > THREADS;
-        let spare = process.is_at_full_rate() && !process.are_records_dear();
+        let spare = process.is_at_full_rate() && !process.are_records_expensive();
         let spare = (spare || many) && !process.wants_readers();
         let switches = process.wanted_switches(now);
         let review = &mut process.review;
@@ -353,7 +353,7 @@ impl Engine<'_> {
         self.leave_processors_but(id, opened);
         let process = &mut self.processes[index];
         process.switches = switches;
-        process.watch = Watch::covering(coverage);
+        process.watch = RunningThreadMethod::covering(coverage);
         process.attached.status.level = process.watch.level();
         process.close_recordings(Instant::now());
         process.close_events();
@@ -465,7 +465,7 @@ impl Engine<'_> {
                 process.note_switch(ThreadChange { process: process_id, thread, at, what: ThreadChangeKind::Runs });
             }
             if sample.user == User::OtherArchitecture {
-                process.concern = Concern::OtherArchitecture;
+                process.concern = PendingCheck::OtherArchitecture;
             }
             let pieces = captures.spare.pop().unwrap_or_default();
             let of = (process.attached.id, process.attached.space_generation);

@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::evidence::{Proof, StillEvidence, WayOut};
+use super::evidence::{KernelExitTime, Proof, StillEvidence};
 use super::interpreters::{Interpreted, UNSTOPPED};
 use super::rings::{Board, MemoryReading, ReadThread, RingItem, RunningSample, SharedRing};
 use crate::os::signal::Waker;
@@ -53,7 +53,7 @@ impl SampleReader {
             ring: Arc::clone(&ring),
             board,
             waker,
-            way_out: WayOut::default(),
+            way_out: KernelExitTime::default(),
             unwinder: Unwinder::new(),
             frames: Vec::new(),
             spare: Vec::new(),
@@ -88,7 +88,7 @@ struct Copier {
     ring: Arc<SharedRing>,
     board: Arc<Board>,
     waker: Option<Waker>,
-    way_out: WayOut,
+    way_out: KernelExitTime,
     unwinder: Unwinder,
     frames: Vec<Frame>,
     spare: Vec<StackPieces>,
@@ -100,7 +100,7 @@ impl Copier {
     fn run(mut self, epoll: &Epoll, stopped: &AtomicBool) {
         // If this thread cannot be bound, or sampled threads displace it, its readings are proven less often.
         affinity::bind(self.ring.processor);
-        priority::go_first();
+        priority::raise_wakeup_priority();
         nix::sys::prctl::set_timerslack(1).ok();
         while !stopped.load(Ordering::Acquire) {
             let mut ready = [EpollEvent::empty(); 2];

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::unistd::gettid;
 
 use super::captures::MOST_CAPTURED;
-use super::contexts::{Blocks, ProcessContexts, Worked};
+use super::contexts::{Blocks, ProcessContexts, TraceContextReading};
 use super::evidence::Proof;
 use super::interpreters::{Interpreted, Interpreters};
 use super::shortfall::Shortfall;
@@ -210,7 +210,7 @@ pub(super) struct MemoryReading {
     /// The interpreter frames of the thread.
     pub(super) interpreted: Interpreted,
     /// The trace context of the thread, if its process publishes contexts.
-    pub(super) worked: Option<Worked>,
+    pub(super) worked: Option<TraceContextReading>,
     /// Whether this data, and the part of the stack that was read beyond the copy, is valid for the sample.
     pub(super) proof: Proof,
     /// The time from the sample until the data had been read.

@@ -30,7 +30,7 @@ struct SeizeQueue {
     /// call. The thread's id is not used, because the thread may be gone before the call returns.
     call: AtomicU64,
     /// Whether the second thread sleeps until it is woken.
-    rests: AtomicBool,
+    without_samples: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -59,8 +59,8 @@ impl Seizing {
         self.calls = self.calls.wrapping_add(1);
         let number = self.calls << 32;
         self.shared.call.store(number | u64::from(process), Ordering::SeqCst);
-        if self.shared.rests.load(Ordering::SeqCst) {
-            self.shared.rests.store(false, Ordering::SeqCst);
+        if self.shared.without_samples.load(Ordering::SeqCst) {
+            self.shared.without_samples.store(false, Ordering::SeqCst);
             self.wake();
         }
         let result = call();
@@ -97,13 +97,13 @@ fn watch(shared: &SeizeQueue, tracer: u32) {
             reap_of(process, tracer);
             thread::park_timeout(LOOK);
         } else {
-            // There was no call since the last check. A call that begins now either sees `rests`, or is seen by the
+            // There was no call since the last check. A call that begins now either sees `without_samples`, or is seen by the
             // check below.
-            shared.rests.store(true, Ordering::SeqCst);
+            shared.without_samples.store(true, Ordering::SeqCst);
             if shared.call.load(Ordering::SeqCst) == call && !shared.ended.load(Ordering::SeqCst) {
                 thread::park();
             }
-            shared.rests.store(false, Ordering::SeqCst);
+            shared.without_samples.store(false, Ordering::SeqCst);
         }
         before = call;
     }

@@ -44,7 +44,7 @@ impl StackUnwinder {
     }
 
     /// Replaces `locations` by the frames of the stack that was unwound last, innermost first, with interpreter frames
-    /// in place of the native frames that run the interpreter. `stands` says that the thread has not run since its
+    /// in place of the native frames that run the interpreter. `has_not_run` says that the thread has not run since its
     /// frames were read. Otherwise only frames that its stack proves are used. The result is counted later, by
     /// [`Active::observed`], since a stack may be named several times for one sample.
     pub(super) fn name(
@@ -52,7 +52,7 @@ impl StackUnwinder {
         process: &mut Active,
         outcome: &mut UnwindOutcome,
         interpreted: &Interpreted,
-        stands: bool,
+        has_not_run: bool,
         at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
     ) -> NamedFrames {
@@ -62,7 +62,7 @@ impl StackUnwinder {
         let at = at_sample.as_ref().and_then(|at| at.copied);
         let space = at.map_or_else(|| attached.spaces.latest(), |at| attached.spaces.at(at));
         let memory = (&**space, &*attached.files);
-        let named = attached.interpreters.lock().name(interpreted, stands, memory, stack, at_sample, locations);
+        let named = attached.interpreters.lock().name(interpreted, has_not_run, memory, stack, at_sample, locations);
         if let Some(map) = &mut attached.perf_map
             && locations.iter().any(|location| location.is_generated())
         {

@@ -13,7 +13,7 @@
 //!                    detached, executed, exited, failed
 //! ```
 //!
-//! How the running threads of an active process are sampled is its [`Watch`]:
+//! How the running threads of an active process are sampled is its [`RunningThreadMethod`]:
 //!
 //! ```text
 //!             the kernel permits events                   review each second
@@ -24,7 +24,7 @@
 //!   +---- the kernel permits more or less than it did (not from Group and Machine)
 //! ```
 //!
-//! What the next tick must check first is its [`Concern`]. The states of a thread:
+//! What the next tick must check first is its [`PendingCheck`]. The states of a thread:
 //!
 //! | state | variants | changed by |
 //! | --- | --- | --- |
@@ -40,7 +40,7 @@ use crate::probe::SchedStat;
 
 /// How running threads of a process are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watch {
+pub(super) enum RunningThreadMethod {
     /// Not known yet.
     Undecided,
     /// By an event of each thread that ran recently. Without `kernel` the events take no samples in the kernel.
@@ -55,7 +55,7 @@ pub(super) enum Watch {
     Not,
 }
 
-impl Watch {
+impl RunningThreadMethod {
     /// The state for the best level that the kernel permits.
     pub(super) fn for_level(permitted: Level, stops: Stops) -> Self {
         match (permitted, stops) {
@@ -104,7 +104,7 @@ impl Watch {
 
 /// What a process's next tick has to check before it examines threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Concern {
+pub(super) enum PendingCheck {
     None,
     /// Something happened that may mean that the process has ended.
     MayBeGone,
@@ -112,7 +112,7 @@ pub(super) enum Concern {
     OtherArchitecture,
 }
 
-impl Concern {
+impl PendingCheck {
     /// Called when the process may have ended, or may execute another program.
     pub(super) fn may_be_gone(&mut self) {
         if *self == Self::None {
@@ -216,21 +216,21 @@ mod tests {
         assert_eq!(turn, StopTurn::Forbidden);
     }
 
-    /// Guarantees: for each [`Watch`], its coverage and its level are consistent.
+    /// Guarantees: for each [`RunningThreadMethod`], its coverage and its level are consistent.
     #[test]
     fn watches() {
         for (permitted, stops, watch) in [
-            (Level::None, Stops::Never, Watch::Not),
-            (Level::None, Stops::UserBound, Watch::Stops),
-            (Level::User, Stops::Never, Watch::Threads { kernel: false }),
-            (Level::Kernel, Stops::UserBound, Watch::Threads { kernel: true }),
+            (Level::None, Stops::Never, RunningThreadMethod::Not),
+            (Level::None, Stops::UserBound, RunningThreadMethod::Stops),
+            (Level::User, Stops::Never, RunningThreadMethod::Threads { kernel: false }),
+            (Level::Kernel, Stops::UserBound, RunningThreadMethod::Threads { kernel: true }),
         ] {
-            assert_eq!(Watch::for_level(permitted, stops), watch);
+            assert_eq!(RunningThreadMethod::for_level(permitted, stops), watch);
             assert_eq!(watch.level(), permitted);
             assert_eq!(watch.coverage().is_some(), permitted == Level::Kernel);
         }
         for coverage in [Coverage::Threads, Coverage::Group, Coverage::Machine] {
-            let watch = Watch::covering(coverage);
+            let watch = RunningThreadMethod::covering(coverage);
             assert_eq!(watch.coverage(), Some(coverage));
             assert_eq!(watch.level() == Level::Processors, coverage != Coverage::Threads);
         }

@@ -15,10 +15,10 @@ use crate::unwind::{FRAME_POINTER, Registers};
 
 use super::active::{Recording, WaitStack};
 use super::batch::BatchEntry;
-use super::contexts::{Blocks, Worked};
+use super::contexts::{Blocks, TraceContextReading};
 use super::interpreters::{Interpreted, Interpreters, NamedFrames};
 use super::ledger::ThreadLedger;
-use super::precedence::Lately;
+use super::precedence::RecentRunTime;
 use super::rings::ReadThread;
 use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
@@ -26,7 +26,7 @@ use super::user_bound::UserBound;
 
 /// How many times interpreter frames are looked for if a thread has none and the rest of its stack is unchanged. A new
 /// thread may be blocked before the interpreter knows it.
-pub(super) const MOST_VAIN: u8 = 16;
+pub(super) const MAX_FAILED_LOOKUPS: u8 = 16;
 
 /// For how many places in the code the frame pointer of a thread is stored.
 const SITES: usize = 4;
@@ -102,7 +102,7 @@ pub(super) struct ThreadState {
     pub(super) goes_on_until: u64,
     pub(super) duty_cycle: DutyCycle,
     /// How long the thread ran recently: this decides which threads get an event if not all can have one.
-    pub(super) lately: Lately,
+    pub(super) lately: RecentRunTime,
     /// Whether the thread stays in its own code, so that it may be stopped if the kernel permits no event.
     pub(super) user_bound: UserBound,
     /// Identifies the system call that had transferred a part of its data at the last stop.
@@ -129,13 +129,13 @@ pub(super) struct Blocked {
     /// The result of naming the frames, until it is counted.
     pub(super) named: NamedFrames,
     /// How many times in a row no interpreter frames were found.
-    pub(super) vain: u8,
+    pub(super) failed_lookups: u8,
     /// The index of this stack in the current batch.
     pub(super) stack: Option<BatchEntry>,
     /// This stack, for recorded waits.
     pub(super) standing: Option<WaitStack>,
     /// The thread's trace context.
-    pub(super) worked: Worked,
+    pub(super) worked: TraceContextReading,
     /// The generation of the context data (see `Contexts::generation`).
     pub(super) context_generation: u64,
 }
@@ -158,12 +158,12 @@ impl Blocked {
             && self
                 .unwound
                 .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
-            && !(1..MOST_VAIN).contains(&self.vain)
+            && !(1..MAX_FAILED_LOOKUPS).contains(&self.failed_lookups)
     }
 
     /// Counts whether interpreter frames were found.
     pub(super) fn looked_for_frames(&mut self, found: bool) {
-        self.vain = if found { 0 } else { self.vain.saturating_add(1) };
+        self.failed_lookups = if found { 0 } else { self.failed_lookups.saturating_add(1) };
     }
 }
 
@@ -226,7 +226,7 @@ impl ThreadState {
             subject: None,
             goes_on_until: 0,
             duty_cycle: DutyCycle::default(),
-            lately: Lately::default(),
+            lately: RecentRunTime::default(),
             user_bound: UserBound::default(),
             short_call: None,
         }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::SamplerOutput;
 use super::active::{Examination, Passive, TickStart};
-use super::ledger::Next;
+use super::ledger::WhatFollows;
 use super::run::Engine;
-use super::states::Watch;
+use super::states::RunningThreadMethod;
 use crate::message::ProblemKind;
 
 /// After examining this many threads, which takes about 30 microseconds, threads that have stopped are released.
@@ -80,15 +80,19 @@ impl Engine<'_> {
                 }
             }
             Examination::Running => match process.watch {
-                Watch::Threads { .. } if process.threads[thread].event.is_none() => {
+                RunningThreadMethod::Threads { .. } if process.threads[thread].event.is_none() => {
                     self.unwatched.push(process.threads[thread].id());
                 }
-                Watch::Stops => {
+                RunningThreadMethod::Stops => {
                     if process.may_stop(thread, Instant::now()) {
                         self.running.push(process.threads[thread].id());
                     }
                 }
-                Watch::Undecided | Watch::Threads { .. } | Watch::Group | Watch::Machine | Watch::Not => {}
+                RunningThreadMethod::Undecided
+                | RunningThreadMethod::Threads { .. }
+                | RunningThreadMethod::Group
+                | RunningThreadMethod::Machine
+                | RunningThreadMethod::Not => {}
             },
             Examination::Blocked(seen) => {
                 let moved = std::mem::take(&mut process.threads[thread].moved);
@@ -133,7 +137,7 @@ impl Engine<'_> {
     fn send_regular(&mut self, index: usize, now: Instant) {
         let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
         if self.processes[index].flush_is_due(now, is_unknown) {
-            self.send_batch(index, Next::Same);
+            self.send_batch(index, WhatFollows::Same);
         }
         let process = &mut self.processes[index];
         if let Some(status) = process.take_status(now) {

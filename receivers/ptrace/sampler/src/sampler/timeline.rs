@@ -231,7 +231,7 @@ impl<P: Clone> ThreadTimeline<P> {
 
     /// Adds the place that was read between these moments. It is used only if no record says that the thread ran
     /// meanwhile.
-    pub(super) fn stood(&mut self, from: Instant, until: Instant, place: P) {
+    pub(super) fn note_place(&mut self, from: Instant, until: Instant, place: P) {
         match &mut self.latest.1 {
             Latest::Waiting { placed, .. } => *placed = true,
             Latest::Unknown => {

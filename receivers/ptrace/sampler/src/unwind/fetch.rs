@@ -30,24 +30,28 @@ const MAX_READS: usize = 16;
 
 impl ValueOrigin {
     /// The address that this expression yields with these registers and the words that `read` knows.
-    pub(crate) fn resolve(&self, registers: &Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Option<Next> {
+    pub(crate) fn resolve(
+        &self,
+        registers: &Registers,
+        mut read: impl FnMut(u64) -> Option<u64>,
+    ) -> Option<FetchPlace> {
         let (register, hops, distance) = self.path();
         let mut value = registers.get(*DWARF.get(usize::from(register))?)?;
         for (index, hop) in hops.iter().enumerate() {
             let at = value.wrapping_add_signed(*hop);
             value = match read(at) {
                 Some(value) => value,
-                None if index + 1 == hops.len() => return Some(Next::In(at)),
+                None if index + 1 == hops.len() => return Some(FetchPlace::In(at)),
                 None => return None,
             };
         }
-        Some(Next::At(value.wrapping_add_signed(distance)))
+        Some(FetchPlace::At(value.wrapping_add_signed(distance)))
     }
 }
 
 /// Where the next instruction of the interpreted program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum FetchPlace {
     /// At this address.
     At(u64),
     /// At the address stored in this word of memory.
@@ -56,7 +60,7 @@ pub(crate) enum Next {
 
 /// How native code finds the address of its next instruction of the interpreted program.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ways {
+pub(crate) struct FetchExpressions {
     /// Expressions for the address, at least one of which is right.
     pub(crate) fetches: Vec<ValueOrigin>,
     /// Whether the instruction was already read, and the code is about to jump: the address is then in a register that
@@ -66,15 +70,15 @@ pub(crate) struct Ways {
 
 /// The registers that held the instruction's address at all jumps seen so far (bit N for register N).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept(u16);
+pub(crate) struct HoldingRegisters(u16);
 
-impl Default for Kept {
+impl Default for HoldingRegisters {
     fn default() -> Self {
         Self(!0)
     }
 }
 
-impl Kept {
+impl HoldingRegisters {
     /// Removes registers that did not hold the address at another jump.
     fn restrict_to(&mut self, registers: u16) {
         let both = self.0 & registers;
@@ -154,11 +158,11 @@ impl PathState {
 
 /// Finds how code at `start` gets the address of the next instruction that it reads, on all paths to that read; the
 /// path without branches comes first. Nothing if the address is not known yet at `start`, or no longer known.
-pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut Kept) -> Ways {
+pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut HoldingRegisters) -> FetchExpressions {
     let mut code = CodeBlocks::new(space, MOST);
     let mut open = VecDeque::from([(start, PathState::first(), 0)]);
     let mut seen = HashSet::with_hasher(RandomState::default());
-    let (mut found, mut left) = (Ways::default(), MOST);
+    let (mut found, mut left) = (FetchExpressions::default(), MOST);
     while let Some((mut place, mut state, mut steps)) = open.pop_front() {
         while seen.insert(place) {
             let Some(next) = left.checked_sub(1) else { return found };

@@ -31,7 +31,7 @@ mod tests;
 mod trampoline;
 mod walk;
 
-pub(crate) use fetch::{Kept, Next, Ways, fetches};
+pub(crate) use fetch::{FetchExpressions, FetchPlace, HoldingRegisters, fetches};
 pub use memory::{StackCopy, StackMemory};
 pub use registers::{COUNT, FRAME_POINTER, INSTRUCTION_POINTER, Registers, STACK_POINTER};
 

@@ -42,7 +42,7 @@ const MOST: usize = 4;
 
 /// The remaining limits of searches for the current stack.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct SearchBudget {
     pub(super) words: u64,
     pub(super) calls: u32,
     pub(super) trials: u32,
@@ -54,7 +54,7 @@ pub(super) struct Patience {
     pub(super) followed: u32,
 }
 
-impl Patience {
+impl SearchBudget {
     pub(super) fn new() -> Self {
         Self {
             words: MAX_SEARCHED,

@@ -8,7 +8,7 @@ use super::memory::StackMemory;
 use super::proof::FlowCache;
 use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, UnwindRow, look_up};
-use super::search::Patience;
+use super::search::SearchBudget;
 use super::step::{Saved, StepState, WalkEnd, step};
 use super::{Frame, MAX_FRAMES, UnwindOutcome};
 use crate::address_space::{AddressSpace, Module, ModuleKind};
@@ -49,7 +49,7 @@ pub(super) struct Walk<'a> {
     pub(super) code_reads: u32,
     pub(super) scanned: u32,
     pub(super) switches: u32,
-    pub(super) patience: Patience,
+    pub(super) patience: SearchBudget,
 }
 
 /// The state of the caller.
@@ -79,7 +79,7 @@ impl<'a> Walk<'a> {
             code_reads: MAX_CODE_READS,
             scanned: 0,
             switches: 0,
-            patience: Patience::new(),
+            patience: SearchBudget::new(),
         }
     }
 

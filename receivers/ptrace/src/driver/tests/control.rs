@@ -7,7 +7,7 @@ use super::*;
 /// rule: profiles-sdk#stop-profiler
 #[tokio::test(start_paused = true)]
 async fn manual_control() {
-    let mut rig = Rig::start("{web: {executable: app, start_on_launch: false}}");
+    let mut rig = DriverHarness::start("{web: {executable: app, start_on_launch: false}}");
     rig.watched().await;
     let nobody = rig.ask(1, None, start()).await;
     assert!(nobody.ok && nobody.changed == 0 && nobody.message.unwrap().contains("no process"));
@@ -28,7 +28,7 @@ async fn manual_control() {
 /// Guarantees: only configured targets and their processes can be named in requests.
 #[tokio::test(start_paused = true)]
 async fn only_what_is_configured() {
-    let rig = Rig::with_process(WEB).await;
+    let rig = DriverHarness::with_process(WEB).await;
     let named = |target: Option<&str>, pid| Choice { target: target.map(str::to_owned), pid };
     let fault = rig.ask(1, None, ControlRequest::Stop(named(Some("db"), None))).await.error.unwrap();
     assert_eq!((&*fault.place, fault.rule.contains("web")), ("target", true));
@@ -43,7 +43,7 @@ async fn only_what_is_configured() {
 /// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-trace, profiles-sdk#start-profiler
 #[tokio::test(start_paused = true)]
 async fn trace_lifecycle() {
-    let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
+    let mut rig = DriverHarness::start("{web: {executable: app, profile_lifecycle: trace}}");
     assert!(!rig.watched().await.sample_at_once);
     rig.say(attached(1, 7)).await;
     let refused = rig.ask(1, None, start()).await;
@@ -67,7 +67,7 @@ async fn trace_lifecycle() {
 /// target counts for all its processes; malformed headers are rejected with the position of the error.
 #[tokio::test(start_paused = true)]
 async fn spans_of_others() {
-    let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
+    let mut rig = DriverHarness::start("{web: {executable: app, profile_lifecycle: trace}}");
     rig.watched().await;
     let early = rig.ask(1, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await;
     assert!(early.message.unwrap().contains("not attached"));
@@ -90,7 +90,7 @@ async fn spans_of_others() {
 /// target is rejected with the name of its target.
 #[tokio::test(start_paused = true)]
 async fn spans_of_a_process_of_a_target() {
-    let mut rig = Rig::start(
+    let mut rig = DriverHarness::start(
         "{web: {executable: app, profile_lifecycle: trace}, worker: {executable: x, profile_lifecycle: trace}}",
     );
     rig.watched().await;
@@ -117,7 +117,7 @@ async fn spans_of_a_process_of_a_target() {
 /// rule: profiles-sdk#session-sample-rate, profiles-sdk#start-profiler
 #[tokio::test(start_paused = true)]
 async fn unsampled_sessions() {
-    let mut rig = Rig::start("{web: {executable: app, profile_session_sample_rate: 0}}");
+    let mut rig = DriverHarness::start("{web: {executable: app, profile_session_sample_rate: 0}}");
     assert!(!rig.watched().await.sample_at_once);
     rig.say(attached(1, 7)).await;
     let answer = rig.ask(1, None, start()).await;
@@ -132,7 +132,7 @@ async fn unsampled_sessions() {
 /// starting the profiler does not.
 #[tokio::test(start_paused = true)]
 async fn sessions_follow_lives() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(batch(1, 1)).await;
     let first = session_of(&rig.profiles().await);
     rig.ask(1, None, stop()).await;
@@ -161,7 +161,7 @@ async fn nobody_announces() {
     keep_log();
     let yaml = "{silent: {executable: a, profile_lifecycle: trace}, heard: {executable: b, profile_lifecycle: trace}, \
                  manual: {executable: c}, none: {executable: d, profile_lifecycle: trace}}";
-    let mut rig = Rig::start(yaml);
+    let mut rig = DriverHarness::start(yaml);
     for _ in 0..4 {
         rig.watched().await;
     }

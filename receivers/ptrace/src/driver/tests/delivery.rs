@@ -6,7 +6,7 @@ use super::*;
 /// samples sends none.
 #[tokio::test(start_paused = true)]
 async fn exports_at_the_interval() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(attached(2, 8)).await;
     rig.say(batch(1, 3)).await;
     rig.say(batch(1, 2)).await;
@@ -26,7 +26,7 @@ async fn exports_at_the_interval() {
 /// delivered.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_loses_nothing() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(batch(1, 3)).await;
     rig.ask(1, None, ControlRequest::Status(Choice::default())).await;
     rig.trigger.trigger();
@@ -43,7 +43,7 @@ async fn a_shutdown_loses_nothing() {
 /// arrive.
 #[tokio::test(start_paused = true)]
 async fn many_processes_are_due_at_once() {
-    let mut rig = Rig::start(WEB);
+    let mut rig = DriverHarness::start(WEB);
     rig.watched().await;
     for number in 0..100 {
         rig.say(attached(number, 1000 + number as u32)).await;
@@ -80,7 +80,7 @@ async fn many_processes_are_due_at_once() {
 /// permanently is counted under its reason.
 #[tokio::test(start_paused = true)]
 async fn refusals() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(batch(1, 3)).await;
     let rejected = |retry| Rejected {
         component: "chunk".to_owned(),
@@ -106,7 +106,7 @@ async fn refusals() {
 /// counted.
 #[tokio::test(start_paused = true)]
 async fn patience_ends() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(batch(1, 3)).await;
     let why = Rejected {
         component: "chunk".to_owned(),
@@ -128,7 +128,7 @@ async fn patience_ends() {
 /// at the end of a shutdown, which has little time, samples that still wait are counted.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_is_waited_for() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     rig.say(batch(1, 3)).await;
     tokio::time::sleep(Duration::from_secs(1800)).await;
@@ -149,7 +149,7 @@ async fn a_full_queue_is_waited_for() {
 /// so are those that the sampler lost itself.
 #[tokio::test(start_paused = true)]
 async fn losses_are_counted() {
-    let rig = Rig::with_process(WEB).await;
+    let rig = DriverHarness::with_process(WEB).await;
     let lost = |lost_observations| {
         Event::Status(Status { process: ProcessId(1), lost_observations, ticks: 9, ..Status::default() })
     };

@@ -6,7 +6,7 @@ use super::*;
 /// same commands, and profilers switched by request stay in the same state.
 #[tokio::test(start_paused = true)]
 async fn a_dead_sampler_is_replaced() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(batch(1, 2)).await;
     rig.ask(1, None, stop()).await;
     let before = Instant::now();
@@ -70,7 +70,7 @@ fn without_sampler(profiles: &Profiles) -> Vec<(i64, u64, i64)> {
 #[tokio::test(start_paused = true)]
 async fn a_death_is_explained() {
     for (mode, deaths) in [(Mode::Wall, 1), (Mode::Wall, 2), (Mode::Cpu, 1)] {
-        let mut rig = Rig::with_process(WEB).await;
+        let mut rig = DriverHarness::with_process(WEB).await;
         rig.say(samples(1, mode, &[(7, 0, 100), (8, 0, 50), (9, 0, 90)])).await;
         for _ in 0..deaths {
             rig.die().await;
@@ -95,7 +95,7 @@ async fn a_death_is_explained() {
 async fn a_pause_is_no_death() {
     let first = &[(7, 0, 100)];
     for (stopped_before, started_before) in [(true, true), (true, false), (false, false)] {
-        let mut rig = Rig::with_process(WEB).await;
+        let mut rig = DriverHarness::with_process(WEB).await;
         rig.say(samples(1, Mode::Wall, first)).await;
         if stopped_before {
             rig.ask(1, None, stop()).await;
@@ -116,7 +116,7 @@ async fn a_pause_is_no_death() {
         drop(rig);
     }
     for closed in [true, false] {
-        let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
+        let mut rig = DriverHarness::start("{web: {executable: app, profile_lifecycle: trace}}");
         rig.watched().await;
         rig.ask(1, Some(7), ControlRequest::SpanStart(span(SAMPLED))).await;
         rig.say(attached(1, 7)).await;
@@ -139,7 +139,7 @@ async fn a_pause_is_no_death() {
 /// process again; samples that the next one took before it received the switch are dropped.
 #[tokio::test(start_paused = true)]
 async fn a_stop_outlasts_two_deaths() {
-    let mut rig = Rig::with_process(WEB).await;
+    let mut rig = DriverHarness::with_process(WEB).await;
     rig.say(attached(2, 8)).await;
     rig.ask(1, None, ControlRequest::Stop(Choice { target: None, pid: Some(7) })).await;
     assert_eq!(rig.sample().await, (1, false));
@@ -167,7 +167,7 @@ async fn a_stop_outlasts_two_deaths() {
 /// another process that has reused its id; when the command has ended, the sampler process is not asked to look for it.
 #[tokio::test(start_paused = true)]
 async fn commands_are_started_once() {
-    let mut rig = Rig::start("{job: {command: [job]}}");
+    let mut rig = DriverHarness::start("{job: {command: [job]}}");
     assert!(matches!(rig.watched().await.select, Select::Command(_)));
     rig.say(attached(1, 7)).await;
     rig.replace_sampler().await;
@@ -188,7 +188,7 @@ async fn commands_are_started_once() {
 /// another sampler process is asked to look for the command.
 #[tokio::test(start_paused = true)]
 async fn what_a_command_started_is_not_the_command() {
-    let mut rig = Rig::start("{job: {command: [job], subprocesses: true}}");
+    let mut rig = DriverHarness::start("{job: {command: [job], subprocesses: true}}");
     assert!(rig.watched().await.settings.subprocesses);
     rig.say(attached(1, 7)).await;
     rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(2, 8) }))).await;
@@ -202,7 +202,7 @@ async fn what_a_command_started_is_not_the_command() {
 /// Guarantees: a shutdown while there is no sampler process does not wait.
 #[tokio::test(start_paused = true)]
 async fn stop_without_a_sampler() {
-    let rig = Rig::start("{app: {pid: 7}}");
+    let rig = DriverHarness::start("{app: {pid: 7}}");
     let start = Instant::now();
     rig.sampler.notices.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     while !rig.sampler.commands.is_closed() {

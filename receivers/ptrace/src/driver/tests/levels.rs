@@ -8,7 +8,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn what_is_not_sampled() {
     keep_log();
-    let mut rig = Rig::start(WEB);
+    let mut rig = DriverHarness::start(WEB);
     rig.watched().await;
     rig.say(attached(1, 4747)).await;
     let status = |not_sampled_nano, cut_calls| {
@@ -35,7 +35,7 @@ async fn what_is_not_sampled() {
     }
 }
 
-impl Rig {
+impl DriverHarness {
     /// The number of processes on each level: unknown yet, none, user, kernel, processors.
     async fn levels(&self) -> Vec<u64> {
         self.ask(1, None, ControlRequest::Status(Choice::default())).await;
@@ -55,7 +55,7 @@ fn on_level(process: u64, level: Level) -> Event {
 /// process that is not sampled, has ended, or lost its sampler process, is counted in none of them.
 #[tokio::test(start_paused = true)]
 async fn processes_by_level() {
-    let mut rig = Rig::start(WEB);
+    let mut rig = DriverHarness::start(WEB);
     rig.watched().await;
     assert_eq!(rig.levels().await, [0; 5]);
     for number in 1..=5 {
@@ -84,7 +84,7 @@ async fn processes_by_level() {
 #[tokio::test(start_paused = true)]
 async fn a_level_is_logged() {
     keep_log();
-    let mut rig = Rig::start(WEB);
+    let mut rig = DriverHarness::start(WEB);
     rig.watched().await;
     rig.say(attached(1, 5001)).await;
     rig.say(attached(2, 5002)).await;
@@ -112,7 +112,7 @@ async fn a_level_is_logged() {
 #[tokio::test(start_paused = true)]
 async fn many_levels_are_summed_up() {
     keep_log();
-    let mut rig = Rig::start("{many: {executable: app}}");
+    let mut rig = DriverHarness::start("{many: {executable: app}}");
     rig.watched().await;
     let all = MOST_LINES as u64 + 300;
     for number in 1..=all {

@@ -16,10 +16,10 @@ pub(in crate::runtime) trait CodeSource: Sized {
     type Texts;
 
     /// The fingerprint of the code at an address; `None` if there is none.
-    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Print<Self>>;
+    fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<Fingerprint<Self>>;
 
     /// Whether an object with this fingerprint is code.
-    fn is_code(&mut self, _print: &Print<Self>, _session: &mut ResolveSession<'_>) -> bool {
+    fn is_code(&mut self, _print: &Fingerprint<Self>, _session: &mut ResolveSession<'_>) -> bool {
         true
     }
 
@@ -32,14 +32,14 @@ pub(in crate::runtime) trait CodeSource: Sized {
     fn read_texts(
         &mut self,
         address: u64,
-        print: &Print<Self>,
+        fingerprint: &Fingerprint<Self>,
         session: &mut ResolveSession<'_>,
     ) -> Option<Self::Texts>;
 
     /// Makes the cached code from verified data. `before` is the previous version, if the code was read again.
     fn make_code(
         &mut self,
-        print: Print<Self>,
+        fingerprint: Fingerprint<Self>,
         texts: Self::Texts,
         before: Option<&Self::Code>,
         functions: &mut Functions,
@@ -49,7 +49,7 @@ pub(in crate::runtime) trait CodeSource: Sized {
     fn read_line(&mut self, code: &Self::Code, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32>;
 }
 
-type Print<R> = <<R as CodeSource>::Code as CachedCode>::Print;
+type Fingerprint<R> = <<R as CodeSource>::Code as CachedCode>::Fingerprint;
 
 /// The result of looking up code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,34 +74,34 @@ impl<C: CachedCode> Codes<C> {
             return CodeLookup::Known;
         }
         let refused = session.target.refused();
-        let print = reading.read_print(address, session);
+        let fingerprint = reading.read_print(address, session);
         if session.target.refused() != refused {
             return CodeLookup::Unknown;
         }
-        let (print, otherwise) = match self.check(address, print, session.stands) {
+        let (fingerprint, otherwise) = match self.check(address, fingerprint, session.has_not_run) {
             Checked::Known => {
                 let known = self.get_mut(address).filter(|_| session.new > 0);
-                match known.and_then(|known| reading.should_read_again(known).then(|| known.print().clone())) {
-                    Some(print) => (print, CodeLookup::Known),
+                match known.and_then(|known| reading.should_read_again(known).then(|| known.fingerprint().clone())) {
+                    Some(fingerprint) => (fingerprint, CodeLookup::Known),
                     None => return CodeLookup::Known,
                 }
             }
-            Checked::New(print) => (print, CodeLookup::Unknown),
+            Checked::New(fingerprint) => (fingerprint, CodeLookup::Unknown),
             Checked::Lost => return CodeLookup::Unknown,
         };
-        if !reading.is_code(&print, session) {
+        if !reading.is_code(&fingerprint, session) {
             return CodeLookup::Other;
         }
         let Some(left) = session.new.checked_sub(1) else { return CodeLookup::Unknown };
         session.new = left;
-        let texts = reading.read_texts(address, &print, session);
-        let (Some(texts), true) = (texts, reading.read_print(address, session).as_ref() == Some(&print)) else {
+        let texts = reading.read_texts(address, &fingerprint, session);
+        let (Some(texts), true) = (texts, reading.read_print(address, session).as_ref() == Some(&fingerprint)) else {
             return otherwise;
         };
         if session.target.refused() != refused {
             return otherwise;
         }
-        let code = reading.make_code(print, texts, self.get(address), session.functions);
+        let code = reading.make_code(fingerprint, texts, self.get(address), session.functions);
         self.insert(address, code);
         CodeLookup::Known
     }
@@ -121,7 +121,8 @@ impl<C: CachedCode> Codes<C> {
         }
         let refused = session.target.refused();
         let line = reading.read_line(&known.code, instruction, session);
-        let is_still = line.is_none() || reading.read_print(address, session).as_ref() == Some(known.code.print());
+        let is_still =
+            line.is_none() || reading.read_print(address, session).as_ref() == Some(known.code.fingerprint());
         if session.target.refused() != refused {
             return Some(0);
         }

@@ -9,11 +9,11 @@ use crate::runtime::{Functions, TargetMemory};
 struct FakeCode(u32, Range<u64>);
 
 impl CachedCode for FakeCode {
-    type Print = u32;
+    type Fingerprint = u32;
 
     const MAX_SHARING: usize = 2;
 
-    fn print(&self) -> &u32 {
+    fn fingerprint(&self) -> &u32 {
         &self.0
     }
 
@@ -188,10 +188,10 @@ impl FakeMemory {
     }
 
     /// Looks up code with the remaining reads.
-    fn look(&mut self, codes: &mut Codes<FakeCode>, address: u64, stands: bool, new: &mut u32) -> CodeLookup {
+    fn look(&mut self, codes: &mut Codes<FakeCode>, address: u64, has_not_run: bool, new: &mut u32) -> CodeLookup {
         let (mut target, mut functions) = (Anything, Functions::default());
         let mut session =
-            ResolveSession { stands, new: *new, ..ResolveSession::new(self.left, &mut target, &mut functions) };
+            ResolveSession { has_not_run, new: *new, ..ResolveSession::new(self.left, &mut target, &mut functions) };
         let look = codes.look_up(address, self, &mut session);
         *new = session.new;
         look
@@ -223,11 +223,11 @@ impl CodeSource for FakeMemory {
     fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let is_read = self.read(session);
         let prints = if self.reads > self.later.0 { &self.later.1 } else { &self.prints };
-        prints.iter().find(|(at, _)| is_read && *at == address).map(|(_, print)| *print)
+        prints.iter().find(|(at, _)| is_read && *at == address).map(|(_, fingerprint)| *fingerprint)
     }
 
-    fn is_code(&mut self, print: &u32, _session: &mut ResolveSession<'_>) -> bool {
-        *print != 99
+    fn is_code(&mut self, fingerprint: &u32, _session: &mut ResolveSession<'_>) -> bool {
+        *fingerprint != 99
     }
 
     fn should_read_again(&self, _known: &mut FakeCode) -> bool {
@@ -240,8 +240,8 @@ impl CodeSource for FakeMemory {
         Some(address * 100..address * 100 + length)
     }
 
-    fn make_code(&mut self, print: u32, texts: Range<u64>, _: Option<&FakeCode>, _: &mut Functions) -> FakeCode {
-        FakeCode(print, texts)
+    fn make_code(&mut self, fingerprint: u32, texts: Range<u64>, _: Option<&FakeCode>, _: &mut Functions) -> FakeCode {
+        FakeCode(fingerprint, texts)
     }
 
     fn read_line(&mut self, _code: &FakeCode, _instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {

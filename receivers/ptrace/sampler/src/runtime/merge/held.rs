@@ -52,7 +52,7 @@ struct CallItem {
 /// Replaces `locations` by the native frames, some of which are replaced by the interpreter's frames. `start` returns
 /// where the native function that contains an address starts. With `words`, the thread has run since the sample, and
 /// frames that the registers do not prove are left out.
-pub fn merge_held(
+pub fn merge_by_registers(
     pieces: &MergeInput<'_>,
     start: &mut dyn FnMut(u64) -> Option<u64>,
     words: Option<Words<'_>>,

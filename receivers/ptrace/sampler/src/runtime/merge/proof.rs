@@ -81,7 +81,7 @@ pub struct Words<'a> {
 
 /// Which locations are accepted for one native call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Belief {
+pub(super) enum FrameVerdict {
     /// All frames that were read.
     Whole,
     /// These locations instead.
@@ -92,15 +92,15 @@ pub(super) enum Belief {
 
 /// Which locations are accepted for all native calls.
 #[derive(Debug)]
-pub(super) struct Beliefs {
+pub(super) struct FrameVerdicts {
     /// The decision for each segment of captured frames.
-    pub(super) segments: Vec<Belief>,
+    pub(super) segments: Vec<FrameVerdict>,
     /// Native frames of the evaluation function for which no frames were read, and the functions that they executed.
     pub(super) besides: Vec<(usize, Vec<Location>)>,
 }
 
 /// Decides which frames are accepted: all of them if there are no `words`.
-pub(super) fn believe(
+pub(super) fn accept_frames(
     stack: UnwoundStack<'_>,
     captured: &Captured,
     resolved: &[Resolved],
@@ -108,10 +108,10 @@ pub(super) fn believe(
     evaluation: Option<&Range<u64>>,
     words: Option<Words<'_>>,
     merged: &mut Merged,
-) -> Beliefs {
-    let mut beliefs = Beliefs { segments: Vec::with_capacity(captured.segments.len()), besides: Vec::new() };
+) -> FrameVerdicts {
+    let mut beliefs = FrameVerdicts { segments: Vec::with_capacity(captured.segments.len()), besides: Vec::new() };
     let Some(words) = words else {
-        beliefs.segments.resize(captured.segments.len(), Belief::Whole);
+        beliefs.segments.resize(captured.segments.len(), FrameVerdict::Whole);
         return beliefs;
     };
     let one_each = words.lookup.has_calls_of_one();
@@ -124,22 +124,22 @@ pub(super) fn believe(
         let (Some(frames), Some(own)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
         let SegmentPlace::At(native) = place else {
             // The segment belongs to no known native frame, so its executed function is unknown.
-            beliefs.segments.push(Belief::Nothing);
+            beliefs.segments.push(FrameVerdict::Nothing);
             continue;
         };
         let call = search.call(*native);
         // Frames that began after the sample may seem to belong to any native function.
         let is_evaluation = evaluation.is_none_or(|evaluation| stack.is_evaluation(*native, evaluation))
             || call.as_ref().is_some_and(|call| call.reads_instructions);
-        let belief = call.map_or(Belief::Nothing, |call| search.segment(&call, frames, own, merged));
-        merged.unproven += u32::from(belief == Belief::Nothing && is_evaluation);
+        let belief = call.map_or(FrameVerdict::Nothing, |call| search.segment(&call, frames, own, merged));
+        merged.unproven += u32::from(belief == FrameVerdict::Nothing && is_evaluation);
         beliefs.segments.push(belief);
     }
     for native in evaluation.into_iter().flat_map(|evaluation| stack.evaluations(evaluation)) {
         if !places.contains(&SegmentPlace::At(native)) {
             let leaf = search.call(native).and_then(|call| search.executed(&call));
             merged.unproven += u32::from(leaf.is_none());
-            if let Some(Belief::Other(frames)) = leaf.map(|leaf| search.without_callers(Some(leaf), merged)) {
+            if let Some(FrameVerdict::Other(frames)) = leaf.map(|leaf| search.without_callers(Some(leaf), merged)) {
                 beliefs.besides.push((native, frames));
             }
         }
@@ -178,7 +178,7 @@ impl Search<'_, '_> {
         frames: &[RawFrame],
         resolved: &[Resolved],
         merged: &mut Merged,
-    ) -> Belief {
+    ) -> FrameVerdict {
         if let Some(hit) = call.executed.as_ref().filter(|hit| hit.shared) {
             // Among functions that share instructions, the call executes the one whose frame and code addresses it
             // holds.
@@ -188,12 +188,12 @@ impl Search<'_, '_> {
             });
             return leaf
                 .and_then(|(_, one)| one.location)
-                .map_or(Belief::Nothing, |leaf| self.without_callers(Some(leaf), merged));
+                .map_or(FrameVerdict::Nothing, |leaf| self.without_callers(Some(leaf), merged));
         }
         let is_frame = frames.iter().any(|frame| call.frames.contains(&frame.address));
         match self.executed(call) {
             None if is_frame => self.without_callers(None, merged),
-            None => Belief::Nothing,
+            None => FrameVerdict::Nothing,
             leaf => self.without_callers(leaf, merged),
         }
     }
@@ -205,10 +205,10 @@ impl Search<'_, '_> {
     }
 
     /// The decision if the callers within the same native call are unknown.
-    fn without_callers(&self, leaf: Option<Location>, merged: &mut Merged) -> Belief {
+    fn without_callers(&self, leaf: Option<Location>, merged: &mut Merged) -> FrameVerdict {
         let callers = (!self.one_each).then_some(Location::CALLERS_NOT_KNOWN);
         merged.missing_callers += u32::from(callers.is_some());
-        Belief::Other(leaf.into_iter().chain(callers).collect())
+        FrameVerdict::Other(leaf.into_iter().chain(callers).collect())
     }
 
     /// Collects what the registers and the stack frame of a native call prove.

@@ -43,7 +43,7 @@ struct FunctionPrint {
 
 #[derive(Debug)]
 struct CachedFunction {
-    print: FunctionPrint,
+    fingerprint: FunctionPrint,
     /// The function's number; `None` for frames that are not shown.
     function: Option<u32>,
     code: Range<u64>,
@@ -53,13 +53,13 @@ struct CachedFunction {
 }
 
 impl CachedCode for CachedFunction {
-    type Print = FunctionPrint;
+    type Fingerprint = FunctionPrint;
 
     /// Closures from the same source position share their instructions, and so do methods of a trait.
     const MAX_SHARING: usize = MAX_SHARING;
 
-    fn print(&self) -> &FunctionPrint {
-        &self.print
+    fn fingerprint(&self) -> &FunctionPrint {
+        &self.fingerprint
     }
 
     fn instructions(&self) -> Range<u64> {
@@ -99,24 +99,24 @@ impl CodeSource for FunctionReader<'_> {
     fn read_texts(
         &mut self,
         _address: u64,
-        print: &FunctionPrint,
+        fingerprint: &FunctionPrint,
         session: &mut ResolveSession<'_>,
     ) -> Option<FunctionTexts> {
-        read_texts(print, &mut session.target)
+        read_texts(fingerprint, &mut session.target)
     }
 
     fn make_code(
         &mut self,
-        print: FunctionPrint,
+        fingerprint: FunctionPrint,
         texts: FunctionTexts,
         _: Option<&CachedFunction>,
         functions: &mut Functions,
     ) -> CachedFunction {
         let FunctionTexts { name, file, code } = texts;
-        let is_fleeting = !print.is_native() && (print.name == 0 || name.contains(CLOSURE));
-        let number = || functions.number(FunctionKind::Php, &name, &file, print.first_line);
-        let function = print.is_shown().then(number);
-        CachedFunction { print, function, code, is_fleeting }
+        let is_fleeting = !fingerprint.is_native() && (fingerprint.name == 0 || name.contains(CLOSURE));
+        let number = || functions.number(FunctionKind::Php, &name, &file, fingerprint.first_line);
+        let function = fingerprint.is_shown().then(number);
+        CachedFunction { fingerprint, function, code, is_fleeting }
     }
 
     fn read_line(&mut self, _code: &CachedFunction, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
@@ -149,7 +149,7 @@ impl ZendFunctions {
     /// Compares the cached function with memory. Returns whether it is known, and was known before the sample.
     fn look_up(&mut self, address: u64, session: &mut ResolveSession<'_>) -> bool {
         let look = self.known.look_up(address, &mut FunctionReader(&self.layout), session);
-        look == CodeLookup::Known && (session.stands || !self.is_fresh(address))
+        look == CodeLookup::Known && (session.has_not_run || !self.is_fresh(address))
     }
 
     /// Resolves a frame whose function is known; `None` if the frame's instruction is outside of the function, unless
@@ -161,7 +161,7 @@ impl ZendFunctions {
             return Some(Resolved { location: None, code, unknown: false });
         };
         let is_own = (self.globals..self.globals.saturating_add(GLOBALS)).contains(&frame.instruction);
-        let line = if known.print.is_native() {
+        let line = if known.fingerprint.is_native() {
             0
         } else if code.contains(&frame.instruction) {
             self.known.line_of(frame.code, frame.instruction, &mut FunctionReader(&self.layout), session)?
@@ -191,7 +191,7 @@ impl CodeReader for ZendFunctions {
         // The innermost frame that is not native may not have stored its instruction yet, which is in a register.
         let may_lack = self.is_innermost;
         let resolved = if self.look_up(frame.code, session) { self.place(frame, may_lack, session) } else { None };
-        self.is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
+        self.is_innermost &= self.known.get(frame.code).is_some_and(|known| known.fingerprint.is_native());
         resolved
     }
 
@@ -259,28 +259,28 @@ fn read_print(layout: &PhpLayout, address: u64, target: &mut Bounded<'_>) -> Opt
     }
 }
 
-fn read_texts(print: &FunctionPrint, target: &mut Bounded<'_>) -> Option<FunctionTexts> {
-    let own_name = match print.name {
+fn read_texts(fingerprint: &FunctionPrint, target: &mut Bounded<'_>) -> Option<FunctionTexts> {
+    let own_name = match fingerprint.name {
         0 => String::new(),
         name => text::string(target, name, MAX_NAME)?,
     };
-    let name = match print.class {
-        _ if print.name == 0 => if print.kind == function::EVAL { EVAL } else { MAIN }.to_owned(),
+    let name = match fingerprint.class {
+        _ if fingerprint.name == 0 => if fingerprint.kind == function::EVAL { EVAL } else { MAIN }.to_owned(),
         0 => own_name,
         class => {
             let class = word(target, class.wrapping_add(CLASS_NAME))?;
             format!("{}::{own_name}", text::string(target, class, MAX_NAME)?)
         }
     };
-    let file = if print.is_native() { String::new() } else { text::string(target, print.file, MAX_FILE)? };
-    let start = print.instructions;
-    let length = if print.is_native() {
+    let file = if fingerprint.is_native() { String::new() } else { text::string(target, fingerprint.file, MAX_FILE)? };
+    let start = fingerprint.instructions;
+    let length = if fingerprint.is_native() {
         1
     } else {
-        let count = Some(print.count).filter(|count| (1..MAX_INSTRUCTIONS).contains(count))?;
+        let count = Some(fingerprint.count).filter(|count| (1..MAX_INSTRUCTIONS).contains(count))?;
         u64::from(count) * instruction::SIZE
     };
-    let code = match print.is_shown() {
+    let code = match fingerprint.is_shown() {
         true => start..Some(start).filter(|start| *start != 0)?.checked_add(length)?,
         false => 0..0,
     };

@@ -43,8 +43,8 @@ fn expected(recording: &Recording) -> Vec<(String, String, u32)> {
 #[test]
 fn known_stack() {
     for (name, mut recording, mut reader) in recorded(&PHP) {
-        for stands in [true, false] {
-            assert_eq!(reader.read(&mut recording, stands), expected(&recording), "{name}");
+        for has_not_run in [true, false] {
+            assert_eq!(reader.read(&mut recording, has_not_run), expected(&recording), "{name}");
         }
         assert!(reader.resolved.iter().all(|frame| !frame.unknown));
         assert!(reader.known.iter().all(|function| function.kind == FunctionKind::Php));

@@ -95,7 +95,7 @@ impl CodeObjects {
         let Some(function) = known.function else {
             return Some(Resolved { location: None, code: 0..0, unknown: false });
         };
-        let (code, first_line) = (known.code.clone(), known.print.first_line);
+        let (code, first_line) = (known.code.clone(), known.fingerprint.first_line);
         let length = code.end.saturating_sub(code.start);
         // Frames store an offset up to 3.10, later an address. When a function begins, both point before its first
         // instruction.

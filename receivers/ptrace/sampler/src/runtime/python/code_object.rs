@@ -37,7 +37,7 @@ pub(super) struct CodeObjectPrint {
 /// A cached code object. Up to 3.10, functions of a module with equal instructions share one copy of these.
 #[derive(Debug)]
 pub(super) struct CodeObject {
-    pub(super) print: CodeObjectPrint,
+    pub(super) fingerprint: CodeObjectPrint,
     /// The function's number; `None` for the interpreter's own code.
     pub(super) function: Option<u32>,
     pub(super) code: Range<u64>,
@@ -46,12 +46,12 @@ pub(super) struct CodeObject {
 }
 
 impl CachedCode for CodeObject {
-    type Print = CodeObjectPrint;
+    type Fingerprint = CodeObjectPrint;
 
     const MAX_SHARING: usize = 256;
 
-    fn print(&self) -> &CodeObjectPrint {
-        &self.print
+    fn fingerprint(&self) -> &CodeObjectPrint {
+        &self.fingerprint
     }
 
     fn instructions(&self) -> Range<u64> {
@@ -97,12 +97,12 @@ impl CodeSource for CodeObjectReader<'_> {
         read_print(self.layout, address, &mut session.target)
     }
 
-    fn is_code(&mut self, print: &CodeObjectPrint, session: &mut ResolveSession<'_>) -> bool {
-        if *self.kind != Some(print.kind) {
-            if !dict::is_a(self.layout, print.kind, b"code", &mut session.target) {
+    fn is_code(&mut self, fingerprint: &CodeObjectPrint, session: &mut ResolveSession<'_>) -> bool {
+        if *self.kind != Some(fingerprint.kind) {
+            if !dict::is_a(self.layout, fingerprint.kind, b"code", &mut session.target) {
                 return false;
             }
-            *self.kind = Some(print.kind);
+            *self.kind = Some(fingerprint.kind);
         }
         true
     }
@@ -116,19 +116,19 @@ impl CodeSource for CodeObjectReader<'_> {
     fn read_texts(
         &mut self,
         address: u64,
-        print: &CodeObjectPrint,
+        fingerprint: &CodeObjectPrint,
         session: &mut ResolveSession<'_>,
     ) -> Option<CodeObjectTexts> {
         let (layout, target) = (self.layout, &mut session.target);
-        let file = text::string(&layout.object, target, print.file, MAX_FILE)?;
-        let name = text::string(&layout.object, target, print.name, MAX_NAME)?;
+        let file = text::string(&layout.object, target, fingerprint.file, MAX_FILE)?;
+        let name = text::string(&layout.object, target, fingerprint.name, MAX_NAME)?;
         let (start, length) = match layout.code.instructions {
             Instructions::Object { .. } => {
-                let start = print.instructions.wrapping_add(u64::from(layout.object.bytes_data));
-                (start, text::length(&layout.object, target, print.instructions)?)
+                let start = fingerprint.instructions.wrapping_add(u64::from(layout.object.bytes_data));
+                (start, text::length(&layout.object, target, fingerprint.instructions)?)
             }
             Instructions::Inside { at, .. } => {
-                (address.wrapping_add(u64::from(at)), print.instructions.checked_mul(2)?)
+                (address.wrapping_add(u64::from(at)), fingerprint.instructions.checked_mul(2)?)
             }
         };
         // More than a gigabyte cannot be a code object.
@@ -146,7 +146,7 @@ impl CodeSource for CodeObjectReader<'_> {
 
     fn make_code(
         &mut self,
-        print: CodeObjectPrint,
+        fingerprint: CodeObjectPrint,
         texts: CodeObjectTexts,
         before: Option<&CodeObject>,
         functions: &mut Functions,
@@ -158,13 +158,13 @@ impl CodeSource for CodeObjectReader<'_> {
         let name = if let OwnerName::Is(class) = class { format!("{class}.{name}") } else { name };
         let module = if let OwnerName::Is(module) = module { module } else { String::new() };
         let kind = FunctionKind::CPython;
-        let function = is_shown.then(|| functions.number_in(&module, kind, &name, &file, print.first_line));
-        CodeObject { print, function, code, again }
+        let function = is_shown.then(|| functions.number_in(&module, kind, &name, &file, fingerprint.first_line));
+        CodeObject { fingerprint, function, code, again }
     }
 
     fn read_line(&mut self, code: &CodeObject, offset: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
-        let table = text::bytes(&self.layout.object, &mut session.target, code.print.table, MAX_TABLE)?;
-        Some(lines::line(self.layout.code.lines, &table, code.print.first_line, offset).unwrap_or(0))
+        let table = text::bytes(&self.layout.object, &mut session.target, code.fingerprint.table, MAX_TABLE)?;
+        Some(lines::line(self.layout.code.lines, &table, code.fingerprint.first_line, offset).unwrap_or(0))
     }
 }
 

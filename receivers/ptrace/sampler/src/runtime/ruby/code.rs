@@ -85,7 +85,7 @@ impl Sequences {
             return Some(owner.function);
         }
         // The method must have this sequence; otherwise the frame has changed since.
-        let of = known.print.method;
+        let of = known.fingerprint.method;
         let found =
             if method == 0 { None } else { methods::read_method(method, target).filter(|found| found.body == of) };
         let class = found.map_or(0, |found| found.owner);

@@ -20,7 +20,7 @@ pub(super) struct Method {
     /// The instruction sequence, if the method has one.
     pub(super) body: u64,
     pub(super) owner: u64,
-    print: [u64; 5],
+    fingerprint: [u64; 5],
 }
 
 /// Reads a method. A frame may refer to its method through an object with special variables.
@@ -40,7 +40,7 @@ pub(super) fn read_method(address: u64, target: &mut Bounded<'_>) -> Option<Meth
                 return None;
             }
             let (body, name) = (word_at(&bytes, 8), word_at(&bytes, ORIGINAL_NAME));
-            return Some(Method { body, owner, print: [class, definition, called, owner, name] });
+            return Some(Method { body, owner, fingerprint: [class, definition, called, owner, name] });
         }
         if !objects::is_internal(flags, VARIABLES) {
             return None;
@@ -60,17 +60,17 @@ pub(super) struct MethodPrint {
 /// A cached C function.
 #[derive(Debug)]
 pub(super) struct CFunction {
-    print: MethodPrint,
+    fingerprint: MethodPrint,
     pub(super) function: u32,
 }
 
 impl CachedCode for CFunction {
-    type Print = MethodPrint;
+    type Fingerprint = MethodPrint;
 
     const MAX_SHARING: usize = 1;
 
-    fn print(&self) -> &MethodPrint {
-        &self.print
+    fn fingerprint(&self) -> &MethodPrint {
+        &self.fingerprint
     }
 
     fn instructions(&self) -> Range<u64> {
@@ -94,26 +94,31 @@ impl CodeSource for MethodReader<'_> {
     fn read_print(&mut self, address: u64, session: &mut ResolveSession<'_>) -> Option<MethodPrint> {
         let method = read_method(address, &mut session.target)?;
         let class = objects::class(self.layout, &mut session.target, method.owner);
-        Some(MethodPrint { method: method.print, class })
+        Some(MethodPrint { method: method.fingerprint, class })
     }
 
-    fn read_texts(&mut self, _address: u64, print: &MethodPrint, session: &mut ResolveSession<'_>) -> Option<String> {
+    fn read_texts(
+        &mut self,
+        _address: u64,
+        fingerprint: &MethodPrint,
+        session: &mut ResolveSession<'_>,
+    ) -> Option<String> {
         let (layout, target) = (self.layout, &mut session.target);
         let names = self.names.get_or_insert_with(|| search::names(self.located, layout, target));
-        let [.., number] = print.method;
+        let [.., number] = fingerprint.method;
         let name = objects::symbol(layout, target, (*names)?, number, MAX_NAME)?;
-        let class = print.class.and_then(|class| Some((class.name(layout, target, MAX_NAME)?, class.join())));
+        let class = fingerprint.class.and_then(|class| Some((class.name(layout, target, MAX_NAME)?, class.join())));
         Some(class.map_or(name.clone(), |(class, join)| format!("{class}{join}{name}")))
     }
 
     fn make_code(
         &mut self,
-        print: MethodPrint,
+        fingerprint: MethodPrint,
         name: String,
         _: Option<&CFunction>,
         functions: &mut Functions,
     ) -> CFunction {
-        CFunction { print, function: functions.number(FunctionKind::Ruby, &name, NO_FILE, 0) }
+        CFunction { fingerprint, function: functions.number(FunctionKind::Ruby, &name, NO_FILE, 0) }
     }
 
     fn read_line(&mut self, _code: &CFunction, _instruction: u64, _session: &mut ResolveSession<'_>) -> Option<u32> {

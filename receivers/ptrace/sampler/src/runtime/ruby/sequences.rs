@@ -49,7 +49,7 @@ pub(super) struct SequencePrint {
 /// A cached sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    pub(super) print: SequencePrint,
+    pub(super) fingerprint: SequencePrint,
     file: String,
     label: String,
     /// The length in bytes of the part of the label before the method's name, and that name; `None` outside of methods.
@@ -75,12 +75,12 @@ pub(super) struct Owner {
 }
 
 impl CachedCode for Sequence {
-    type Print = SequencePrint;
+    type Fingerprint = SequencePrint;
 
     const MAX_SHARING: usize = 8;
 
-    fn print(&self) -> &SequencePrint {
-        &self.print
+    fn fingerprint(&self) -> &SequencePrint {
+        &self.fingerprint
     }
 
     fn instructions(&self) -> Range<u64> {
@@ -124,10 +124,10 @@ impl CodeSource for SequenceReader<'_> {
     fn read_texts(
         &mut self,
         _address: u64,
-        print: &SequencePrint,
+        fingerprint: &SequencePrint,
         session: &mut ResolveSession<'_>,
     ) -> Option<Sequence> {
-        read_new(self.0, *print, &mut session.target)
+        read_new(self.0, *fingerprint, &mut session.target)
     }
 
     fn make_code(&mut self, _: SequencePrint, sequence: Sequence, _: Option<&Sequence>, _: &mut Functions) -> Sequence {
@@ -137,7 +137,7 @@ impl CodeSource for SequenceReader<'_> {
     /// The line of the instruction before this address.
     fn read_line(&mut self, code: &Sequence, instruction: u64, session: &mut ResolveSession<'_>) -> Option<u32> {
         let position = (instruction.wrapping_sub(code.code.start) / WORD).saturating_sub(1);
-        let [info, count, index] = code.print.info;
+        let [info, count, index] = code.fingerprint.info;
         lines::line(self.0, (info, count as u32, index), position, &mut session.target)
     }
 }
@@ -173,16 +173,16 @@ fn read_print(layout: &RubyLayout, address: u64, target: &mut Bounded<'_>) -> Op
     })
 }
 
-fn read_new(layout: &RubyLayout, print: SequencePrint, target: &mut Bounded<'_>) -> Option<Sequence> {
-    let text = |at: usize| word_at(&print.text, at);
+fn read_new(layout: &RubyLayout, fingerprint: SequencePrint, target: &mut Bounded<'_>) -> Option<Sequence> {
+    let text = |at: usize| word_at(&fingerprint.text, at);
     let file = objects::path(layout, target, text(0), MAX_FILE)?;
     let mut label = objects::string(layout, target, text(16), MAX_NAME)?;
     let line = text(24) as u32;
     // Up to 3.1 the line is a tagged small integer.
     let first_line = if layout.string_length { line } else { line >> 1 };
-    let count = Some(print.count).filter(|count| *count <= MAX_WORDS)?;
-    let end = print.words.checked_add(u64::from(count) * WORD)?.checked_add(WORD)?;
-    let around = body(print.method, target).and_then(|(_, body)| {
+    let count = Some(fingerprint.count).filter(|count| *count <= MAX_WORDS)?;
+    let end = fingerprint.words.checked_add(u64::from(count) * WORD)?.checked_add(WORD)?;
+    let around = body(fingerprint.method, target).and_then(|(_, body)| {
         let name = objects::string(layout, target, word_at(&body, TEXT + 8), MAX_NAME)?;
         Some((half_at(&body, 0) == OF_METHOD, name))
     });
@@ -195,5 +195,5 @@ fn read_new(layout: &RubyLayout, print: SequencePrint, target: &mut Bounded<'_>)
         let prefix = label.strip_suffix(name.as_str())?.len();
         Some((prefix, name))
     });
-    Some(Sequence { print, file, label, method, first_line, code: print.words..end, owners: Vec::new() })
+    Some(Sequence { fingerprint, file, label, method, first_line, code: fingerprint.words..end, owners: Vec::new() })
 }

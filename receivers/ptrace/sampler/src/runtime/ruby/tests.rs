@@ -16,8 +16,8 @@ use crate::runtime::target::{word, word_at};
 fn known_stack() {
     for (name, mut recording, mut reader) in recorded(&RUBY) {
         let backtrace = String::from_utf8(recorded_file(&format!("{name}.txt"))).unwrap();
-        for stands in [true, false] {
-            let mut frames = reader.read(&mut recording, stands);
+        for has_not_run in [true, false] {
+            let mut frames = reader.read(&mut recording, has_not_run);
             assert_eq!(frames.remove(0).0.rsplit('#').next(), Some("read"), "{name}: what prints has not read yet");
             // The program prints its backtrace from another line of the same method.
             assert_eq!(frames[0].2, 38, "{name}");

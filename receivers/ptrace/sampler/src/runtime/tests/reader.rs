@@ -78,12 +78,12 @@ impl Reader {
         found.then_some(counted.reads)
     }
 
-    /// Reads a stack, a minute after the last one. With `stands`, the thread is stopped; otherwise it was sampled a
+    /// Reads a stack, a minute after the last one. With `has_not_run`, the thread is stopped; otherwise it was sampled a
     /// second ago.
-    pub(in crate::runtime) fn read(&mut self, recording: &mut Recording, stands: bool) -> Vec<FrameText> {
+    pub(in crate::runtime) fn read(&mut self, recording: &mut Recording, has_not_run: bool) -> Vec<FrameText> {
         self.instance.sampled(None, self.now);
         self.now += Duration::from_secs(60);
-        let sampled = (!stands).then(|| self.now - LATER);
+        let sampled = (!has_not_run).then(|| self.now - LATER);
         self.read_of(recording, sampled)
     }
 
@@ -101,8 +101,8 @@ impl Reader {
     }
 
     /// Resolves the frames that were read.
-    pub(in crate::runtime) fn resolve(&mut self, target: &mut dyn TargetMemory, stands: bool) -> Vec<FrameText> {
-        self.instance.resolve(&self.captured, stands, target, &mut self.functions, &mut self.resolved);
+    pub(in crate::runtime) fn resolve(&mut self, target: &mut dyn TargetMemory, has_not_run: bool) -> Vec<FrameText> {
+        self.instance.resolve(&self.captured, has_not_run, target, &mut self.functions, &mut self.resolved);
         assert_eq!(self.resolved.len(), self.captured.frames.len());
         let locations: Vec<Location> = self.resolved.iter().filter_map(|frame| frame.location).collect();
         locations.into_iter().map(|location| self.text(location)).collect()
@@ -148,7 +148,7 @@ pub(in crate::runtime) fn check_replaced_code(
     name_at: impl Fn(&mut Recording, u64) -> u64,
 ) {
     for (name, whole, _) in recorded(names) {
-        for stands in [false, true] {
+        for has_not_run in [false, true] {
             let mut recording = whole.clone();
             let mut reader = Reader::new(&mut recording).unwrap();
             let before = reader.read(&mut recording, true);
@@ -158,8 +158,8 @@ pub(in crate::runtime) fn check_replaced_code(
             assert!(recording.read(from, &mut pointer));
             recording.add(to, &pointer);
             let method = |text: &FrameText| text.0.rsplit(['\\', '#', '.', ':']).next().unwrap().to_owned();
-            let now = reader.read(&mut recording, stands);
-            assert_eq!(reader.is_unknown(inner, &now[inner]), !stands, "{name}: {now:?}");
+            let now = reader.read(&mut recording, has_not_run);
+            assert_eq!(reader.is_unknown(inner, &now[inner]), !has_not_run, "{name}: {now:?}");
             for (at, frame) in reader.captured.frames.iter().enumerate() {
                 if frame.code != code {
                     assert_eq!(now[at], before[at], "{name}");

@@ -16,7 +16,7 @@ const MAX_LENGTH: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Bytecode {
     /// The words compared to see whether the object is still the same: map, length and source position table.
-    print: [u64; 3],
+    fingerprint: [u64; 3],
     pub(super) positions: Vec<u8>,
     /// The instructions, which are needed for code compiled by Sparkplug.
     pub(super) code: Vec<u8>,
@@ -37,23 +37,23 @@ impl Bytecodes {
         if !heap.read(address, 0, &mut bytes) {
             return None;
         }
-        let print = [word_at(&bytes, 0), word_at(&bytes, 8), word_at(&bytes, layout.bytecode_positions as usize)];
-        if heap.kind_of_map(print[0]) != Some(layout.types.bytecode) {
+        let fingerprint = [word_at(&bytes, 0), word_at(&bytes, 8), word_at(&bytes, layout.bytecode_positions as usize)];
+        if heap.kind_of_map(fingerprint[0]) != Some(layout.types.bytecode) {
             return None;
         }
-        if self.known.get(&address).is_none_or(|known| known.print != print) {
-            let length = usize::try_from(number(print[1])?).ok().filter(|length| *length <= MAX_LENGTH)?;
+        if self.known.get(&address).is_none_or(|known| known.fingerprint != fingerprint) {
+            let length = usize::try_from(number(fingerprint[1])?).ok().filter(|length| *length <= MAX_LENGTH)?;
             let mut code = vec![0; length];
             if !heap.read(address, layout.bytecode_start, &mut code) {
                 return None;
             }
-            let positions = heap.bytes(print[2], MAX_TABLE).unwrap_or_default();
+            let positions = heap.bytes(fingerprint[2], MAX_TABLE).unwrap_or_default();
             if self.known.len() >= MAX_KNOWN || self.text > MAX_TEXT {
                 self.known.clear();
                 self.text = 0;
             }
             self.text += code.len() + positions.len();
-            let before = self.known.insert(address, Bytecode { print, positions, code });
+            let before = self.known.insert(address, Bytecode { fingerprint, positions, code });
             self.text -= before.map_or(0, |before| before.code.len() + before.positions.len());
         }
         self.known.get(&address)

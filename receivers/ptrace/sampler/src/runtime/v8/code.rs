@@ -40,7 +40,7 @@ pub(super) const MAX_DEPTH: usize = 64;
 
 /// What a piece of compiled code is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum CodeKind {
     /// Code that Sparkplug compiled from byte code, with its position table.
     Baseline { bytecode: u64, table: Arc<[u8]> },
     /// Code of an optimizing compiler.
@@ -81,8 +81,8 @@ struct KnownCode {
     end: u64,
     object: u64,
     /// The fields compared to see whether the code is still the same.
-    print: [u64; 5],
-    what: What,
+    fingerprint: [u64; 5],
+    what: CodeKind,
     checked: u64,
 }
 
@@ -118,7 +118,7 @@ impl Codes {
     }
 
     /// Returns the kind of the code that starts at an address.
-    pub(super) fn get(&self, start: u64) -> Option<&What> {
+    pub(super) fn get(&self, start: u64) -> Option<&CodeKind> {
         self.known.get(&start).map(|known| &known.what)
     }
 
@@ -128,8 +128,8 @@ impl Codes {
             return None;
         }
         if known.checked != self.turn {
-            let now =
-                read_code_object(known.object, heap).filter(|code| code.print == known.print && code.start == start);
+            let now = read_code_object(known.object, heap)
+                .filter(|code| code.fingerprint == known.fingerprint && code.start == start);
             if now.is_none() {
                 self.forget(start);
                 return None;
@@ -169,17 +169,18 @@ impl Codes {
             self.forget(before);
         }
         self.tables += what.memory();
-        if let What::Optimized(code) = &what {
+        if let CodeKind::Optimized(code) = &what {
             self.detailed[0] += u32::from(code.detail == Detail::All);
             self.detailed[1] += u32::from(code.detail == Detail::Calls);
         }
-        let known = KnownCode { end: code.end, object: code.object, print: code.print, what, checked: self.turn };
+        let known =
+            KnownCode { end: code.end, object: code.object, fingerprint: code.fingerprint, what, checked: self.turn };
         self.known.insert(code.start, known);
         Some(code.start)
     }
 }
 
-impl What {
+impl CodeKind {
     fn memory(&self) -> usize {
         match self {
             Self::Baseline { table, .. } => table.len(),
@@ -231,7 +232,7 @@ struct CompiledCode {
     start: u64,
     end: u64,
     kind: u32,
-    print: [u64; 5],
+    fingerprint: [u64; 5],
 }
 
 fn read_code_object(object: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode> {
@@ -251,10 +252,16 @@ fn read_code_object(object: u64, heap: &mut Heap<'_, '_>) -> Option<CompiledCode
         None => object.wrapping_sub(1).wrapping_add(heap.layout.head),
     };
     let size = half(fields.size);
-    let print =
+    let fingerprint =
         [map, field(fields.deoptimization), field(fields.positions), u64::from(half(fields.flags)), u64::from(size)];
     // The lowest bits of the flags are the kind.
-    Some(CompiledCode { object, start, end: start.checked_add(u64::from(size))?, kind: half(fields.flags) & 15, print })
+    Some(CompiledCode {
+        object,
+        start,
+        end: start.checked_add(u64::from(size))?,
+        kind: half(fields.flags) & 15,
+        fingerprint,
+    })
 }
 
 /// Searches backwards for the start of the code that contains this address.
@@ -311,16 +318,16 @@ fn holds(object: u64, holder: u64, heap: &mut Heap<'_, '_>) -> bool {
     heap.field(object, stream) == Some(holder + 1)
 }
 
-fn what(code: &CompiledCode, heap: &mut Heap<'_, '_>) -> Option<What> {
+fn what(code: &CompiledCode, heap: &mut Heap<'_, '_>) -> Option<CodeKind> {
     let kinds = heap.layout.kinds;
-    let [_, deoptimization, positions, ..] = code.print;
+    let [_, deoptimization, positions, ..] = code.fingerprint;
     if code.kind == kinds.baseline {
         // Without a table only the outermost function is known.
         let table = heap.bytes(positions, MAX_TABLE).unwrap_or_default();
-        return Some(What::Baseline { bytecode: deoptimization, table: table.into() });
+        return Some(CodeKind::Baseline { bytecode: deoptimization, table: table.into() });
     }
     if !(kinds.baseline..=kinds.last).contains(&code.kind) {
-        return Some(if code.kind == REGULAR_EXPRESSION { What::RegularExpression } else { What::Other });
+        return Some(if code.kind == REGULAR_EXPRESSION { CodeKind::RegularExpression } else { CodeKind::Other });
     }
     let layout = heap.layout;
     let data = heap.elements(deoptimization, layout.inlined + 1)?;
@@ -337,7 +344,7 @@ fn what(code: &CompiledCode, heap: &mut Heap<'_, '_>) -> Option<What> {
     let functions = functions.into_iter().map(|function| function & !2).collect();
     let table = heap.bytes(positions, MAX_TABLE).unwrap_or_default();
     let detail = if calls.is_empty() { Detail::Unclear } else { detail(code, &table, heap) };
-    Some(What::Optimized(Optimized { function, functions, calls, table, detail }))
+    Some(CodeKind::Optimized(Optimized { function, functions, calls, table, detail }))
 }
 
 /// Determines which instructions have positions in the table. If only calls have them, each entry is followed by a

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bytecode::Bytecodes;
-use super::code::{Codes, What};
+use super::code::{CodeKind, Codes};
 use super::functions::{KnownFunction, SharedFunctions};
 use super::heap::{Heap, is_object, number};
 use super::layout::V8Layout;
@@ -54,7 +54,7 @@ impl Words {
 
 /// A native frame to be named.
 #[derive(Debug)]
-pub(super) struct OneFrame<'a> {
+pub(super) struct NativeFrameToName<'a> {
     frame: &'a Frame,
     lookup: u64,
     is_leaf: bool,
@@ -65,7 +65,7 @@ pub(super) struct OneFrame<'a> {
     top: [u64; 4],
 }
 
-impl<'a> OneFrame<'a> {
+impl<'a> NativeFrameToName<'a> {
     /// Reads one frame of a stack.
     pub(super) fn new(frames: &'a [Frame], index: usize, memory: &mut dyn StackMemory) -> Option<Self> {
         let frame = frames.get(index)?;
@@ -131,7 +131,7 @@ pub(super) struct FrameNamer<'a, 'b> {
 
 impl FrameNamer<'_, '_> {
     /// Determines the meaning of a frame; `None` if the native frame is shown as it is.
-    pub(super) fn interpret(&mut self, one: &OneFrame<'_>, place: CodePlace) -> Option<FrameMeaning> {
+    pub(super) fn interpret(&mut self, one: &NativeFrameToName<'_>, place: CodePlace) -> Option<FrameMeaning> {
         match place {
             CodePlace::Generated => self.generated(one),
             CodePlace::Builtin | CodePlace::Other => self.builtin(one),
@@ -139,7 +139,7 @@ impl FrameNamer<'_, '_> {
     }
 
     /// Determines the meaning of a frame of code that was compiled at run time.
-    fn generated(&mut self, one: &OneFrame<'_>) -> Option<FrameMeaning> {
+    fn generated(&mut self, one: &NativeFrameToName<'_>) -> Option<FrameMeaning> {
         let Some(start) = self.codes.find(one.lookup, &mut self.heap) else {
             // The code object was not found: use the function stored in the frame.
             let known = one.words.and_then(|words| self.compiled(words.function));
@@ -147,9 +147,9 @@ impl FrameNamer<'_, '_> {
         };
         let offset = one.lookup.wrapping_sub(start);
         match self.codes.get(start)? {
-            What::Other => self.builtin(one),
-            What::RegularExpression => Some(FrameMeaning::RegularExpression),
-            What::Baseline { bytecode, table } => {
+            CodeKind::Other => self.builtin(one),
+            CodeKind::RegularExpression => Some(FrameMeaning::RegularExpression),
+            CodeKind::Baseline { bytecode, table } => {
                 let (bytecode, table) = (*bytecode, Arc::clone(table));
                 let (function, in_frame) = match one.words {
                     Some(words) => (words.function, Some(words.bytecode)),
@@ -166,7 +166,7 @@ impl FrameNamer<'_, '_> {
                 });
                 Some(FrameMeaning::Functions(vec![(known, position)]))
             }
-            What::Optimized(code) => {
+            CodeKind::Optimized(code) => {
                 let function = code.function;
                 if code.table.is_empty() && code.has_inlined() {
                     return Some(self.compiled_from(function).map_or(FrameMeaning::Unknown, FrameMeaning::Outermost));
@@ -192,7 +192,7 @@ impl FrameNamer<'_, '_> {
 
     /// Determines the meaning of a frame of V8's built-in functions: the bytecode interpreter, and the JavaScript
     /// library.
-    fn builtin(&mut self, one: &OneFrame<'_>) -> Option<FrameMeaning> {
+    fn builtin(&mut self, one: &NativeFrameToName<'_>) -> Option<FrameMeaning> {
         let words = one.words?;
         let layout = self.heap.layout;
         let offset = number(words.offset).and_then(|offset| u64::try_from(offset).ok());
@@ -226,7 +226,7 @@ impl FrameNamer<'_, '_> {
     }
 
     /// The compiled function that called a built-in function without a frame.
-    fn caller_of_builtin(&mut self, one: &OneFrame<'_>, known: KnownFunction) -> Option<FrameMeaning> {
+    fn caller_of_builtin(&mut self, one: &NativeFrameToName<'_>, known: KnownFunction) -> Option<FrameMeaning> {
         if !one.is_leaf {
             return None;
         }
@@ -234,9 +234,15 @@ impl FrameNamer<'_, '_> {
         for address in one.top.into_iter().filter(|address| !is_object(*address) && *address > 4096) {
             let lookup = address.wrapping_sub(1);
             let found = self.codes.find(lookup, &mut self.heap).and_then(|start| self.codes.get(start));
-            if found.is_some_and(|what| matches!(what, What::Baseline { .. } | What::Optimized(_))) {
-                let caller =
-                    OneFrame { frame: one.frame, lookup, is_leaf: false, words: one.words, called: None, top: [0; 4] };
+            if found.is_some_and(|what| matches!(what, CodeKind::Baseline { .. } | CodeKind::Optimized(_))) {
+                let caller = NativeFrameToName {
+                    frame: one.frame,
+                    lookup,
+                    is_leaf: false,
+                    words: one.words,
+                    called: None,
+                    top: [0; 4],
+                };
                 return self.generated(&caller).map(|meaning| FrameMeaning::Calls(Box::new(meaning)));
             }
         }

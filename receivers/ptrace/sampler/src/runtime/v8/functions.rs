@@ -50,7 +50,7 @@ enum FunctionSource {
 /// A function that was read. It is looked up for every frame, so its strings are shared, not copied.
 #[derive(Debug, Clone)]
 pub(super) struct KnownFunction {
-    print: FunctionFields,
+    fingerprint: FunctionFields,
     /// The function's current code or byte code.
     pub(super) code: u64,
     /// Whether the function has no source, because it is part of V8.
@@ -97,15 +97,15 @@ impl SharedFunctions {
         heap: &mut Heap<'_, '_>,
         functions: &mut Functions,
     ) -> Option<KnownFunction> {
-        let (print, code) = print(shared, heap)?;
+        let (fingerprint, code) = fingerprint(shared, heap)?;
         if let Some(known) = self.known.get_mut(&shared)
-            && known.print == print
+            && known.fingerprint == fingerprint
         {
             known.code = code;
             return Some(known.clone());
         }
-        let mut known = self.read(print, code, heap)?;
-        if self::print(shared, heap).is_none_or(|(now, _)| now != print) {
+        let mut known = self.read(fingerprint, code, heap)?;
+        if self::fingerprint(shared, heap).is_none_or(|(now, _)| now != fingerprint) {
             return None;
         }
         let FunctionName { name, file, first_line, .. } = &*known.texts;
@@ -117,22 +117,28 @@ impl SharedFunctions {
         Some(known)
     }
 
-    fn read(&mut self, print: FunctionFields, code: u64, heap: &mut Heap<'_, '_>) -> Option<KnownFunction> {
-        let (name, start) = if number(print.name).is_some() {
+    fn read(&mut self, fingerprint: FunctionFields, code: u64, heap: &mut Heap<'_, '_>) -> Option<KnownFunction> {
+        let (name, start) = if number(fingerprint.name).is_some() {
             (String::new(), None)
-        } else if heap.is_string(print.name) {
-            (heap.string(print.name, MAX_NAME)?, None)
+        } else if heap.is_string(fingerprint.name) {
+            (heap.string(fingerprint.name, MAX_NAME)?, None)
         } else {
-            scope(print.name, heap)?
+            scope(fingerprint.name, heap)?
         };
         let name = if name.is_empty() { ANONYMOUS.to_owned() } else { name };
-        let (file, first_line) = match self.script(print.source, heap) {
+        let (file, first_line) = match self.script(fingerprint.source, heap) {
             Some(script) => (Arc::clone(&script.file), start.map_or(0, |start| script.line(start))),
-            None if matches!(print.source, FunctionSource::Script { .. }) => return None,
+            None if matches!(fingerprint.source, FunctionSource::Script { .. }) => return None,
             None => (Arc::default(), 0),
         };
         let texts = Arc::new(FunctionName { name, file, first_line, with_inlined: OnceLock::new() });
-        Some(KnownFunction { print, code, builtin: print.source == FunctionSource::Nothing, function: 0, texts })
+        Some(KnownFunction {
+            fingerprint,
+            code,
+            builtin: fingerprint.source == FunctionSource::Nothing,
+            function: 0,
+            texts,
+        })
     }
 
     /// The number of the entry for regular expressions.
@@ -143,7 +149,7 @@ impl SharedFunctions {
 
     /// The line at an offset in a function's script, 0 if unknown.
     pub(super) fn line(&mut self, known: &KnownFunction, offset: u32, heap: &mut Heap<'_, '_>) -> u32 {
-        self.script(known.print.source, heap).map_or(0, |script| script.line(offset))
+        self.script(known.fingerprint.source, heap).map_or(0, |script| script.line(offset))
     }
 
     /// Returns the script of a source; `None` if there is none or it cannot be read.
@@ -163,7 +169,7 @@ impl SharedFunctions {
 }
 
 /// Reads the identifying values of the `SharedFunctionInfo` at an address, and its code.
-fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(FunctionFields, u64)> {
+fn fingerprint(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(FunctionFields, u64)> {
     let layout = heap.layout;
     let mut bytes = [0; 192];
     let length = layout.script as usize + 24;

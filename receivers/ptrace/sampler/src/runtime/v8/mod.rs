@@ -32,7 +32,7 @@ use std::time::Instant;
 
 use self::bytecode::Bytecodes;
 use self::code::Codes;
-use self::frames::{FrameMeaning, FrameNamer, OneFrame, Walk};
+use self::frames::{FrameMeaning, FrameNamer, NativeFrameToName, Walk};
 use self::functions::SharedFunctions;
 pub use self::functions::WITH_INLINED;
 use self::heap::{Heap, Maps};
@@ -130,7 +130,7 @@ impl Instance for Engine {
             if place == CodePlace::Other {
                 continue;
             }
-            let Some(one) = OneFrame::new(stack.frames, index, memory) else { continue };
+            let Some(one) = NativeFrameToName::new(stack.frames, index, memory) else { continue };
             match reader.interpret(&one, place) {
                 Some(FrameMeaning::Calls(caller)) => {
                     named.locations.push((index, frame.location));

@@ -10,9 +10,9 @@ use crate::process_files::Life;
 use crate::runtime::ThreadKey;
 use crate::sampler::attached::Attached;
 use crate::sampler::batch::BatchEntry;
-use crate::sampler::contexts::Worked;
+use crate::sampler::contexts::TraceContextReading;
 use crate::sampler::interpreters::NamedFrames;
-use crate::sampler::ledger::{Basis, Next, SettleRules, Unsampled};
+use crate::sampler::ledger::{SettleRules, TimeSource, Unsampled, WhatFollows};
 use crate::sampler::states::LastSeen;
 use crate::sampler::thread_state::Blocked;
 use crate::sampler::unseen::Unseen;
@@ -30,7 +30,7 @@ const MANY_THREADS: usize = 1024;
 pub(in crate::sampler) struct FoundStack<'a> {
     pub(in crate::sampler) trust: Trust,
     pub(in crate::sampler) locations: &'a [Location],
-    pub(in crate::sampler) worked: &'a Worked,
+    pub(in crate::sampler) worked: &'a TraceContextReading,
     pub(in crate::sampler) at: Instant,
 }
 
@@ -115,7 +115,7 @@ impl Active {
                 // rings would overflow.
                 self.introduce(index);
             }
-            return self.stood(index, now, now, standing);
+            return self.note_place(index, now, now, standing);
         }
         let trust = thread.blocked.trust;
         let worked = std::mem::take(&mut thread.blocked.worked);
@@ -148,7 +148,7 @@ impl Active {
     }
 
     /// Divides the time of all threads up to now among their samples. `next` says what follows.
-    pub(in crate::sampler) fn settle_all(&mut self, now: Instant, next: Next) {
+    pub(in crate::sampler) fn settle_all(&mut self, now: Instant, next: WhatFollows) {
         self.apply_records();
         let mut running = 0;
         for index in 0..self.threads.len() {
@@ -163,12 +163,12 @@ impl Active {
                 // The thread has no sample since its time was last divided.
                 Some(_) if thread.ledger.is_empty() => {}
                 // The thread has not run since it was last examined, so the counters of that time still hold.
-                Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::COUNTERS),
+                Some((at, sched)) => self.settle(index, at, Some(sched), next, TimeSource::COUNTERS),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
                         running += 1;
                         thread.sched = sched;
-                        self.settle(index, now, Some(sched), next, Basis::COUNTERS);
+                        self.settle(index, now, Some(sched), next, TimeSource::COUNTERS);
                     }
                     Err(_) => self.settle_ended(index, now),
                 },
@@ -183,10 +183,10 @@ impl Active {
         let thread = &mut self.threads[index];
         // Reading the counters of a thread that has ended fails. Its time is divided when the threads are listed again.
         if thread.recording.is_some() {
-            self.settle_recorded(index, now, Next::Other);
+            self.settle_recorded(index, now, WhatFollows::Other);
         } else if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
             thread.sched = sched;
-            self.settle(index, now, Some(sched), Next::Other, Basis::COUNTERS);
+            self.settle(index, now, Some(sched), WhatFollows::Other, TimeSource::COUNTERS);
         }
     }
 
@@ -202,9 +202,9 @@ impl Active {
     /// Divides the time of a thread that has ended.
     pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
         if self.threads[index].recording.is_some() {
-            return self.settle_recorded(index, now, Next::Nothing);
+            return self.settle_recorded(index, now, WhatFollows::Nothing);
         }
-        self.settle(index, now, None, Next::Nothing, Basis::COUNTERS);
+        self.settle(index, now, None, WhatFollows::Nothing, TimeSource::COUNTERS);
     }
 
     /// Starts counting running time: of the current threads by their own counters, and of all others by the difference
@@ -248,13 +248,13 @@ impl Active {
 
     /// Adds a sample for the processor time of threads that were never examined; at the end, for all time without a
     /// sample.
-    fn report_unseen(&mut self, now: Instant, running: u64, next: Next) {
+    fn report_unseen(&mut self, now: Instant, running: u64, next: WhatFollows) {
         let period = self.event_period();
         let is_significant = |missing| match next {
-            Next::Nothing => Unseen::is_left(missing, running),
-            Next::Same | Next::Other => Unseen::is_significant(missing, period, running),
+            WhatFollows::Nothing => Unseen::is_left(missing, running),
+            WhatFollows::Same | WhatFollows::Other => Unseen::is_significant(missing, period, running),
         };
-        if next == Next::Nothing && self.attached.files.alive() == Life::Same {
+        if next == WhatFollows::Nothing && self.attached.files.alive() == Life::Same {
             self.note_clock();
         }
         let begins = std::mem::replace(&mut self.unseen_since, now);
@@ -306,7 +306,14 @@ impl Active {
         }
     }
 
-    pub(super) fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next, basis: Basis) {
+    pub(super) fn settle(
+        &mut self,
+        index: usize,
+        now: Instant,
+        sched: Option<SchedStat>,
+        next: WhatFollows,
+        basis: TimeSource,
+    ) {
         let hides = self.watch.hides_kernel();
         let thread = &mut self.threads[index];
         let kernel_nano = if hides { thread.take_skipped() } else { 0 };
@@ -324,17 +331,20 @@ impl Active {
         let is_sampled = self.are_switches_sampled();
         self.count_accounted(settled.ran_nano);
         let status = &mut self.attached.status;
-        let all =
-            settled.samples.iter().map(|(_, stretch)| stretch).chain(settled.rests.iter().map(|(_, stretch)| stretch));
+        let all = settled
+            .samples
+            .iter()
+            .map(|(_, stretch)| stretch)
+            .chain(settled.without_samples.iter().map(|(_, stretch)| stretch));
         let all = all.map(|stretch| stretch.nano).sum::<u64>();
         match basis {
-            Basis::Records { .. } => {
+            TimeSource::Records { .. } => {
                 status.recorded_nano += all;
                 status.switches_sampled_nano += if is_sampled { all } else { 0 };
             }
-            Basis::Counters { .. } if settled.ran_nano > 0 => status.counted_nano += all,
+            TimeSource::Counters { .. } if settled.ran_nano > 0 => status.counted_nano += all,
             // The thread was blocked all the time.
-            Basis::Counters { .. } => {}
+            TimeSource::Counters { .. } => {}
         }
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
@@ -342,7 +352,7 @@ impl Active {
         if rules.pooled {
             self.pool.left.extend(settled.left);
         }
-        for (rest, stretch) in settled.rests {
+        for (rest, stretch) in settled.without_samples {
             if rules.pooled && rest == Unsampled::NotSampled {
                 self.pool.not_sampled = self.pool.not_sampled.saturating_add(stretch.nano);
                 continue;
@@ -408,8 +418,8 @@ impl Active {
 
     /// Counts the trace context of a sample, and adds the context to the batch if the sample is `new` there. Returns
     /// the index of the context.
-    pub(super) fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
-        let Worked { context, torn, unproven } = worked;
+    pub(super) fn worked(&mut self, worked: &TraceContextReading, new: bool) -> Option<u32> {
+        let TraceContextReading { context, torn, unproven } = worked;
         let status = &mut self.attached.status;
         status.contexts += u64::from(context.is_some());
         status.torn_contexts += u64::from(*torn);

@@ -9,7 +9,7 @@ use crate::message::{Location, Trust};
 use crate::probe::{Activity, SchedStat, parse_stat};
 use crate::sampler::interpreters::{AtSample, UNSTOPPED};
 use crate::sampler::stack_unwinder::StackUnwinder;
-use crate::sampler::states::{Concern, LastSeen};
+use crate::sampler::states::{LastSeen, PendingCheck};
 use crate::sampler::thread_state::Unwound;
 use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
@@ -169,7 +169,7 @@ impl Active {
         for _ in 0..ATTEMPTS {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
-            if self.concern != Concern::None && self.attached.is_another() {
+            if self.concern != PendingCheck::None && self.attached.is_another() {
                 // The process's memory could not be read: the thread is blocked in another program, whose mappings are
                 // not known here.
                 break;

@@ -13,8 +13,8 @@ use super::Active;
 use super::account::on_wall_clock;
 use crate::message::{Location, Sample, Thread, Trust};
 use crate::sampler::coverage::THREADS;
-use crate::sampler::ledger::{MOST_SCALE, Next, Shares, UNSAMPLED};
-use crate::sampler::states::Watch;
+use crate::sampler::ledger::{MOST_SCALE, Shares, UNSAMPLED, WhatFollows};
+use crate::sampler::states::RunningThreadMethod;
 
 /// The name of the artificial thread.
 const POOLED_THREADS: &str = "[threads sampled together]";
@@ -34,13 +34,13 @@ pub(super) struct Pool {
 impl Active {
     /// Whether threads without samples share the samples of other threads.
     pub(super) fn is_pooled(&self) -> bool {
-        self.threads.len() > THREADS && matches!(self.watch, Watch::Group | Watch::Machine)
+        self.threads.len() > THREADS && matches!(self.watch, RunningThreadMethod::Group | RunningThreadMethod::Machine)
     }
 
     /// Divides the running time of threads without samples among the stacks of the other threads' samples. If the
     /// samples do not suffice, a small remainder is kept for the next batch; a large one, and any at the end, is
     /// reported as not sampled.
-    pub(super) fn settle_pool(&mut self, now: Instant, next: Next) {
+    pub(super) fn settle_pool(&mut self, now: Instant, next: WhatFollows) {
         let since = self.pool.since.replace(now).unwrap_or(now);
         let left = std::mem::take(&mut self.pool.left);
         let all = left.iter().fold(0_u64, |sum, (_, nano)| sum.saturating_add(*nano));
@@ -48,7 +48,7 @@ impl Active {
         let known = ran.min(all.saturating_mul(MOST_SCALE));
         self.attached.status.pooled_nano += known;
         let mut rest = ran - known;
-        if next == Next::Same && rest < self.event_period().saturating_mul(UNSAMPLED) {
+        if next == WhatFollows::Same && rest < self.event_period().saturating_mul(UNSAMPLED) {
             self.pool.not_sampled = std::mem::take(&mut rest);
         }
         if known + rest == 0 {
@@ -111,10 +111,10 @@ mod tests {
             shares.sort_unstable();
             (shares, waiting)
         };
-        assert_eq!(pooled(0, Next::Same), (vec![], 0));
-        assert_eq!(pooled(25, Next::Same), (vec![(1, 20), (2, 5)], 0));
-        assert_eq!(pooled(107, Next::Same), (vec![(1, 80), (2, 20)], 7));
+        assert_eq!(pooled(0, WhatFollows::Same), (vec![], 0));
+        assert_eq!(pooled(25, WhatFollows::Same), (vec![(1, 20), (2, 5)], 0));
+        assert_eq!(pooled(107, WhatFollows::Same), (vec![(1, 80), (2, 20)], 7));
         let not_sampled = Location::NOT_SAMPLED.address();
-        assert_eq!(pooled(100, Next::Nothing), (vec![(1, 80), (2, 20), (not_sampled, 7)], 0));
+        assert_eq!(pooled(100, WhatFollows::Nothing), (vec![(1, 80), (2, 20), (not_sampled, 7)], 0));
     }
 }

@@ -6,7 +6,7 @@ use super::Active;
 use super::account::on_wall_clock;
 use crate::message::{Batch, Status};
 use crate::os::time;
-use crate::sampler::ledger::Next;
+use crate::sampler::ledger::WhatFollows;
 
 /// How often a batch is sent. The interval grows with each multiple of `MANY_THREADS` threads, up to `SELDOM` times
 /// this interval.
@@ -36,7 +36,7 @@ impl Active {
     }
 
     /// Takes the batch of samples; `None` if there are none. `next` says what follows.
-    pub(in crate::sampler) fn flush(&mut self, now: Instant, next: Next) -> Option<Batch> {
+    pub(in crate::sampler) fn flush(&mut self, now: Instant, next: WhatFollows) -> Option<Batch> {
         self.flush_due = now + self.flush_interval();
         self.settle_all(now, next);
         if self.batch.is_empty() {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Active;
 use crate::message::Stops;
-use crate::sampler::states::Watch;
+use crate::sampler::states::RunningThreadMethod;
 
 impl Active {
     /// Whether a running thread may be stopped. When the answer changes, the thread's time up to now is divided among
@@ -31,7 +31,9 @@ impl Active {
     /// Whether a blocked thread may be stopped, provided that the kernel continues its system call as if there had been
     /// no stop.
     pub(in crate::sampler) fn may_stop_blocked(&self, now: Instant) -> bool {
-        self.watch == Watch::Stops && self.attached.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
+        self.watch == RunningThreadMethod::Stops
+            && self.attached.settings.stops == Stops::Always
+            && !self.stop_rules.is_silent(now)
     }
 
     /// Called when a thread that was asked to stop was released, or ended.

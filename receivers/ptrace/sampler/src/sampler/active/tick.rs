@@ -7,7 +7,7 @@ use crate::message::Detached;
 use crate::process_files::Life;
 use crate::sampler::budget::CpuMark;
 use crate::sampler::pending_stops::PendingStops;
-use crate::sampler::states::Concern;
+use crate::sampler::states::PendingCheck;
 use crate::sampler::thread_state::ThreadState;
 
 /// In one of this many ticks, check whether the process is alive, even if nothing indicates that it has ended.
@@ -40,9 +40,9 @@ impl Active {
         self.slot = tick.slot;
         self.attached.contexts.check(&self.attached.files, now);
         match self.concern {
-            Concern::OtherArchitecture => return TickStart::OtherArchitecture,
-            Concern::None if !status.ticks.is_multiple_of(LIFE_STRIDE) => return TickStart::Sample,
-            Concern::None | Concern::MayBeGone => self.concern = Concern::None,
+            PendingCheck::OtherArchitecture => return TickStart::OtherArchitecture,
+            PendingCheck::None if !status.ticks.is_multiple_of(LIFE_STRIDE) => return TickStart::Sample,
+            PendingCheck::None | PendingCheck::MayBeGone => self.concern = PendingCheck::None,
         }
         match self.attached.files.alive() {
             Life::Same => TickStart::Sample,

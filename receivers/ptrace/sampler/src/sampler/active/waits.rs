@@ -85,7 +85,7 @@ impl Waits {
     }
 
     /// Whether records cost so much that threads with many switches may not be recorded.
-    pub(super) fn are_dear(&self) -> bool {
+    pub(super) fn are_expensive(&self) -> bool {
         self.costs.most < MOST_SWITCHES
     }
 

@@ -16,7 +16,7 @@ fn what_threads_miss() {
     let mut ring = crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]);
     let (_, shortfall) = Shortfall::drain(&mut ring, |_| true, &mut Vec::new(), |_| {});
     engine.take_item(RingItem::Missing(shortfall), Instant::now());
-    engine.processes[0].watch = Watch::Machine;
+    engine.processes[0].watch = RunningThreadMethod::Machine;
     engine.take_item(RingItem::Missing(shortfall), Instant::now());
     let status = &engine.processes[0].attached.status;
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
@@ -57,17 +57,17 @@ fn refusals_are_asked_for_again() {
     const SECOND: Duration = Duration::from_secs(1);
     let here = permitted_here();
     for (up_to, error, first) in [
-        (Level::None, Errno::EPERM, Watch::Stops),
-        (Level::None, Errno::ENOSYS, Watch::Stops),
-        (Level::None, Errno::EMFILE, Watch::Not),
-        (Level::User, Errno::EACCES, Watch::for_level(here.min(Level::User), Stops::UserBound)),
+        (Level::None, Errno::EPERM, RunningThreadMethod::Stops),
+        (Level::None, Errno::ENOSYS, RunningThreadMethod::Stops),
+        (Level::None, Errno::EMFILE, RunningThreadMethod::Not),
+        (Level::User, Errno::EACCES, RunningThreadMethod::for_level(here.min(Level::User), Stops::UserBound)),
     ] {
         let kernel = Permitting(Arc::new(Mutex::new(Permitted { up_to, error, asked: 0 })));
         let asked = || std::mem::take(&mut kernel.0.lock().unwrap().asked);
         let start = Instant::now();
         let mut engine = engine(std::process::id(), &|| {}, start, false);
         engine.events = Events::with(Box::new(kernel.clone()), None).ok();
-        engine.processes[0].watch = Watch::Undecided;
+        engine.processes[0].watch = RunningThreadMethod::Undecided;
         engine.processes[0].meet(std::process::id());
         let mut decide = |at| {
             engine.decide(0, at);
@@ -82,7 +82,7 @@ fn refusals_are_asked_for_again() {
         assert!(asked() > 0, "{error}");
         kernel.0.lock().unwrap().up_to = Level::Kernel;
         assert_eq!((decide(start + 119 * SECOND), asked()), (first, 0), "{error}");
-        assert_eq!(decide(start + 120 * SECOND), Watch::for_level(here, Stops::UserBound), "{error}");
+        assert_eq!(decide(start + 120 * SECOND), RunningThreadMethod::for_level(here, Stops::UserBound), "{error}");
         asked();
         decide(start + 180 * SECOND);
         assert_eq!(asked() == 0, here == Level::Kernel, "{error}");

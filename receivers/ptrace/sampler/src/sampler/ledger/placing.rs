@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Stretch, Unsampled, nano};
+use super::{TimeSpan, Unsampled, nano};
 
 /// A sample, and the length of the time that it covers.
 #[derive(Debug, Clone, Copy)]
@@ -37,20 +37,20 @@ pub(super) struct Placing {
 /// The spans, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct PlacedSpans {
-    pub(super) samples: Vec<(u32, Stretch)>,
+    pub(super) samples: Vec<(u32, TimeSpan)>,
     /// The time without samples.
-    pub(super) rests: Vec<(Unsampled, Stretch)>,
+    pub(super) without_samples: Vec<(Unsampled, TimeSpan)>,
 }
 
 impl Placing {
     /// Places the samples and the time without samples. Time without samples is used in the order of its kinds.
-    pub(super) fn place(&self, mut observed: Vec<WeightedSample>, rests: &[(Unsampled, u64)]) -> PlacedSpans {
+    pub(super) fn place(&self, mut observed: Vec<WeightedSample>, without_samples: &[(Unsampled, u64)]) -> PlacedSpans {
         // The kernel's samples are read later than they were taken, so an examination may have been added before them.
         observed.sort_by_key(|of| of.at.0);
-        let placed = observed.iter().map(|of| of.nano).chain(rests.iter().map(|(_, nano)| *nano));
+        let placed = observed.iter().map(|of| of.nano).chain(without_samples.iter().map(|(_, nano)| *nano));
         let placed = placed.fold(0, u64::saturating_add);
         let left_out = nano(self.until.saturating_duration_since(self.since)).saturating_sub(placed);
-        let mut left: Vec<_> = rests.iter().map(|&(rest, nano)| (Some(rest), nano)).collect();
+        let mut left: Vec<_> = without_samples.iter().map(|&(rest, nano)| (Some(rest), nano)).collect();
         left.push((None, left_out));
         let mut layer = SpanLayer { left, cursor: self.since, placed: PlacedSpans::default() };
         let mut before = 0;
@@ -60,10 +60,10 @@ impl Placing {
             if at == 0 || before < lowest {
                 // Insert as much as the next samples need too, so that these need no separate piece.
                 let met = bounds[at..].iter().take_while(|bounds| bounds.0 <= highest);
-                let rests = met.fold(lowest, |rests, bounds| rests.max(bounds.0));
-                before += layer.rest(rests - before);
+                let without_samples = met.fold(lowest, |without_samples, bounds| without_samples.max(bounds.0));
+                before += layer.rest(without_samples - before);
             }
-            layer.placed.samples.push((of.sample, Stretch { begins: layer.cursor, nano: of.nano }));
+            layer.placed.samples.push((of.sample, TimeSpan { begins: layer.cursor, nano: of.nano }));
             layer.cursor = later(layer.cursor, of.nano);
         }
         layer.rest(i128::MAX);
@@ -117,7 +117,7 @@ impl SpanLayer {
             if nano > 0 {
                 (*left, room) = (*left - nano, room - nano);
                 if let Some(rest) = rest {
-                    self.placed.rests.push((*rest, Stretch { begins: self.cursor, nano }));
+                    self.placed.without_samples.push((*rest, TimeSpan { begins: self.cursor, nano }));
                 }
                 self.cursor = later(self.cursor, nano);
             }
@@ -142,7 +142,7 @@ mod tests {
 
     const KINDS: [Unsampled; 2] = [Unsampled::WaitingForProcessor, Unsampled::NotSampled];
 
-    fn place(drawn: &[Drawn], rests: [u64; 2], until: u64, tolerance: u64) -> (Instant, PlacedSpans) {
+    fn place(drawn: &[Drawn], without_samples: [u64; 2], until: u64, tolerance: u64) -> (Instant, PlacedSpans) {
         let since = Instant::now();
         let at = |offset| since + Duration::from_nanos(offset);
         let observed = drawn.iter().zip(0..).map(|(&(first, long, unchanged, nano), sample)| WeightedSample {
@@ -152,7 +152,7 @@ mod tests {
             nano,
         });
         let placing = Placing { since, until: at(until), tolerance: Duration::from_nanos(tolerance) };
-        (since, placing.place(observed.collect(), &[(KINDS[0], rests[0]), (KINDS[1], rests[1])]))
+        (since, placing.place(observed.collect(), &[(KINDS[0], without_samples[0]), (KINDS[1], without_samples[1])]))
     }
 
     proptest! {
@@ -161,23 +161,23 @@ mod tests {
         #[test]
         fn tiles(
             drawn in prop::collection::vec((0u64..1_000, 0u64..100, any::<bool>(), 0u64..100), 0..30),
-            rests in prop::array::uniform2(0u64..300),
+            without_samples in prop::array::uniform2(0u64..300),
             more in 0u64..300,
             tolerance in 0u64..50,
         ) {
-            let all = drawn.iter().map(|of| of.3).sum::<u64>() + rests.iter().sum::<u64>();
+            let all = drawn.iter().map(|of| of.3).sum::<u64>() + without_samples.iter().sum::<u64>();
             for until in [all, all + more, all / 2] {
-                let (since, placed) = place(&drawn, rests, until, tolerance);
+                let (since, placed) = place(&drawn, without_samples, until, tolerance);
                 let mut taken: Vec<u64> = placed.samples.iter().map(|(sample, _)| drawn[*sample as usize].0).collect();
                 prop_assert!(taken.is_sorted() && taken.len() == drawn.len());
                 taken.dedup();
                 prop_assert!(placed.samples.iter().all(|(of, stretch)| stretch.nano == drawn[*of as usize].3));
-                for (kind, length) in KINDS.iter().zip(rests) {
-                    let pieces = placed.rests.iter().filter(|(of, ..)| of == kind);
+                for (kind, length) in KINDS.iter().zip(without_samples) {
+                    let pieces = placed.without_samples.iter().filter(|(of, ..)| of == kind);
                     prop_assert_eq!(pieces.map(|(_, stretch)| stretch.nano).sum::<u64>(), length);
                 }
-                let mut stretches: Vec<Stretch> = placed.samples.iter().map(|(_, stretch)| *stretch).collect();
-                stretches.extend(placed.rests.iter().map(|(_, stretch)| *stretch));
+                let mut stretches: Vec<TimeSpan> = placed.samples.iter().map(|(_, stretch)| *stretch).collect();
+                stretches.extend(placed.without_samples.iter().map(|(_, stretch)| *stretch));
                 stretches.sort_by_key(|stretch| (stretch.begins, stretch.nano));
                 let mut end = since;
                 let mut gaps = 0;
@@ -216,9 +216,9 @@ mod tests {
             let least = pairs.chain(ends).fold(0, i64::max);
             let mut before = 0;
             for ((_, stretch), range) in placed.samples.iter().zip(&ranges) {
-                let rests = nano(stretch.begins - since) as i64 - before;
+                let without_samples = nano(stretch.begins - since) as i64 - before;
                 before += stretch.nano as i64;
-                let missed = (range.0 - rests).max(rests - range.1);
+                let missed = (range.0 - without_samples).max(without_samples - range.1);
                 prop_assert!(missed <= least, "{missed} beside its place, where {least} is possible");
             }
         }
@@ -231,6 +231,6 @@ mod tests {
         let drawn = [9, 22, 30, 139, 152, 160].map(|at| (at, 0, false, 10));
         let (since, placed) = place(&drawn, [100, 0], 160, 10);
         let begins: Vec<u64> = placed.samples.iter().map(|(_, stretch)| nano(stretch.begins - since)).collect();
-        assert_eq!((begins, placed.rests.len()), (vec![2, 12, 22, 130, 140, 150], 2));
+        assert_eq!((begins, placed.without_samples.len()), (vec![2, 12, 22, 130, 140, 150], 2));
     }
 }

@@ -144,7 +144,7 @@ pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, starte
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let space = Arc::new(AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap());
     let mut process = Active::new(Attached::new(ProcessId(1), files, space, Settings::default(), now), started, now);
-    process.watch = Watch::Threads { kernel: true };
+    process.watch = RunningThreadMethod::Threads { kernel: true };
     // Nobody receives the outputs of this engine.
     let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new(None).ok());
     engine.processes.push(process);
@@ -324,7 +324,7 @@ fn turns_by_samples() {
         let nano = u64::try_from(nano).unwrap();
         let mut engine = engine(pid, &|| {}, now, false);
         let process = &mut engine.processes[0];
-        (process.watch, process.switches) = (Watch::Machine, Switches::Sampled);
+        (process.watch, process.switches) = (RunningThreadMethod::Machine, Switches::Sampled);
         let index = process.meet(thread);
         process.threads[index].recording = Some(Box::new(Recording::new(now - Duration::from_millis(10))));
         let ring = switches(&[(pid + 1, 1, nano - 2_000_000, true), (pid, thread, nano - 1_000_000, in_call)]);

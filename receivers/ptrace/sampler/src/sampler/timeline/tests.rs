@@ -81,10 +81,10 @@ fn first_record() {
     ready.ready();
     ready.switched_in(at(20));
     assert_eq!(waits(&settle(&mut ready, at(30), None).unwrap()), [(Cause::Preempted, None, 20)]);
-    let mut stood = ThreadTimeline::new(start);
-    stood.stood(at(5), at(6), 7);
-    assert_eq!(stood.latest(), Latest::Waiting { since: at(5), cause: Cause::Blocked, placed: true });
-    assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
+    let mut note_place = ThreadTimeline::new(start);
+    note_place.note_place(at(5), at(6), 7);
+    assert_eq!(note_place.latest(), Latest::Waiting { since: at(5), cause: Cause::Blocked, placed: true });
+    assert_eq!(waits(&settle(&mut note_place, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
 }
 
 /// Guarantees: records from before the beginning show the state at the beginning, but none of the time before it
@@ -109,13 +109,13 @@ fn looks() {
     let mut thread = ThreadTimeline::new(start);
     thread.switched_out(at(10), Cause::Blocked, None);
     assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: false });
-    thread.stood(at(20), at(21), 1);
+    thread.note_place(at(20), at(21), 1);
     assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: true });
     assert_eq!(waits(&settle(&mut thread, at(25), None).unwrap()), [(Cause::Blocked, Some(1), 15)]);
     thread.switched_in(at(30));
     thread.switched_out(at(40), Cause::Preempted, Some(2));
     // The thread ran while its place was read: the records arrive after the examination.
-    thread.stood(at(45), at(47), 9);
+    thread.note_place(at(45), at(47), 9);
     thread.switched_in(at(46));
     thread.switched_out(at(48), Cause::Preempted, Some(3));
     let recorded = settle(&mut thread, at(50), None).unwrap();

@@ -77,7 +77,7 @@ fn merged_with(
     let mut locations = Vec::new();
     // Native functions have 0x10000 bytes each.
     let mut start = |pc: u64| (pc >= 0x50_0000).then_some(pc & !0xffff);
-    let counts = merge_held(&pieces, &mut start, words, &mut locations);
+    let counts = merge_by_registers(&pieces, &mut start, words, &mut locations);
     (locations, counts)
 }
 
@@ -263,9 +263,9 @@ fn without_registers() {
     let pieces = MergeInput { stack, captured: &captured, resolved: &resolved, held: &held };
     let mut locations = Vec::new();
     let words = Words { memory: &mut StackCopy::default(), lookup: &mut { KNOWN } };
-    merge_held(&pieces, &mut |_| None, Some(words), &mut locations);
+    merge_by_registers(&pieces, &mut |_| None, Some(words), &mut locations);
     assert_eq!(locations, [n(0), n(1)]);
-    merge_held(&pieces, &mut |_| None, None, &mut locations);
+    merge_by_registers(&pieces, &mut |_| None, None, &mut locations);
     assert_eq!(locations, [p(4), n(1)]);
 }
 

@@ -29,7 +29,7 @@ fn code_replaced_during_reads() {
 fn freed_code() {
     for (name, whole, _) in recorded(&PYTHON) {
         for head in [0, 0x7f12_3456_7890, 0x5566_7788_9900u64] {
-            for (is_known, stands) in [(false, false), (true, false), (true, true)] {
+            for (is_known, has_not_run) in [(false, false), (true, false), (true, true)] {
                 let mut recording = whole.clone();
                 let mut reader = Reader::new(&mut recording).unwrap();
                 let before = reader.read(&mut recording, true);
@@ -44,7 +44,7 @@ fn freed_code() {
                     recording.add(frame.code + u64::from(own), &[0; 4]);
                     recording.add(frame.code + u64::from(others), &3u64.to_le_bytes());
                 }
-                let now = reader.read(&mut recording, stands);
+                let now = reader.read(&mut recording, has_not_run);
                 assert_eq!((now[0].0.as_str(), &now[1..]), (UNKNOWN_FUNCTION, &before[1..]), "{name}, {head:#x}");
                 let executed = reader.executed(frame.instruction + 2, &mut recording);
                 assert!(references.is_none() || executed.is_none(), "{name}");

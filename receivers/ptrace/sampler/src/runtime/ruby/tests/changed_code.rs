@@ -93,8 +93,8 @@ fn names_of_classes() {
             recording.add(other, &string);
             recording.add(class + path, &other.to_le_bytes());
             late.read(&mut recording, false);
-            for stands in [false, true] {
-                assert_eq!(late.read(&mut recording, stands)[frame].0, format!("Other#{short}"), "{name}");
+            for has_not_run in [false, true] {
+                assert_eq!(late.read(&mut recording, has_not_run)[frame].0, format!("Other#{short}"), "{name}");
             }
         }
     }

@@ -108,7 +108,7 @@ impl Active {
         let newest = standing.first().map(|of| of.standing.clone());
         recording.preempted = is_native.then_some(PreemptedWait { since, before, meanwhile });
         if let Some(newest) = newest {
-            recording.timeline.stood(since, Instant::now(), newest);
+            recording.timeline.note_place(since, Instant::now(), newest);
         }
         is_native
     }
@@ -130,7 +130,7 @@ impl Active {
         standing: impl FnOnce() -> WaitStack,
     ) {
         if preempted.resumed_where_it_waited(&returns(frames)) {
-            self.stood(index, preempted.since, preempted.since, standing());
+            self.note_place(index, preempted.since, preempted.since, standing());
         }
     }
 }

@@ -70,7 +70,7 @@ impl Active {
     }
 
     /// Whether records are so expensive that threads with many switches may not be recorded.
-    pub(in crate::sampler) fn are_records_dear(&self) -> bool {
-        self.waits.are_dear()
+    pub(in crate::sampler) fn are_records_expensive(&self) -> bool {
+        self.waits.are_expensive()
     }
 }

@@ -78,7 +78,7 @@ impl Active {
             && self.waits.space_generation == Some(self.attached.space_generation)
         {
             if let Some(standing) = self.waits.known(place, true) {
-                return recording.timeline.stood(from, from, standing);
+                return recording.timeline.note_place(from, from, standing);
             }
             // If another thread at the same place was read in this tick, and that reading is confirmed later, it is
             // valid for this thread as well.
@@ -125,7 +125,7 @@ impl Active {
         if let Some(recording) = &mut self.threads[index].recording {
             recording.incomplete_in = (outcome.trust != Trust::Complete).then_some(generation);
             let found = interpreted.is_any() || self.attached.interpreters.is_empty();
-            recording.vain = if found { 0 } else { recording.vain.saturating_add(1) };
+            recording.failed_lookups = if found { 0 } else { recording.failed_lookups.saturating_add(1) };
         }
         if outcome.unknown_code == Some(registers.instruction_pointer()) {
             // The stack is read again when the maps have been read. If the wait is over by then, its place stays
@@ -134,7 +134,7 @@ impl Active {
         }
         let standing = WaitStack::new(outcome.trust, &locations, named, worked);
         let thread = self.threads[index].id();
-        self.stood(index, from, until, standing.clone());
+        self.note_place(index, from, until, standing.clone());
         self.waits.unproven.push(UnprovenStack { thread, from, until, place, standing });
     }
 
@@ -157,7 +157,7 @@ impl Active {
     }
 
     /// Records that a thread was at a place from `from` to `until`.
-    pub(in crate::sampler::active) fn stood(
+    pub(in crate::sampler::active) fn note_place(
         &mut self,
         index: usize,
         from: Instant,
@@ -165,7 +165,7 @@ impl Active {
         standing: WaitStack,
     ) {
         if let Some(recording) = &mut self.threads[index].recording {
-            recording.timeline.stood(from, until, standing);
+            recording.timeline.note_place(from, until, standing);
         }
     }
 

@@ -10,8 +10,8 @@ use super::transitions::UnreadStack;
 use crate::sampler::active::Active;
 use crate::sampler::contexts::ContextHistory;
 use crate::sampler::coverage::THREADS;
-use crate::sampler::ledger::{Basis, Next};
-use crate::sampler::thread_state::MOST_VAIN;
+use crate::sampler::ledger::{TimeSource, WhatFollows};
+use crate::sampler::thread_state::MAX_FAILED_LOOKUPS;
 use crate::sampler::timeline::{Cause, Latest, ThreadTimeline, Wait};
 
 /// A generation that no address space has.
@@ -30,8 +30,8 @@ pub(in crate::sampler) struct Recording {
     /// generation has changed, and in any case with [`NO_GENERATION`].
     pub(in crate::sampler::active) incomplete_in: Option<u64>,
     /// How many times in a row no interpreter frames were found for this thread. A new thread may have none yet, so
-    /// they are looked for again, up to [`MOST_VAIN`] times.
-    pub(super) vain: u8,
+    /// they are looked for again, up to [`MAX_FAILED_LOOKUPS`] times.
+    pub(super) failed_lookups: u8,
     /// The call chains of the thread's latest samples, for processes in which no samples are taken at switches.
     pub(super) calls: VecDeque<Calls>,
     /// A preempted wait whose place will be known from the sample taken when the thread resumes.
@@ -49,7 +49,7 @@ impl Recording {
             waits: None,
             looked: None,
             incomplete_in: None,
-            vain: 0,
+            failed_lookups: 0,
             calls: VecDeque::new(),
             preempted: None,
             worked: ContextHistory::default(),
@@ -127,8 +127,8 @@ impl Active {
             Latest::Waiting { since, cause, placed } => {
                 // The maps were read again after the stack was read, or an interpreter was found.
                 let is_outdated = recording.incomplete_in.is_some_and(|known| known != self.attached.space_generation);
-                let is_vain = (1..MOST_VAIN).contains(&recording.vain);
-                if (is_outdated || is_vain) && recording.waits.is_some() {
+                let has_failed = (1..MAX_FAILED_LOOKUPS).contains(&recording.failed_lookups);
+                if (is_outdated || has_failed) && recording.waits.is_some() {
                     return RecordedState::Unread;
                 }
                 let is_known = placed && !is_outdated && (recording.looked == Some(since) || self.stacks_are_native());
@@ -158,7 +158,7 @@ impl Active {
         match blocked {
             // The thread has not run since it was found blocked, and still waits.
             Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
-                self.settle(index, at, Some(sched), Next::Other, Basis::COUNTERS);
+                self.settle(index, at, Some(sched), WhatFollows::Other, TimeSource::COUNTERS);
             }
             Some(_) => {}
             // The thread was never examined: it is not known what it did while all events were being opened.
@@ -180,7 +180,7 @@ impl Active {
         self.waits.awake_since = None;
         for index in 0..self.threads.len() {
             if self.threads[index].recording.is_some() {
-                self.settle_recorded(index, now, Next::Other);
+                self.settle_recorded(index, now, WhatFollows::Other);
                 self.threads[index].end_recording();
             }
         }

@@ -6,7 +6,7 @@ use super::stack::{ReadStack, WaitStack};
 use crate::message::{Location, Sample, Trust};
 use crate::probe::SchedStat;
 use crate::sampler::active::Active;
-use crate::sampler::ledger::{Basis, Next};
+use crate::sampler::ledger::{TimeSource, WhatFollows};
 use crate::sampler::timeline::{Cause, WaitObservation, condense};
 
 /// The maximum number of observations of short waits of a thread in one batch.
@@ -26,8 +26,8 @@ const COMPARED: usize = 256;
 impl Active {
     /// Divides the time of a recorded thread up to now among its samples: by its records if they are complete,
     /// otherwise by the kernel's counters.
-    pub(in crate::sampler::active) fn settle_recorded(&mut self, index: usize, now: Instant, next: Next) {
-        let is_compared = next != Next::Same || self.is_compared(index);
+    pub(in crate::sampler::active) fn settle_recorded(&mut self, index: usize, now: Instant, next: WhatFollows) {
+        let is_compared = next != WhatFollows::Same || self.is_compared(index);
         let thread = &mut self.threads[index];
         let Some(recording) = &mut thread.recording else { return };
         let mut counters = None;
@@ -40,13 +40,13 @@ impl Active {
         let until = recorded.ended.unwrap_or(now);
         let ended_unseen = is_compared && counters.is_none() && recorded.ended.is_none();
         let basis = if recorded.is_whole && !ended_unseen {
-            Basis::Records { began: recorded.began, ended: recorded.ended.is_some() }
+            TimeSource::Records { began: recorded.began, ended: recorded.ended.is_some() }
         } else {
             // The places of blocked waits are right even if the records are incomplete.
             let preempted = waits.last().filter(|wait| wait.cause == Cause::Preempted && !wait.ended);
             let preempted_nano = preempted.map_or(0, |wait| wait.nano);
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
-            Basis::Counters { preempted_nano }
+            TimeSource::Counters { preempted_nano }
         };
         if !self.attached.interpreters.is_empty() {
             recording.frames.complete(&mut waits);
@@ -57,10 +57,10 @@ impl Active {
             self.add_wait(index, observation);
         }
         match basis {
-            Basis::Records { .. } => self.settle(index, until, counters, next, basis),
-            Basis::Counters { .. } => {
+            TimeSource::Records { .. } => self.settle(index, until, counters, next, basis),
+            TimeSource::Counters { .. } => {
                 let counters = self.counters(index, counters);
-                let next = if counters.is_some() { next } else { Next::Nothing };
+                let next = if counters.is_some() { next } else { WhatFollows::Nothing };
                 self.settle(index, now, counters, next, basis);
             }
         }

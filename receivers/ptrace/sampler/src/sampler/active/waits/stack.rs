@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::frames::native_frames;
 use crate::message::{Location, Trust};
 use crate::sampler::batch::BatchEntry;
-use crate::sampler::contexts::Worked;
+use crate::sampler::contexts::TraceContextReading;
 use crate::sampler::interpreters::NamedFrames;
 
 /// The stack of a waiting thread. Two values are equal only if they share the same data.
@@ -20,7 +20,7 @@ pub(super) struct ReadStack {
     pub(super) locations: Vec<Location>,
     pub(super) named: NamedFrames,
     /// The trace context of the thread; `None` if it was not read during this wait.
-    pub(super) worked: Option<Worked>,
+    pub(super) worked: Option<TraceContextReading>,
     /// Whether the stack was read during this wait, not during another wait at the same place.
     pub(super) is_read: bool,
     /// The index of the stack in the batch that is being built.
@@ -32,7 +32,7 @@ impl WaitStack {
         trust: Trust,
         locations: &[Location],
         named: NamedFrames,
-        worked: Option<Worked>,
+        worked: Option<TraceContextReading>,
     ) -> Self {
         let (locations, entry) = (locations.to_vec(), Cell::new(None));
         Self(Rc::new(ReadStack { trust, locations, named, worked, is_read: true, entry }))
@@ -50,7 +50,7 @@ impl WaitStack {
     }
 
     /// A copy for a wait at another time with this trace context (`None` if unknown).
-    pub(super) fn with_context(self, worked: Option<&Worked>) -> Self {
+    pub(super) fn with_context(self, worked: Option<&TraceContextReading>) -> Self {
         let ReadStack { trust, locations, named, worked: read, .. } = &*self.0;
         if read.as_ref() == worked { self } else { Self::new(*trust, locations, *named, worked.cloned()) }
     }

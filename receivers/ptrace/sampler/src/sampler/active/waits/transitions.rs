@@ -11,7 +11,7 @@ use crate::sampler::active::Active;
 use crate::sampler::places::{CodeRanges, WaitPlace};
 use crate::sampler::rings::{ThreadChange, ThreadChangeKind};
 use crate::sampler::shortfall::Shortfall;
-use crate::sampler::states::Watch;
+use crate::sampler::states::RunningThreadMethod;
 use crate::sampler::timeline::{Cause, Latest};
 use crate::unwind::Registers;
 
@@ -147,7 +147,8 @@ impl Active {
     /// Whether records are deferred until the state of a thread is needed. Records from events of processors are: they
     /// report the switches of all threads of a process, most of which are not examined otherwise.
     pub(in crate::sampler::active) fn defers_records(&self) -> bool {
-        let are_reported = self.switches != Switches::Hidden && matches!(self.watch, Watch::Group | Watch::Machine);
+        let are_reported = self.switches != Switches::Hidden
+            && matches!(self.watch, RunningThreadMethod::Group | RunningThreadMethod::Machine);
         are_reported && self.wants_blocked()
     }
 
@@ -217,7 +218,7 @@ impl Active {
         };
         recording.timeline.switched_out(at, cause, standing);
         if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
-            (recording.incomplete_in, recording.vain) = (None, 0);
+            (recording.incomplete_in, recording.failed_lookups) = (None, 0);
             recording.waits = unread;
         }
     }
@@ -231,7 +232,7 @@ impl Active {
             return Some(next);
         }
         let found = match self.watch {
-            Watch::Group | Watch::Machine => Some(self.meet(id)),
+            RunningThreadMethod::Group | RunningThreadMethod::Machine => Some(self.meet(id)),
             _ => self.find(id),
         };
         self.waits.last = found.unwrap_or(0);
