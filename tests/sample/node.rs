@@ -111,7 +111,7 @@ fn known<'a>(node: &Path, flags: &[&'a str]) -> Vec<&'a str> {
 
 /// Samples a program from start to end into a file in this folder.
 fn sampled(folder: &Path, node: &Path, output: &str, arguments: &[&str]) -> Finished {
-    let options = ["sample", "--rate", "199", "-o", output];
+    let options = ["sample", "--verbose", "--rate", "199", "-o", output];
     let arguments = [&options, stops(), &["--", node.to_str().unwrap()], arguments].concat();
     let alone = alone();
     let finished = run(folder, &arguments);

@@ -316,13 +316,14 @@ impl Report<'_> {
             }
             level => level.description(self.stops),
         };
-        let is_lacking = matches!(status.level, Level::None | Level::User);
-        if is_lacking || self.lacked || self.style.verbose {
+        let is_lacking = matches!(status.level, Level::None | Level::User) || self.lacked;
+        if is_lacking || self.style.verbose {
             line(&mut out, format_args!("running threads: {how}"));
         }
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         let (stops, longest) = (status.stops, status.longest_stop_nano / 1_000);
-        if cpu > COSTLY_PERCENT || status.longest_stop_nano > LONG_STOP || self.style.verbose {
+        let is_costly = cpu > COSTLY_PERCENT || status.longest_stop_nano > LONG_STOP;
+        if is_lacking || is_costly || self.style.verbose {
             line(&mut out, format_args!("sampler: {cpu:.1} % of a processor; {stops} stops, the longest {longest} us"));
         }
         out
