@@ -76,7 +76,8 @@ fn files_that_cannot_be_sent() {
     assert!(!finished.status.success() && finished.stderr.contains("it names no DSN"), "{}", finished.stderr);
 }
 
-/// Guarantees: a DSN, an endpoint or a server for other signals that is a receiver of the same process is an error in `validate` and at the start.
+/// Guarantees: a DSN, an endpoint or a server for other signals that is a receiver of the same process is an error in
+/// `validate` and at the start.
 #[test]
 fn own_listener() {
     let folder = tempfile::tempdir().unwrap();

@@ -120,8 +120,8 @@ fn all_are_valid() {
     }
 }
 
-/// Guarantees: the sidecar, the node agent and what stands behind a Collector send profiles to the project of their DSN,
-/// and the node agent those of a service with a project of its own there.
+/// Guarantees: the sidecar, the node agent and what stands behind a Collector send profiles to the project of their
+/// DSN, and the node agent those of a service with a project of its own there.
 #[test]
 fn to_sentry() {
     assert!(text("collector/collector.yaml").contains("endpoint: profbridge:14317"));

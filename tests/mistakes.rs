@@ -31,8 +31,8 @@ fn refused(finished: &Finished, parts: &[&str]) {
     assert_eq!(finished.stdout, "", "nothing is a result");
 }
 
-/// Guarantees: a missing file, a folder, an empty file and an unknown format are reported as such, and an earlier result stays
-/// unchanged.
+/// Guarantees: a missing file, a folder, an empty file and an unknown format are reported as such, and an earlier
+/// result stays unchanged.
 #[test]
 fn nothing_to_read() {
     let folder = tempfile::tempdir().unwrap();

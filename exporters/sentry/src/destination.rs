@@ -80,8 +80,8 @@ impl Destination {
         Some(auth)
     }
 
-    /// Stores the rate limits of an answer. Returns the name of each category, of profiles, transactions and spans, that
-    /// was not blocked before, and how long it is blocked.
+    /// Stores the rate limits of an answer. Returns the name of each category, of profiles, transactions and spans,
+    /// that was not blocked before, and how long it is blocked.
     pub fn limit(&self, answer: LimitResponse<'_>, now: u64) -> impl Iterator<Item = (&'static str, Duration)> {
         let kinds = [
             ("profiles", Category::of_chunks("native")),

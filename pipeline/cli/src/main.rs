@@ -1,8 +1,8 @@
 //! The `profbridge` binary: the command line around the pipeline.
 //!
 //! `run` and `validate` create a plan from the configuration and the compiled-in components (`components`); `demo`,
-//! `convert`, `view`, `sample`, `dump` and `profiler` are tools that use the same crates. This crate handles arguments, files, the
-//! terminal and signals. The components decide what is received, changed and sent.
+//! `convert`, `view`, `sample`, `dump` and `profiler` are tools that use the same crates. This crate handles arguments,
+//! files, the terminal and signals. The components decide what is received, changed and sent.
 
 mod args;
 mod commands;

@@ -88,8 +88,8 @@ mod tests {
         assert_eq!(blocks.iter().flatten().count(), 500);
     }
 
-    /// Guarantees: after `configure_allocator`, large blocks that threads free are returned to the system at once, also those
-    /// allocated after a larger one was freed.
+    /// Guarantees: after `configure_allocator`, large blocks that threads free are returned to the system at once, also
+    /// those allocated after a larger one was freed.
     #[test]
     fn large_blocks_go_back_at_once() {
         const SIZE: usize = 24 << 20;

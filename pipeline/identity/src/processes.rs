@@ -89,7 +89,7 @@ impl Processes {
     }
 
     /// The process of a sample, given its resource's position and its attributes, as a position for [`Processes::get`].
-    /// `None` if the processes would exceed [`MAX_ATTRIBUTES`].
+    /// `None` if the processes would exceed `MAX_ATTRIBUTES`.
     #[inline]
     pub fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> Option<u32> {
         match (self.moves.of(attributes), self.plain[resource as usize]) {

@@ -64,8 +64,8 @@ pub(crate) struct Index {
     pub(crate) share: u64,
     /// What was forgotten early and not yet noted.
     pub(crate) forgotten: ForgottenEarly,
-    /// How many observation times were ignored, and not yet noted, because they were weeks from others of their process,
-    /// or minutes ahead of them.
+    /// How many observation times were ignored, and not yet noted, because they were weeks from others of their
+    /// process, or minutes ahead of them.
     pub(crate) times_left_out: u64,
 }
 

@@ -157,8 +157,8 @@ impl SampleLinks {
         self.buffered.absorb(out);
     }
 
-    /// Links some of the waiting profiles because memory is short, until half of those buffered at the beginning are left.
-    /// Returns whether there is more to do.
+    /// Links some of the waiting profiles because memory is short, until half of those buffered at the beginning are
+    /// left. Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, index: &Index, out: &mut Outbox) -> bool {
         self.send_next(index, out, BufferedProfiles::next_for_memory);
         self.buffered.requests.is_relieving()

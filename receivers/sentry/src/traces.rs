@@ -1,8 +1,8 @@
 //! Spans that a client sends to Sentry's OTLP endpoint: an SDK's OTLP integration, or an OpenTelemetry SDK.
 //!
 //! They become spans of the pipelines that remember the client's project and key. Answers are those of Relay
-//! (getsentry/relay `relay-server/src/endpoints/integrations`): 200 without a body, errors as `google.rpc.Status`. Unlike
-//! Relay, which answers before it looks at the spans, the receiver also names those that it cannot take.
+//! (getsentry/relay `relay-server/src/endpoints/integrations`): 200 without a body, errors as `google.rpc.Status`.
+//! Unlike Relay, which answers before it looks at the spans, the receiver also names those that it cannot take.
 
 use std::sync::Arc;
 

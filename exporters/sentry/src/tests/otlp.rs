@@ -53,8 +53,8 @@ fn sent_spans(received: &ReceivedRequest) -> usize {
     request.resource_spans.iter().flat_map(|of| &of.scope_spans).map(|of| of.spans.len()).sum()
 }
 
-/// Guarantees: ungrouped spans go to the OTLP endpoint of the project of their process, with its key, in one request for
-/// each project; those without a destination are counted. Grouped ones still leave as transactions.
+/// Guarantees: ungrouped spans go to the OTLP endpoint of the project of their process, with its key, in one request
+/// for each project; those without a destination are counted. Grouped ones still leave as transactions.
 #[tokio::test]
 async fn auto() {
     let server = Server::always(Reply::status(200)).await;
@@ -81,8 +81,8 @@ async fn auto() {
     assert_eq!(server.received()[2].line, "POST /api/1/envelope/ HTTP/1.1");
 }
 
-/// Guarantees: a server that does not know the endpoint gets the same spans as transactions, grouped within their batch,
-/// later ones at once; that is logged once. With `spans: otlp` the answer counts.
+/// Guarantees: a server that does not know the endpoint gets the same spans as transactions, grouped within their
+/// batch, later ones at once; that is logged once. With `spans: otlp` the answer counts.
 #[tokio::test]
 async fn without_an_endpoint() {
     let script = |request: &ReceivedRequest| Reply::status(if request.line.contains("otlp") { 404 } else { 200 });

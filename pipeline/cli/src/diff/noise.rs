@@ -3,10 +3,10 @@
 //! The time of all functions together is exact: the kernel counts it. Sampling only decides how it is divided, so
 //! shares are compared. Two things make them uncertain:
 //!
-//! * **Sampling.** Samples come at regular times. Where a function runs for several samples in a row, only its start and
-//!   its end are uncertain, by less than the time between two samples: the number of samples in it has a variance of at
-//!   most a quarter. Where it runs for less, samples may be independent of each other, and each stretch of samples that
-//!   is seen has a variance of one.
+//! * **Sampling.** Samples come at regular times. Where a function runs for several samples in a row, only its start
+//!   and its end are uncertain, by less than the time between two samples: the number of samples in it has a variance
+//!   of at most a quarter. Where it runs for less, samples may be independent of each other, and each stretch of
+//!   samples that is seen has a variance of one.
 //! * **The program**: a service has other requests in each second. How the share of a function varies slowly is what
 //!   makes its mean uncertain, so the first [`TAPERS`] sine waves over the run are taken of it, each of which varies as
 //!   the sum does (Riedel, Sidorenko, "Minimum bias multiple taper spectral estimation", 1995). The difference between

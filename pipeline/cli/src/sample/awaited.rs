@@ -1,5 +1,5 @@
-//! What threads wait for in system calls on files and sockets: some of them are looked at now and then. That costs running
-//! threads nothing, see [`Descriptors`].
+//! What threads wait for in system calls on files and sockets: some of them are looked at now and then. That costs
+//! running threads nothing, see [`Descriptors`].
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -109,8 +109,8 @@ impl Runtimes {
         }
     }
 
-    /// How well the functions of Node programs are known, by running time; `None` without Node programs and, unless it is
-    /// wanted in any case, where nearly all are.
+    /// How well the functions of Node programs are known, by running time; `None` without Node programs and, unless it
+    /// is wanted in any case, where nearly all are.
     pub(crate) fn node_quality(&self, in_any_case: bool) -> Option<String> {
         let Quality { nano, lacks } = self.of.get(&Runtime::Node)?.running;
         let [inlined, untold] = [Lack::Inlined, Lack::Untold].map(|lack| lacks[lack as usize]);

@@ -36,9 +36,9 @@ pub(crate) struct GraphStyle {
     /// How a flame graph is drawn.
     #[arg(long = "graph", value_enum, value_name = "LAYOUT", default_value_t)]
     pub(crate) layout: Layout,
-    /// Show stacks as they were sampled, with the frames of interpreters, the C library and the kernel. Without it, time
-    /// in these counts for the function of the program that called them, and of a library only what the program calls is
-    /// shown.
+    /// Show stacks as they were sampled, with the frames of interpreters, the C library and the kernel. Without it,
+    /// time in these counts for the function of the program that called them, and of a library only what the program
+    /// calls is shown.
     #[arg(long)]
     pub(crate) native: bool,
 }

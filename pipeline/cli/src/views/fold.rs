@@ -1,9 +1,9 @@
 //! Folds stacks to what a person reads: the program's own functions, with what they call in libraries as one frame.
 //!
 //! Machine code of interpreters, the C library and the kernel is dropped, and its time counts for the function that
-//! called it, as in py-spy. Libraries that call the program's own code become one frame (`via fastapi, anyio`), and those
-//! that it calls one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's stack stands
-//! what it waits for. Raw stacks stay available.
+//! called it, as in py-spy. Libraries that call the program's own code become one frame (`via fastapi, anyio`), and
+//! those that it calls one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's
+//! stack stands what it waits for. Raw stacks stay available.
 
 #[cfg(test)]
 mod tests;

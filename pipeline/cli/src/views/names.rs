@@ -1,8 +1,8 @@
 //! Shortens demangled C++ and Rust names to what a person reads: scopes and the function, without return type, template
 //! arguments, parameters and hashes. The last component is never cut.
 //!
-//! `bool std::regex_match<..>(..)` becomes `std::regex_match`, `<alloc::vec::Vec<T> as core::iter::FromIterator>::from_iter`
-//! becomes `Vec::from_iter`.
+//! `bool std::regex_match<..>(..)` becomes `std::regex_match`, `<alloc::vec::Vec<T> as
+//! core::iter::FromIterator>::from_iter` becomes `Vec::from_iter`.
 
 /// How many scopes and the function are shown.
 const MOST_PARTS: usize = 3;

@@ -1,8 +1,8 @@
 //! speedscope's file format (speedscope.app `file-format-schema.json`), with a `sampled` profile for each thread.
 //!
 //! speedscope shows one profile at a time, the first one initially: the running time of all threads by own code, with
-//! equal stacks merged. Then come the threads as they were sampled: running time, waiting time as separate profiles, and
-//! each type of values that is not thread time. Weights must not be negative. The viewer puts samples one after the
+//! equal stacks merged. Then come the threads as they were sampled: running time, waiting time as separate profiles,
+//! and each type of values that is not thread time. Weights must not be negative. The viewer puts samples one after the
 //! other, so their times give only the order, and gaps are not visible. It becomes slow with many samples, so larger
 //! profiles are merged as well.
 

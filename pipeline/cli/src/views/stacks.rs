@@ -209,7 +209,8 @@ impl Stacks {
         range
     }
 
-    /// The number of a frame's function and the frame's line, 0 if unknown; `None` if there is no room for the function.
+    /// The number of a frame's function and the frame's line, 0 if unknown; `None` if there is no room for the
+    /// function.
     fn frame(&mut self, cache: &StackCache<'_>, id: LocationId, line: Option<&Line>) -> Option<(u32, u32)> {
         let dictionary = cache.dictionary;
         let location = dictionary.location(id);

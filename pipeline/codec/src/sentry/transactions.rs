@@ -155,8 +155,8 @@ impl EnvelopeEncoder {
         encoded
     }
 
-    /// Encodes all OTLP spans of a batch as containers, as if a Sentry SDK had streamed them. `route` returns the target
-    /// of a resource; spans without one are counted as unroutable.
+    /// Encodes all OTLP spans of a batch as containers, as if a Sentry SDK had streamed them. `route` returns the
+    /// target of a resource; spans without one are counted as unroutable.
     pub fn streamed_spans<'d>(
         &mut self,
         spans: &Spans,

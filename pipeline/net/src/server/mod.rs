@@ -63,9 +63,9 @@ pub trait Accept: Send + Sync {
 /// Serves `service` on every connection of `listener` until `shutdown`, then lets running requests finish for at most
 /// [`ServerLimits::drain_timeout`].
 ///
-/// Each connection gets a clone of the service. A request has a [`Peer`] and its connection's [`ConnectionState`] as extensions. A
-/// request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the returned future
-/// cuts every connection.
+/// Each connection gets a clone of the service. A request has a [`Peer`] and its connection's [`ConnectionState`] as
+/// extensions. A request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
+/// returned future cuts every connection.
 pub async fn serve<A, S, B>(
     listener: A,
     tls: Option<Arc<ServerConfig>>,

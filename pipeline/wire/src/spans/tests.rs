@@ -164,7 +164,8 @@ fn spans_of_version_2() {
 }
 
 /// Guarantees: the process of a span is described like that of profiles: by the whole OTLP resource, or by the host of
-/// Sentry's spans; if neither names a host, by the one that it was sent from. A profiler linked to a span is listed separately.
+/// Sentry's spans; if neither names a host, by the one that it was sent from. A profiler linked to a span is listed
+/// separately.
 #[test]
 fn processes() {
     let said = |spans: &Spans| {

@@ -71,8 +71,8 @@ impl ObservedThread {
         Self { pointer: None, covered, name: None, renamed: None }
     }
 
-    /// Learns the thread's name from a batch that ended at `batch_end`. `is_latest` says whether the batch is the newest
-    /// one about this thread. Until `batch_end` the thread may have had either name.
+    /// Learns the thread's name from a batch that ended at `batch_end`. `is_latest` says whether the batch is the
+    /// newest one about this thread. Until `batch_end` the thread may have had either name.
     pub(super) fn learn_name(&mut self, name: &str, is_latest: bool, batch_end: u64) {
         if self.name.is_none() || is_latest && self.name.as_deref() != Some(name) {
             let since = batch_end.max(self.covered.end());

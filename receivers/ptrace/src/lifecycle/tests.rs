@@ -40,9 +40,9 @@ enum LifecycleStep {
 }
 
 proptest! {
-    /// Guarantees: from its launch on and for any sequence of requests, a session that is not sampled never runs; in lifecycle `trace` it
-    /// runs exactly while spans are open; in `manual`, exactly from a start to a stop; and an outcome reports exactly
-    /// what changed.
+    /// Guarantees: from its launch on and for any sequence of requests, a session that is not sampled never runs; in
+    /// lifecycle `trace` it runs exactly while spans are open; in `manual`, exactly from a start to a stop; and an
+    /// outcome reports exactly what changed.
     /// rule: profiles-sdk#lifecycle-manual, profiles-sdk#lifecycle-trace, profiles-sdk#start-on-app-start
     #[test]
     fn holds_its_laws(

@@ -15,8 +15,8 @@ fn post_to(host: &'static str, body: impl Into<Bytes>) -> Post {
     post(body).header("x-forwarded-host", host)
 }
 
-/// Guarantees: a container of nothing but spans of posts to this receiver is answered and goes no further, and its spans
-/// are counted; posts to another host stay, and so do all with `drop_own_requests: false`.
+/// Guarantees: a container of nothing but spans of posts to this receiver is answered and goes no further, and its
+/// spans are counted; posts to another host stay, and so do all with `drop_own_requests: false`.
 #[tokio::test]
 async fn nothing_else() {
     let rig = SentryRig::start(LOOPBACK).await;

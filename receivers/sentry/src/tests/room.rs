@@ -52,8 +52,8 @@ async fn memory_that_becomes_free_is_taken() {
     }
 }
 
-/// Attack: compressed profiles, each of which fits into memory alone, come at the same time. None waits for the memory of
-/// another, and all are taken.
+/// Attack: compressed profiles, each of which fits into memory alone, come at the same time. None waits for the memory
+/// of another, and all are taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decoding_waits_for_no_other() {
     const EACH: usize = 6;

@@ -75,8 +75,8 @@ const WAIT4: ReportFrame<'_> = ("wait4", "", 0);
 
 /// Guarantees: the tree has the functions of the program, with their hottest lines, and behind each the libraries in
 /// which its time went; the hottest of them stands above it. Calls that take all of a caller's time are one row. The C
-/// library's time is its caller's. Although sixty times as much time was spent waiting, running comes first, and waiting
-/// is listed by reason.
+/// library's time is its caller's. Although sixty times as much time was spent waiting, running comes first, and
+/// waiting is listed by reason.
 #[test]
 fn own_code_first() {
     let mut sums = sums();

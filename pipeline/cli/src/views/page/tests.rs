@@ -38,8 +38,8 @@ fn many(stacks: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: whatever the number of stacks, threads, spans and times is, the page stays small, has all of the weight, and
-/// names the heaviest stack; and it says that something is not told apart.
+/// Guarantees: whatever the number of stacks, threads, spans and times is, the page stays small, has all of the weight,
+/// and names the heaviest stack; and it says that something is not told apart.
 #[test]
 fn bounds() {
     let stacks = 3_000;

@@ -98,7 +98,7 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The children that a process waits for, if its only thread is in one of the [`WAITS`], as in `timeout`, `time` and
+/// The children that a process waits for, if its only thread is in one of the `WAITS`, as in `timeout`, `time` and
 /// shells. None if the kernel does not show the system call.
 pub fn awaited_children(pid: u32) -> Vec<u32> {
     let [thread] = threads(pid)[..] else { return Vec::new() };

@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that waits for a peer, for anybody, a local socket or a pipe is found to wait for it, and one
-    /// that does not exist for none of them.
+    /// Guarantees: a thread that waits for a peer, for anybody, a local socket or a pipe is found to wait for it, and
+    /// one that does not exist for none of them.
     #[test]
     fn sockets_and_pipes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

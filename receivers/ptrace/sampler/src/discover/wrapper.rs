@@ -42,9 +42,9 @@ fn words(line: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: wrapper words before a command are recognized, also if the command is a script or is inside of one. A
-    /// program is not a wrapper if it starts itself, another program with other arguments, or one with some of its own
-    /// arguments.
+    /// Guarantees: wrapper words before a command are recognized, also if the command is a script or is inside of one.
+    /// A program is not a wrapper if it starts itself, another program with other arguments, or one with some of its
+    /// own arguments.
     #[test]
     fn wrappers() {
         for (parent, child, is_wrapper) in [

@@ -130,8 +130,8 @@ impl<C: CachedCode> Codes<C> {
         self.known.get(&address).is_some_and(|known| known.checked == self.stack)
     }
 
-    /// Compares cached code with its current fingerprint; `None` means that it cannot be read. `has_not_run` means that the
-    /// thread has not run since its frames were read, so the frames execute the code that is there now.
+    /// Compares cached code with its current fingerprint; `None` means that it cannot be read. `has_not_run` means that
+    /// the thread has not run since its frames were read, so the frames execute the code that is there now.
     fn check(
         &mut self,
         address: u64,

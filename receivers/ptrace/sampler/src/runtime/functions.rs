@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(functions.take_fresh().unwrap().0, 3);
     }
 
-    /// Guarantees: a target with ever more functions costs bounded memory, and the rest becomes the unknown function. If a
-    /// kind is first needed after a limit is reached, it still gets an unknown function of its own.
+    /// Guarantees: a target with ever more functions costs bounded memory, and the rest becomes the unknown function.
+    /// If a kind is first needed after a limit is reached, it still gets an unknown function of its own.
     #[test]
     fn bounds() {
         for (file, count) in [("", MAX_FUNCTIONS as u32), (&*"f".repeat(2000), 40_000)] {

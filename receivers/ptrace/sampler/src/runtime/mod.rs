@@ -186,8 +186,8 @@ pub struct Captured {
     pub too_many: bool,
     /// Whether the frames are in one array whose innermost address the native call holds (Ruby).
     pub in_array: bool,
-    /// Whether the native call that contains [`CallSegment::anchor`] calls the evaluation function for these frames only
-    /// (Ruby).
+    /// Whether the native call that contains [`CallSegment::anchor`] calls the evaluation function for these frames
+    /// only (Ruby).
     pub nested: bool,
 }
 
@@ -315,9 +315,9 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Resolves the frames, in their order. `has_not_run` says that the thread has not run since they were captured, so they
-    /// execute the code that is in memory now. Otherwise code that has changed since it was last read is reported as
-    /// unknown.
+    /// Resolves the frames, in their order. `has_not_run` says that the thread has not run since they were captured, so
+    /// they execute the code that is in memory now. Otherwise code that has changed since it was last read is reported
+    /// as unknown.
     fn resolve(
         &mut self,
         captured: &Captured,
@@ -417,8 +417,8 @@ pub trait Instance: Debug + Send {
         false
     }
 
-    /// In which registers native calls hold the function they execute, for interpreters whose frames [`merge_by_registers`]
-    /// places.
+    /// In which registers native calls hold the function they execute, for interpreters whose frames
+    /// [`merge_by_registers`] places.
     fn held(&self) -> Option<Held> {
         None
     }

@@ -188,8 +188,8 @@ impl Interpreters {
     }
 
     /// Replaces `locations` by the native frames, with interpreter frames in place of those that run the interpreter.
-    /// `has_not_run` says that the thread has not run since its frames were read. Otherwise only frames that its stack and
-    /// registers prove are used.
+    /// `has_not_run` says that the thread has not run since its frames were read. Otherwise only frames that its stack
+    /// and registers prove are used.
     pub(super) fn name(
         &mut self,
         interpreted: &Interpreted,

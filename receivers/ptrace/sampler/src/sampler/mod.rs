@@ -112,8 +112,8 @@ pub struct SamplerOptions {
     pub realtime: bool,
 }
 
-/// The handle of the sampling thread. Dropping it without [`SamplingThread::stop`] stops the thread as well, but does not wait
-/// for it.
+/// The handle of the sampling thread. Dropping it without [`SamplingThread::stop`] stops the thread as well, but does
+/// not wait for it.
 #[derive(Debug)]
 pub struct SamplingThread {
     shared: Arc<CommandQueue>,

@@ -97,8 +97,8 @@ fn watch(shared: &SeizeQueue, tracer: u32) {
             reap_of(process, tracer);
             thread::park_timeout(LOOK);
         } else {
-            // There was no call since the last check. A call that begins now either sees `without_samples`, or is seen by the
-            // check below.
+            // There was no call since the last check. A call that begins now either sees `without_samples`, or is seen
+            // by the check below.
             shared.without_samples.store(true, Ordering::SeqCst);
             if shared.call.load(Ordering::SeqCst) == call && !shared.ended.load(Ordering::SeqCst) {
                 thread::park();

@@ -78,8 +78,8 @@ impl Reader {
         found.then_some(counted.reads)
     }
 
-    /// Reads a stack, a minute after the last one. With `has_not_run`, the thread is stopped; otherwise it was sampled a
-    /// second ago.
+    /// Reads a stack, a minute after the last one. With `has_not_run`, the thread is stopped; otherwise it was sampled
+    /// a second ago.
     pub(in crate::runtime) fn read(&mut self, recording: &mut Recording, has_not_run: bool) -> Vec<FrameText> {
         self.instance.sampled(None, self.now);
         self.now += Duration::from_secs(60);
