@@ -4,7 +4,7 @@
 //! with the same keys: `sentry.profiler_id`, `thread.id` and `thread.name` (OpenTelemetry semantic conventions,
 //! `thread`), `sentry.sample_rate` as in Sentry's own SDKs on OpenTelemetry. For Sentry's own OTLP endpoint the changes
 //! are others ([`sentry::otlp_spans`](crate::sentry::otlp_spans)), so the functions that end in `_with` take them as
-//! [`Rewrite`]s.
+//! `Rewrite`s.
 
 use profbridge_model::spans::{SpanChanges, SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, Spans, varint};
