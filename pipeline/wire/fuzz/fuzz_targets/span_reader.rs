@@ -10,7 +10,9 @@ use profbridge_model::{Span, Spans};
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::span_reader::ReadSpans;
+use profbridge_wire::sentry::span_v2_writer::ProcessAttributes;
 use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::sentry::transaction::TransactionResource;
 use profbridge_wire::sentry::{span_v2_reader, span_v2_writer, spans_to_otlp, transaction_reader};
 
 /// The longest message about a payload, in bytes: it ends up in a line of the log.
@@ -40,7 +42,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let decoded = traces::decode(spans_to_otlp::request(&spans).into(), &Limits::default()).expect("it is OTLP");
     assert_eq!((decoded.refused_spans, decoded.spans.spans().len()), (0, spans.spans().len()));
-    let Some(item) = span_v2_writer::item(&decoded.spans, decoded.spans.spans()) else {
+    let resource = &decoded.spans.resources()[0];
+    let about = TransactionResource::of(&decoded.spans, resource, "production");
+    let process = ProcessAttributes::of(&decoded.spans, resource, &about);
+    let Some(item) = span_v2_writer::item(&decoded.spans, decoded.spans.spans(), &process) else {
         return assert!(data.len() > span_v2_reader::MAX_BYTES / 4, "it becomes a container");
     };
     let count = ItemHeader::read(&item.header).expect("it is a header").item_count;
