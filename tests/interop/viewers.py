@@ -285,7 +285,7 @@ check("frames as sampled are there", /hot_function/.test(find("answer").textCont
 """
 
 ON_DIFFERENCE = """
-check("a difference is in time per second", /ms per s/.test(find("path").textContent) && !!named(".cell", "hot_function"));
+check("a difference says what it compares", /compared by totals: both are of a command/.test(find("path").textContent) && !!named(".cell", "hot_function"));
 """
 
 HOSTILE = ["</script><script>document.title='owned'</script>", "<img src=x onerror=document.title='owned'>", "a\u202eb", "x&lty"]
