@@ -287,15 +287,14 @@ impl ViewState {
         (totals, time)
     }
 
-    /// The functions to show, sorted.
+    /// The functions to show, sorted. A filter is a part of the function's name or place, of which folders are no part,
+    /// as they are not shown.
     pub(super) fn sorted(&self, totals: &Totals) -> Vec<(u32, Times)> {
         let wanted = self.filter.to_lowercase();
         let shown = |number: u32| {
             let function = self.stacks().get(number);
             wanted.is_empty()
-                || [&function.name, &function.module, &function.file]
-                    .into_iter()
-                    .any(|text| text.to_lowercase().contains(&wanted))
+                || [&*function.name, function.place()].into_iter().any(|text| text.to_lowercase().contains(&wanted))
         };
         let functions = totals.functions.iter().filter(|(number, _)| shown(**number));
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
