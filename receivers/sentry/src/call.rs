@@ -165,7 +165,7 @@ pub(crate) enum RequestOutcome {
         items: ItemCounts,
         /// The rate limits for its client.
         limits: Option<ClientLimits>,
-        /// What the client should know of its spans: how many are lost, and why.
+        /// The number of lost spans and the reason, for the client.
         warning: Option<(u64, String)>,
     },
     /// It was forwarded unread, and this is the server's answer.
@@ -379,7 +379,7 @@ struct ParsedEnvelope {
     envelope: Envelope,
     permit: Permit,
     event_id: Option<String>,
-    /// The number of spans that were dropped, because the SDK made them of its own posts.
+    /// The number of spans that were dropped because they describe the SDK's own posts to this receiver.
     own_requests: u64,
 }
 
@@ -390,7 +390,7 @@ struct EnvelopeJob {
     permit: Permit,
     head: RequestHead,
     bytes: Bytes,
-    /// The number of spans that were dropped.
+    /// The number of spans that were dropped because they describe the SDK's own posts to this receiver.
     own_requests: u64,
 }
 

@@ -287,8 +287,8 @@ impl ViewState {
         (totals, time)
     }
 
-    /// The functions to show, sorted. A filter is a part of the function's name or place, of which folders are no part,
-    /// as they are not shown.
+    /// The functions to show, sorted. The filter matches parts of the function's name, or of its place without folders,
+    /// which are not shown.
     pub(super) fn sorted(&self, totals: &Totals) -> Vec<(u32, Times)> {
         let wanted = self.filter.to_lowercase();
         let shown = |number: u32| {
@@ -300,7 +300,7 @@ impl ViewState {
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
-            // Program functions that never ran do not deserve the first places.
+            // Program functions that never ran are not listed first.
             let behind = !(self.mixed || is_own(self.stacks(), *number) && by.max(times.total) > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });

@@ -85,11 +85,11 @@ pub(crate) struct ResolvedSample<'a> {
     /// State of the thread.
     pub(crate) state: State,
     scale: u64,
-    /// What a sample without times stands for, in the unit of weights; 0 if unknown.
+    /// The weight of one sample without timestamps; 0 if unknown.
     period: u64,
     /// Its stack.
     pub(crate) node: Node,
-    /// The functions of own code in it with the lines at which they were.
+    /// The functions of own code in the stack, each with its current line.
     pub(crate) lines: Rc<[(u32, u32)]>,
     /// The span that was running.
     pub(crate) span: Option<Link>,
@@ -118,7 +118,7 @@ impl ResolvedSample<'_> {
         !self.sample.timestamps_bytes().is_empty()
     }
 
-    /// How many samples a weight without times is of; 0 if unknown.
+    /// The number of samples that a weight without times represents; 0 if unknown.
     pub(crate) fn samples(&self, weight: u64) -> u64 {
         weight.div_ceil(self.period.max(1)) * u64::from(self.period > 0)
     }

@@ -39,7 +39,7 @@ pub(crate) struct StackFunction {
     pub(crate) origin: CodeOrigin,
     /// Whether an interpreter or a virtual machine executes it.
     pub(crate) is_interpreted: bool,
-    /// Whether folding made it, of several functions of libraries.
+    /// Whether folding created it from several functions of libraries.
     pub(crate) is_folded: bool,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Stacks {
     functions: Vec<StackFunction>,
     /// The name of each function for people: short, and different for functions of one file.
     labels: Vec<Box<str>>,
-    /// The function that has a label, by label and file.
+    /// The function with each label, by label and file.
     labelled: HashMap<(Box<str>, Box<str>), u32>,
     /// For each function, the line of its first frame; 0 if none has a line.
     lines: Vec<u32>,
@@ -186,7 +186,7 @@ impl<'a> StackCache<'a> {
 }
 
 impl Stacks {
-    /// With other limits.
+    /// An empty instance with other limits.
     #[cfg(test)]
     pub(super) fn bounded(most_bytes: usize, most_nodes: usize) -> Self {
         Self { most_bytes, most_nodes, ..Self::default() }
@@ -258,7 +258,7 @@ impl Stacks {
         Some(number)
     }
 
-    /// Names a function for people. The first one with a short name has it; others of the same file have more of it.
+    /// Sets the label of a function: its short name or, if another function of the file has that label, a longer form.
     fn label(&mut self, function: &StackFunction, number: u32) {
         let is_native = !function.is_interpreted && !function.is_folded;
         let mut label: Box<str> =

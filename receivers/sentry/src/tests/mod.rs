@@ -188,7 +188,7 @@ fn json(answer: &ReadAnswer) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// Why a request was refused.
+/// The reason for a refusal.
 fn detail(answer: &ReadAnswer) -> String {
     json(answer)["detail"].as_str().unwrap().to_owned()
 }
