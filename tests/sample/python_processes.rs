@@ -79,8 +79,8 @@ fn frames_are_what_the_program_says() {
     }
 }
 
-/// The waiting time with this function on the stack, by process name. No other function of the list may be on the same
-/// stack.
+/// The waiting time with this function on the stack, by process name. Asserts that no other function of the list is on
+/// the same stack.
 fn waiting(stacks: &CollapsedStacks, function: &str) -> BTreeMap<String, u64> {
     let functions = ["in_parent", "in_thread", "in_first_child", "in_second_child", "in_grandchild"];
     let mut nano = BTreeMap::new();

@@ -124,7 +124,7 @@ impl Report {
         self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval, turns: None, goal, reached });
     }
 
-    /// Adds the data behind a figure. Only the JSON contains it.
+    /// Adds the raw data of a figure, which is only in the JSON.
     pub(crate) fn detail(&mut self, name: &str, detail: impl Serialize) {
         // Serialisation only fails for maps with unusual keys, which do not occur.
         self.details.insert(name.to_owned(), serde_json::to_value(detail).unwrap_or_default());

@@ -194,8 +194,8 @@ fn percent(text: &str) -> Result<f64, String> {
 pub(crate) struct ConvertArgs {
     /// Files: OTLP profiles or traces (ProfilesData, TracesData and the requests of both), as protobuf or JSON, the
     /// Collector file exporter's length-prefixed frames and lines of JSON, a pprof profile, a Sentry envelope with
-    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. What they are is told by
-    /// their content. `-` is standard input.
+    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. The format is detected from
+    /// the content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// The file or folder for the result. The extension selects the format: .svg (flame graph), .html (page), .folded

@@ -120,8 +120,7 @@ async fn many_levels_are_summed_up() {
         rig.say(on_level(number, if number % 2 == 0 { Level::Kernel } else { Level::None })).await;
     }
     rig.say(Event::Detached { process: ProcessId(all), why: Detached::Exited }).await;
-    // Log lines of both processes exist: one process changes its level and changes it back, the other keeps its new
-    // level.
+    // Both processes already have a log line: one changes its level and changes it back, the other keeps its new level.
     rig.say(on_level(2, Level::Processors)).await;
     rig.say(on_level(2, Level::Kernel)).await;
     rig.say(on_level(4, Level::Processors)).await;

@@ -350,9 +350,8 @@ const LANGUAGES: [(&str, &str); 7] = [
 ];
 
 /// The documented collisions: a Python module below two conventional roots, a path relative to a root, and a module
-/// next to a package of the same name. Guarantees: configuring the actual roots resolves the first, since `/` then
+/// next to a package of the same name. Guarantees: configuring the actual roots resolves the first one, and `/` then
 /// applies to all other files.
-/// takes all others.
 #[test]
 fn what_merges() {
     for same in ["/app/users.py", "/code/users.py", "users.py", "/app/users/__init__.py"] {
