@@ -40,7 +40,7 @@ fn samples_say_it() {
             for spans_first in [false, true] {
                 let mut processor = link_spans("{}");
                 let batch = seen(&web(7), scope, "wall", &[(12, &[100, 150], 1), (13, &[100, 300], 2)]);
-                // Shows that samples here name spans, so that spans without attributes wait.
+                // With a sample that names its span, so that spans wait for samples.
                 process(&mut processor, seen(&web(8), scope, "wall", &[(1, &[0], 99)]), at(S));
                 let asked = spans(resource, vec![span(1, 90 * MS, 160 * MS, &native(13))]);
                 let out = if spans_first {

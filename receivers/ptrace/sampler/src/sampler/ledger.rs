@@ -57,7 +57,7 @@ pub(super) struct SettleRules {
     /// Running time, in nanoseconds, that has no samples because the thread was in the kernel, where no samples may be
     /// taken.
     pub(super) kernel_nano: u64,
-    /// The divisor of the time for which the thread's event is open: one part in this many.
+    /// The thread's event is open only for one part in this many of the time.
     pub(super) duty_divisor: u64,
     /// Whether only running time is settled (cpu mode).
     pub(super) cpu: bool,
