@@ -14,7 +14,6 @@ fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// A row of a table of keys.
 struct KeyTableRow {
     /// The paths of its keys in the component.
     keys: Vec<String>,

@@ -97,7 +97,6 @@ struct MemoryLoad {
     gzipped: bool,
     /// The number of requests that are sent concurrently.
     at_once: usize,
-    /// The window of `dedup`.
     dedup_window: &'static str,
 }
 

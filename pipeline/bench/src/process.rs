@@ -40,7 +40,6 @@ pub(crate) struct ProcessOptions {
 pub(crate) struct Setting<'a> {
     /// The length of windows, such as `0s`.
     pub(crate) window: &'a str,
-    /// The window of `dedup`.
     pub(crate) dedup_window: &'a str,
     /// The codec of the output.
     pub(crate) compression: &'a str,

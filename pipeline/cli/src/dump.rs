@@ -56,7 +56,6 @@ struct Dumped {
     threads: BTreeMap<u32, DumpedThread>,
 }
 
-/// A thread.
 #[derive(Debug, Default)]
 struct DumpedThread {
     name: Box<str>,
@@ -73,7 +72,6 @@ struct DumpedThread {
     latest: Option<ThreadSample>,
 }
 
-/// A sample of a thread.
 #[derive(Debug)]
 struct ThreadSample {
     /// Whether the sample shows where the thread was, and its time in nanoseconds since the Unix epoch.

@@ -73,7 +73,6 @@ pub(crate) fn add_stubs(file: &Elf, builder: &mut SymbolTableBuilder, limit: usi
     Ok(())
 }
 
-/// The name of a symbol, by its number.
 fn name_of<'a>(symbols: ElfFields<'_>, number: usize, strings: &'a [u8]) -> Option<&'a [u8]> {
     let name = strings.get(symbols.u32(number.checked_mul(24)?)? as usize..)?;
     let name = name[..name.len().min(MAX_NAME)].split(|&byte| byte == 0).next()?;

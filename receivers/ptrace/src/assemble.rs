@@ -57,7 +57,6 @@ pub enum ResourceValue {
     List(Vec<String>),
 }
 
-/// Begins a resource with these attributes in `builder`.
 pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
     let lists = attributes.iter().map(|attribute| match &attribute.value {
         ResourceValue::List(texts) => texts.iter().map(|text| Any::Str(text)).collect(),

@@ -104,12 +104,9 @@ pub(crate) struct EnvelopeHandler {
     pub(crate) host: Option<Arc<str>>,
 }
 
-/// The kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyKind {
-    /// An envelope.
     Envelope,
-    /// One event.
     Event,
     /// Spans in OTLP.
     Traces(Media),
@@ -159,7 +156,6 @@ pub(crate) enum RequestOutcome {
     /// exporters may accept its profiles, and Sentry's exporter reports the drop to Sentry, because the client does
     /// not.
     Taken {
-        /// The id of its event.
         event_id: Option<String>,
         /// The number of items that were read.
         items: ItemCounts,

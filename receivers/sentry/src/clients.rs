@@ -221,7 +221,6 @@ mod tests {
         }
     }
 
-    /// Accepts a connection, and returns its ends.
     fn accept(listener: &TcpListener) -> (TcpStream, ConnectionEnds) {
         let (accepted, client) = listener.accept().unwrap();
         let own = accepted.local_addr().ok();

@@ -45,7 +45,6 @@ pub(super) struct Weight {
     squares: f64,
 }
 
-/// The weights in one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileWeights {
     pub(super) functions: HashMap<u32, Weight>,
@@ -115,7 +114,6 @@ impl FileWeights {
         all
     }
 
-    /// The share of a function.
     pub(super) fn share(&self, function: u32) -> f64 {
         self.functions.get(&function).map_or(0.0, |of| of.total) / self.all.total.max(1.0)
     }

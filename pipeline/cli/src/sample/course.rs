@@ -120,7 +120,6 @@ impl Course {
         matches!(self.roots[..], [Root { pid: None, .. }])
     }
 
-    /// The command ended with this code.
     pub(crate) fn command_ended(&mut self, code: i32) {
         self.code = Some(code);
     }

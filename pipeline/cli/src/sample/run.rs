@@ -61,7 +61,6 @@ pub(super) struct Sampling {
     pub(super) pids: Vec<u32>,
 }
 
-/// A run.
 pub(super) struct Run<'a> {
     subject: &'a Subject,
     settings: Settings,

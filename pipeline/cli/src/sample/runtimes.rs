@@ -63,7 +63,6 @@ struct Judged {
     generated: bool,
 }
 
-/// The processes of one runtime.
 #[derive(Debug, Default)]
 struct RuntimeProcesses {
     /// Their names, with the time of each.

@@ -68,7 +68,6 @@ impl Times {
 /// A thread: its process, if there are several, and its id.
 type ThreadKey = (Box<str>, i64);
 
-/// The time of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ThreadTimes {
     pub(super) name: Box<str>,
@@ -160,7 +159,6 @@ pub(super) struct Course {
     pub(super) text: String,
 }
 
-/// The state of a view.
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     reading: Reading,

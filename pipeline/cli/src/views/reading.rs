@@ -38,9 +38,7 @@ impl From<thread::ThreadState> for State {
 /// The unit of weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Nanoseconds.
     Nanoseconds,
-    /// Bytes.
     Bytes,
     /// A count of things with this name, such as `samples`.
     Count(Box<str>),
@@ -57,7 +55,6 @@ impl Unit {
     }
 }
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     /// Name and id, if known.
@@ -66,7 +63,6 @@ pub(crate) struct Process {
     pub(crate) pid: Option<u32>,
 }
 
-/// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Thread {
     /// The number of its process.
@@ -77,12 +73,10 @@ pub(crate) struct Thread {
     pub(crate) id: Box<str>,
 }
 
-/// A sample, resolved.
 #[derive(Debug)]
 pub(crate) struct ResolvedSample<'a> {
     /// The number of its thread.
     pub(crate) thread: u32,
-    /// State of the thread.
     pub(crate) state: State,
     scale: u64,
     /// The weight of one sample without timestamps; 0 if unknown.
@@ -135,7 +129,6 @@ pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
 /// Reads batches, and stores what their samples refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// The stacks.
     pub(crate) stacks: Stacks,
     /// The processes, by number.
     pub(crate) processes: Vec<Process>,
@@ -327,7 +320,6 @@ type ThreadAttributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 /// given.
 type ThreadAndState = (Option<u32>, Option<thread::ThreadState>);
 
-/// A profile in a batch.
 #[derive(Clone, Copy)]
 struct BatchProfile<'a> {
     resource: &'a Resource,

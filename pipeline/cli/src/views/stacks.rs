@@ -24,7 +24,6 @@ const MOST_NODES: usize = 4 << 20;
 /// Replaces the outermost frames of a stack that is too deep.
 const DEEPER: &str = "[deeper frames left out]";
 
-/// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct StackFunction {
     /// Its name, or its file in brackets.
@@ -35,7 +34,6 @@ pub(crate) struct StackFunction {
     pub(crate) module: Box<str>,
     /// Its first line; 0 if unknown.
     pub(crate) start: u32,
-    /// The origin of its code.
     pub(crate) origin: CodeOrigin,
     /// Whether an interpreter or a virtual machine executes it.
     pub(crate) is_interpreted: bool,
@@ -107,7 +105,6 @@ impl Node {
 /// The weight of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// The function.
     pub(crate) function: u32,
     /// The weight of stacks that end with it.
     pub(crate) own: u64,

@@ -90,7 +90,6 @@ impl Sums {
         Some(kept.iter().filter(move |one| one.state == state))
     }
 
-    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
         let of_command = |resource| batch.find(resource, WHOLE_COMMAND).is_some();
         self.is_of_whole_command |= batch.resources().iter().any(|of| of_command(&of.resource.attributes));
@@ -186,12 +185,10 @@ impl Sums {
         if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
     }
 
-    /// The total of a state.
     pub(crate) fn total(&self, state: State) -> u64 {
         self.processes(state).map(|process| self.total_of(state, process)).sum()
     }
 
-    /// The total of a state in a process.
     pub(crate) fn total_of(&self, state: State, process: u32) -> u64 {
         self.weights.get(&(state, process)).into_iter().flat_map(HashMap::values).map(|(weight, _)| weight).sum()
     }

@@ -32,7 +32,6 @@ struct Own {
     called: Vec<usize>,
 }
 
-/// A row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeRow {
     /// How deep it is.

@@ -22,7 +22,6 @@ struct PreorderPlace {
     depth: u32,
 }
 
-/// Which spans are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunningSpans {
     /// None.

@@ -201,7 +201,6 @@ pub(crate) fn links(out: &Outbox) -> Vec<(u8, Link)> {
     profiler_links(out).into_iter().map(|(id, link)| (id, link.map(thread))).collect()
 }
 
-/// A link with a thread.
 pub(crate) fn linked(thread: &str) -> Link {
     Some(Some(thread.to_owned()))
 }

@@ -47,7 +47,6 @@ fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A running receiver.
 struct SentryRig(ReceiverRig);
 
 impl std::ops::Deref for SentryRig {

@@ -12,7 +12,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// managers send SIGTERM and SIGHUP, and no person presses a key twice so fast.
 const TOGETHER: Duration = Duration::from_millis(200);
 
-/// The reaction to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalReaction {
     /// The first signal: sampling ends, and the command gets the signal.

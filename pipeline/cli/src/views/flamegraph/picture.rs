@@ -86,7 +86,6 @@ pub(super) struct Picture<'a> {
 const DIFFERENCE: [(&str, &str); 3] = [("slower2", "slower"), ("faster2", "faster"), ("same1", "unchanged")];
 
 impl Picture<'_> {
-    /// Writes it.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let rows = self.views.iter().map(View::rows).max().unwrap_or_default();
         let graph = rows * ROW;

@@ -209,7 +209,6 @@ fn fields(mut reader: ProtobufReader<'_>) -> impl Iterator<Item = (u32, ByteRang
     })
 }
 
-/// Writes a rewritten span.
 fn write_rewritten(spans: &Spans, at: ByteRange, rewrite: &Rewrite, out: &mut Pieces<'_>) {
     let mut flags = HAS_IS_REMOTE | IS_REMOTE;
     for (key, field, inner) in fields(ProtobufReader::at(spans.bytes(), at)) {

@@ -52,7 +52,6 @@ pub const MAX_FRAMES: usize = 1024;
 /// The maximum number of functions that are read for the first time in one stack; further ones are shown as unknown.
 const MAX_NEW: u32 = 64;
 
-/// A kind of interpreter.
 struct InterpreterKind {
     /// The symbols by which a file is recognized as this interpreter.
     symbols: &'static SymbolNames,

@@ -25,7 +25,6 @@ fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
     }
 }
 
-/// A Python frame with this system name.
 fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value {
     let lines = [(name, file, 12, 0)];
     let location = TestLocation { system_name, ..TestLocation::new("cpython", &lines) };

@@ -52,7 +52,6 @@ impl Words {
     }
 }
 
-/// A native frame to be named.
 #[derive(Debug)]
 pub(super) struct NativeFrameToName<'a> {
     frame: &'a Frame,
