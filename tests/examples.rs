@@ -285,7 +285,7 @@ fn sampler() {
     let environment = ("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
     let profbridge = Profbridge::start_with(&text("sampler/config.yaml"), &[environment]);
     let mut app = std::process::Command::new("python3");
-    // Finding the program takes up to two seconds. It works in rounds of a second, of which every second one is
+    // Finding the program takes up to two seconds. The program works in rounds of a second; every second round is
     // sampled.
     let app = app.arg(examples().join("sampler/app.py")).arg("6").envs([environment]).status().unwrap();
     assert!(app.success());

@@ -12,7 +12,8 @@ use super::{CollapsedStacks, by_some_run, measured, stops};
 use crate::process::{Finished, run, untested};
 use crate::targets::embedded;
 
-/// Each process waits in its own functions for three seconds, of which finding a new process may take a part.
+/// How long each process waits in its own functions. Finding a new process may take part of that time, so a process
+/// counts as found if it has samples of more than `FOUND` nanoseconds.
 const SECONDS: &str = "3";
 const FOUND: u64 = 1_000_000_000;
 

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: stubs of both architectures are recognised in each layout, and the entry that starts the dynamic
-    /// linker is not one.
+    /// linker is not taken for a stub.
     #[test]
     fn layouts() {
         let stub = |bytes: &[u8]| x86_64_slot(bytes, 0x1000);

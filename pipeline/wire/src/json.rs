@@ -64,7 +64,7 @@ impl Index {
         (self.0 >> 56) as usize
     }
 
-    /// Writes eight bytes, of which only the text counts.
+    /// Writes all eight bytes, of which only the first [`len`](Self::len) are text.
     #[inline]
     pub(crate) fn write(self, out: &mut [u8], at: usize) {
         out[at..at + 8].copy_from_slice(&self.0.to_le_bytes());

@@ -40,7 +40,7 @@ pub(crate) fn remove(envelope: &mut Envelope, hosts: &[String]) -> (u64, bool) {
     (removed, !empty.is_empty())
 }
 
-/// Whether a span is a request to one of these hosts on a path of envelopes. A transaction itself is none.
+/// Whether a span is a request to one of these hosts on a path of envelopes. Transactions never count as such.
 fn is_own_request(spans: &Spans, span: &Span, hosts: &[String]) -> bool {
     let view = SpanView::of(spans, span);
     let text = |key: &str| view.attribute(key).and_then(SpanValue::into_text);

@@ -109,7 +109,7 @@ pub(super) struct Run<'a> {
     prepared: Option<ProcessId>,
     /// When the first process was attached.
     begun: Option<Instant>,
-    /// The same, in nanoseconds since the Unix epoch.
+    /// The value of `begun` in nanoseconds since the Unix epoch.
     begun_unix_nano: u64,
     rights: Rights,
     /// The problems reported so far: those of the process or command itself by text, those of its descendants by kind.

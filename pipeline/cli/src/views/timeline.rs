@@ -12,7 +12,7 @@ use super::sums::Lines;
 /// The most observations, 24 bytes each.
 const MOST_OBSERVATIONS: usize = 8 << 20;
 
-/// The most spans that are distinguished. Observations of further ones have none.
+/// The most spans that are distinguished. Observations of further spans are stored without a span.
 const MOST_SPANS: usize = 1 << 18;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,8 @@ pub struct Upgraded {
     /// The chunks, usually one, each an item of the type `profile_chunk`. Each must be sent in its own envelope: Relay
     /// rejects two profiles in one (getsentry/relay `relay-server/src/utils/sizes.rs`).
     pub chunks: Vec<Item>,
-    /// The position of the transaction in the envelope, and its new item. `None` if there is none: the profile of an
-    /// unsampled transaction is sent alone.
+    /// The position of the transaction in the envelope, and its new item. `None` if the envelope has no transaction:
+    /// the profile of an unsampled transaction is sent alone.
     pub transaction: Option<(usize, Item)>,
     /// What happened to the profile's samples.
     pub report: ConversionReport,

@@ -159,8 +159,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: in whatever order spans start and end, the innermost is the descendant of all other running
-        /// spans, and there is none if two of them are unrelated.
+        /// Guarantees: in whatever order spans start and end, the innermost span is the descendant of all other running
+        /// spans; if two running spans are unrelated, no span is the innermost.
         #[test]
         fn as_by_climbing(
             parents in prop::collection::vec(prop::option::of(0u32..20), 1..20),

@@ -296,8 +296,9 @@ fn naming(pid: i64, first: u64, count: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: when memory is short, the spans that samples named first are forgotten and counted, but no process
-/// because of them: neither the one that names so many nor an idle one. The spans named last stay known.
+/// Guarantees: when memory is short, the spans that samples named first are forgotten and counted. No process is
+/// forgotten because of them, neither the one with so many named spans nor an idle one. The latest named spans stay
+/// known.
 #[test]
 fn named_spans_are_forgotten_early() {
     for max in [16u64, 64, 200] {
