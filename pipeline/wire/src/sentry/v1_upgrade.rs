@@ -32,7 +32,7 @@ pub enum UpgradeError {
     /// The batch was not read from a V1 profile.
     #[error("the batch is no V1 profile of Sentry's")]
     NoProfile,
-    /// No chunk could be made of it.
+    /// No sample of the profile is left to send.
     #[error("no sample of the profile is left to send")]
     NoChunk,
     /// The transaction's payload is only in the compressed body.

@@ -106,8 +106,8 @@ async fn a_level_is_logged() {
     rig.stop().await;
 }
 
-/// Guarantees: if the levels of many processes become known within a short time, one line sums up all but the first; a
-/// level that keeps changing has two lines a minute, one that changes back has none, and if a process is detached
+/// Guarantees: if the levels of many processes become known within a short time, one line sums up all but the first. A
+/// level that keeps changing has two lines a minute, a level that changes back has none, and if a process is detached
 /// before its line is due, the line about the detaching includes it.
 #[tokio::test(start_paused = true)]
 async fn many_levels_are_summed_up() {
