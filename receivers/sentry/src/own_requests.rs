@@ -1,8 +1,8 @@
-//! Drops the spans that an SDK makes of its own posts to this receiver.
+//! Drops the spans that an SDK creates for its own posts to this receiver.
 //!
-//! Sentry's Python SDK does not recognise its own server if the DSN has a port, as that of every sidecar has
-//! (getsentry/sentry-python `sentry_sdk/utils.py`, `is_sentry_url`): each post becomes a span. While it streams spans,
-//! that span is posted and makes the next, also in an idle process.
+//! Sentry's Python SDK does not recognise its own server if the DSN has a port, which every sidecar's DSN has
+//! (getsentry/sentry-python `sentry_sdk/utils.py`, `is_sentry_url`), so each post becomes a span. If the SDK streams
+//! spans, posting that span creates the next one, even in an idle process.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pub(crate) fn remove(envelope: &mut Envelope, hosts: &[String]) -> (u64, bool) {
     let (mut removed, mut empty) = (0, Vec::new());
     for view in &mut envelope.views {
         let Viewed::Spans(spans) = &mut view.what else { continue };
-        // Most envelopes name this receiver nowhere, and are not parsed again.
+        // Most envelopes do not contain the receiver's name, and are not parsed again.
         let text = std::str::from_utf8(spans.bytes()).unwrap_or_default();
         if !hosts.iter().any(|host| text.contains(&**host)) {
             continue;
@@ -40,7 +40,7 @@ pub(crate) fn remove(envelope: &mut Envelope, hosts: &[String]) -> (u64, bool) {
     (removed, !empty.is_empty())
 }
 
-/// Whether a span is a request to one of these hosts on a path of envelopes. A transaction itself is none.
+/// Whether a span is a request to one of these hosts on a path of envelopes. Transactions never count as such.
 fn is_own_request(spans: &Spans, span: &Span, hosts: &[String]) -> bool {
     let view = SpanView::of(spans, span);
     let text = |key: &str| view.attribute(key).and_then(SpanValue::into_text);
