@@ -134,6 +134,7 @@ impl Exporter for SentryExporter {
                 spans::prepare(encoder, &self.settings, spans, now)
             }
             Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
+            other => Prepared::lost(Reason::Unroutable, other.quantities()),
         }
     }
 

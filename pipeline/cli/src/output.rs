@@ -63,6 +63,7 @@ impl Output {
                     }
                 }
             }
+            (Self::Sentry(_) | Self::Otlp(_), other) => *left_out += other.quantities(),
             (Self::Pprof(output), of) => of.profiles().for_each(|profiles| output.take(profiles, report)),
             (Self::Stacks(output), of) => of.profiles().for_each(|profiles| output.folded.add(profiles)),
             (Self::View(output), of) => of.profiles().for_each(|profiles| output.take(profiles)),

@@ -3,7 +3,7 @@
 //! The sampler process takes the samples ([`profbridge_sampler`]); this module collects ([`collect`]), names, writes
 //! ([`writer`]) and shows ([`report`]) them.
 
-mod awaited;
+pub(crate) mod awaited;
 mod collect;
 mod course;
 mod follow;

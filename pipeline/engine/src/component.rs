@@ -205,7 +205,7 @@ impl<M> Request<M> {
 
     /// The number of items as the Collector counts them.
     pub(crate) fn items(&self) -> ItemCounts {
-        ItemCounts { samples: self.samples, spans: self.quantities.spans }
+        ItemCounts::of(self.samples, self.quantities)
     }
 }
 
@@ -225,6 +225,15 @@ pub struct Prepared<M> {
 impl<M> Default for Prepared<M> {
     fn default() -> Self {
         Self { requests: Vec::new(), losses: Losses::default(), synthesized: Quantities::NONE, notes: Vec::new() }
+    }
+}
+
+impl<M> Prepared<M> {
+    /// No requests: everything is lost.
+    pub fn lost(reason: Reason, quantities: Quantities) -> Self {
+        let mut prepared = Self::default();
+        prepared.losses.add(reason, quantities);
+        prepared
     }
 }
 

@@ -297,7 +297,7 @@ impl Processor for Splitter {
                 self.send_held(out);
             }
             // Spans are not observations, and an envelope cannot be split.
-            Telemetry::Spans(_) | Telemetry::Envelope(_) => out.send(telemetry),
+            other => out.send(other),
         }
     }
 

@@ -357,6 +357,7 @@ impl Processor for LinkSpans {
                 envelope.profiles().filter(is_chunk).for_each(|profiles| self.learn(profiles, now, out));
                 any_spans = envelope.spans().next().is_some();
             }
+            _ => {}
         }
         self.index.apply_answers(self.namespaces.answers());
         match &mut self.links {

@@ -102,7 +102,7 @@ pub(crate) fn client(telemetry: &Telemetry) -> Client {
     let meta = match telemetry {
         Telemetry::Envelope(envelope) => Some(&envelope.meta),
         Telemetry::Spans(spans) => spans.client.as_deref(),
-        Telemetry::Profiles(_) => None,
+        _ => None,
     };
     meta.map_or_else(Client::default, |meta| Client {
         process: meta.client_process.clone(),
@@ -119,7 +119,7 @@ pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
                 .filter_map(|view| if let Viewed::Spans(spans) = &mut view.what { Some(spans) } else { None })
                 .collect()
         }
-        Telemetry::Profiles(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

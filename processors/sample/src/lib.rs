@@ -144,6 +144,7 @@ impl Processor for SampleProcessor {
                 let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
                 envelope::sample(envelope, &mut context, sessions, now, out);
             }
+            other => out.send(other),
         }
     }
 

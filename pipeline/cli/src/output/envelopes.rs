@@ -10,7 +10,7 @@ use profbridge_codec::{Encoded, EncodingReport, sentry};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
+use profbridge_model::{Envelope, Profiles, Reason, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::Settings;
 
@@ -125,6 +125,7 @@ impl Envelopes {
                 Telemetry::Spans(spans) => self.write_spans(&spans, report)?,
                 // Processors receive no envelopes here.
                 Telemetry::Envelope(envelope) => self.forward(&envelope, report)?,
+                other => report.losses.add(Reason::Unroutable, other.quantities()),
             }
         }
         Ok(())

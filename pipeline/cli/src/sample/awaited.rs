@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use profbridge_sampler::Descriptors;
 
-use crate::dump::thread_ids;
 use crate::views::stacks::clean;
 
 /// How often threads are examined, and how many at most each time, which takes a five-hundredth of a processor.
@@ -56,4 +55,10 @@ impl Awaited {
         all.sort_by(|(one, count), (other, than)| than.cmp(count).then_with(|| one.cmp(other)));
         all
     }
+}
+
+/// The ids of the threads of a process; none if it has ended.
+pub(crate) fn thread_ids(pid: u32) -> impl Iterator<Item = u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok())
 }

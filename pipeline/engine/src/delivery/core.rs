@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason, Telemetry, Unit};
+use profbridge_model::{Quantities, Reason, Telemetry};
 use profbridge_net::LogGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -177,9 +177,7 @@ impl<E: Exporter> Core<E> {
         if let Some(more) = self.losses.pass() {
             tracing::warn!(
                 exporter = self.telemetry().id(),
-                observations = lost.observations,
-                spans = lost.any(Unit::Spans),
-                items = lost.any(Unit::Items),
+                %lost,
                 %reason,
                 more,
                 "a request is lost: {message}"

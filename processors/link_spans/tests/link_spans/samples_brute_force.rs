@@ -84,7 +84,7 @@ pub(crate) fn observations(out: &Outbox) -> Vec<LinkedObservation> {
     let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(vec![profiles]),
         Telemetry::Envelope(envelope) => Some(envelope.profiles().collect()),
-        Telemetry::Spans(_) => None,
+        _ => None,
     });
     for batch in batches.flatten() {
         let dictionary = batch.dictionary();

@@ -186,7 +186,7 @@ pub(crate) fn profiler_links(out: &Outbox) -> Vec<(u8, Option<ProfilerLink>)> {
     let spans = out.telemetry.iter().flat_map(|telemetry| match telemetry {
         Telemetry::Spans(spans) => vec![spans],
         Telemetry::Envelope(envelope) => envelope.spans().collect(),
-        Telemetry::Profiles(_) => Vec::new(),
+        _ => Vec::new(),
     });
     let link = |span: &profbridge_model::Span| span.changes.as_ref().and_then(|changes| changes.profiler.clone());
     spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()

@@ -4,7 +4,7 @@ use profbridge_wire::otlp::json::{Message, write};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::http::{PATH, TRACES};
+use crate::http::PATH;
 
 /// Encodes a request in JSON.
 fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
@@ -96,7 +96,8 @@ async fn traces() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let post = |spans: Value| {
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
-        let request = Request::post(TRACES).header("host", "localhost").header("content-type", "application/json");
+        let request =
+            Request::post("/v1/traces").header("host", "localhost").header("content-type", "application/json");
         request.body(whole(body)).unwrap()
     };
     let good = json!({ "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "kind": 2 });
