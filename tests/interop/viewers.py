@@ -204,7 +204,7 @@ try {
   click(cell("hot_function"));
   check("a click zooms in", wide(cell("hot_function")) > before && Math.abs(wide(cell("hot_function")) - whole) < 1);
   check("callers make room, and are told", wide(cell("running")) === 0 && / > hot_function/.test(svg.querySelector(".about").textContent));
-  click(button("whole"));
+  click(button("show all"));
   check("and out again", Math.abs(wide(cell("hot_function")) - before) < 1);
   window.prompt = function () { return "HOT_func"; };
   click(button("search"));

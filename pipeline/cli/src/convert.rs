@@ -112,7 +112,14 @@ impl Tally {
 
 /// Converts every readable input. Fails at the end if an input was not readable or if there was nothing to write.
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
-    let format = match output::format(&arguments.output, arguments.to) {
+    let format = output::format(&arguments.output, arguments.to).and_then(|format| {
+        let why = "has no meaning for what is written; flame graphs and pages have it";
+        match arguments.graph.meaningless_for(format) {
+            Some(option) => Err(Failure(format!("error: {option} {why}"))),
+            None => Ok(format),
+        }
+    });
+    let format = match format {
         Ok(format) => format,
         // An error in the arguments, reported like one in an option.
         Err(Failure(why)) => {
@@ -129,7 +136,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn page(inputs: &[PathBuf], reading: &ReadingArgs, graph: GraphStyle) -> Result<Vec<u8>, Failure> {
     let path = PathBuf::from("the page");
     let destination = Destination { path: path.clone(), format: Format::Html, graph };
-    let output = Output::View(Box::new(ViewOutput::open(destination, CalledBy::Service)));
+    let output = Output::View(Box::new(ViewOutput::open(destination, CalledBy::Service, output::title(inputs))));
     let mut page = Vec::new();
     read_into(output, inputs, reading, &path, |output, tally| {
         let Output::View(mut view) = output else { return Ok(None) };

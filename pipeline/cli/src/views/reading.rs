@@ -5,13 +5,18 @@ use std::rc::Rc;
 
 use profbridge_model::meaning::{Meaning, Mode};
 use profbridge_model::thread::{self, SampleThread as Identity};
-use profbridge_model::{AttributeSetId, Link, Losses, Profile, Profiles, Reason, Resource, Sample};
+use profbridge_model::{AttributeSetId, Link, Losses, Profile, Profiles, Reason, Resource, Sample, Value};
 use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
 
-use super::stacks::{Node, ResolvedStack, StackCache, Stacks, clean};
+use super::stacks::{Node, ResolvedStack, StackCache, StackFunction, Stacks, clean};
+use super::waits::frame_for;
 use crate::terminal;
+
+/// The key of the sample attribute with the file or socket that the sample's thread waited for, such as `socket to
+/// 10.0.0.7:5432`. `profbridge sample` sets it where a look at the thread told.
+pub(crate) const AWAITED: &str = "profbridge.thread.awaited";
 
 /// The state of a thread, or the type of values that are shown instead of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -267,15 +272,18 @@ impl Reading {
         };
         for sample in batch.samples(profile) {
             // A sample without thread attributes belongs to the thread of its profile.
-            let (thread, told) = *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
-                let told = thread::ThreadState::of(batch.dictionary(), sample.attributes);
-                (self.thread(batch, &place, sample.attributes), told)
-            });
+            let (thread, told, awaited) =
+                *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
+                    let told = thread::ThreadState::of(batch.dictionary(), sample.attributes);
+                    (self.thread(batch, &place, sample.attributes), told, self.awaited(batch, sample.attributes))
+                });
             let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
             let found = thread.ok_or(Reason::LimitExceeded);
             let found = found.and_then(|thread| Ok((thread, self.stacks.resolve(of, sample.stack)?)));
             match found {
                 Ok((thread, ResolvedStack { node, lines })) => {
+                    let awaited = awaited.filter(|_| state == State::Waiting);
+                    let node = awaited.and_then(|awaited| self.stacks.child(node, awaited)).unwrap_or(node);
                     let (scale, start) = (shown.scale, profile.time_unix_nano);
                     let span = sample.link.map(|id| *batch.dictionary().link(id));
                     take(&ResolvedSample { thread, state, scale, period, node, lines, span, start, sample });
@@ -283,6 +291,13 @@ impl Reading {
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }
         }
+    }
+
+    /// The number of the frame that says for which file or socket a thread waited, if that is known.
+    fn awaited(&mut self, batch: &Profiles, attributes: Option<AttributeSetId>) -> Option<u32> {
+        let Some(Value::String(name)) = batch.dictionary().find(attributes, AWAITED) else { return None };
+        let frame = frame_for(&clean(batch.dictionary().string(*name)));
+        self.stacks.function(StackFunction::placeholder(&frame))
     }
 
     /// The number of the thread that attributes identify; `None` if there are too many.
@@ -323,9 +338,9 @@ fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashM
 /// The attributes that identify a sample's thread within a resource: its own, and those of its profile.
 type ThreadAttributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
-/// What a sample's attributes say: number of the thread (`None` if there are too many), and state of the thread, if
-/// given.
-type ThreadAndState = (Option<u32>, Option<thread::ThreadState>);
+/// What a sample's attributes say: number of the thread (`None` if there are too many), state of the thread, and the
+/// frame of what it waited for, if given.
+type ThreadAndState = (Option<u32>, Option<thread::ThreadState>, Option<u32>);
 
 /// A profile in a batch.
 #[derive(Clone, Copy)]

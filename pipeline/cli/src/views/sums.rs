@@ -27,10 +27,9 @@ pub(crate) struct Timed {
 /// The most lines of functions that are distinguished.
 const MOST_LINES: usize = 1 << 20;
 
-/// Weights of the lines of own code while threads ran, or of other values, by function and line: in all, and where no
-/// other line of own code was called.
+/// Weights of the lines of own code while threads ran, or of other values, by function and line.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(HashMap<(u32, u32), (u64, u64)>);
+pub(crate) struct Lines(HashMap<(u32, u32), u64>);
 
 impl Lines {
     /// Adds the weight of a sample to its lines.
@@ -38,8 +37,7 @@ impl Lines {
         for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
             if self.0.len() < MOST_LINES || self.0.contains_key(line) {
                 let sum = self.0.entry(*line).or_default();
-                sum.0 += weight;
-                sum.1 += weight * u64::from(one.lines.last() == Some(line));
+                *sum = sum.saturating_add(weight);
             }
         }
     }
@@ -47,7 +45,7 @@ impl Lines {
     /// For each function of own code, the line with the largest weight.
     pub(crate) fn hottest(&self) -> HashMap<u32, u32> {
         let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
-        for (&(function, line), &(weight, _)) in &self.0 {
+        for (&(function, line), &weight) in &self.0 {
             let known = hottest.entry(function).or_default();
             *known = (*known).max((weight, std::cmp::Reverse(line)));
         }
@@ -225,15 +223,6 @@ impl Sums {
             *folded.entry(node).or_default() += weight;
         }
         folded.into_iter().collect()
-    }
-
-    /// The lines of own code in which other lines of it were not called, with their functions and weights, the largest
-    /// first.
-    pub(crate) fn innermost_lines(&self) -> Vec<(u32, u32, u64)> {
-        let of = self.lines.0.iter().map(|(&(function, line), &(_, weight))| (function, line, weight));
-        let mut lines: Vec<_> = of.filter(|(.., weight)| *weight > 0).collect();
-        lines.sort_unstable_by_key(|&(function, line, weight)| (std::cmp::Reverse(weight), function, line));
-        lines
     }
 
     /// For each function of own code, the line with the largest weight.

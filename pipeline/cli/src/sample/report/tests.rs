@@ -6,7 +6,6 @@ use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_wire::folded::CalledBy;
 
 use super::{Missing, Report};
-use crate::args::sampling::TextStyle;
 use crate::sample::processes::process_times;
 use crate::views::sums::Sums;
 
@@ -48,7 +47,7 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
         processes: process_times(sums),
         sums,
         native: false,
-        style: TextStyle::default(),
+        verbose: false,
         followed: false,
         children: (Duration::ZERO, Vec::new()),
         awaited: vec![("socket to 127.0.0.1:5432".to_owned(), 3), ("pipe".to_owned(), 1)],
@@ -224,8 +223,7 @@ stacks: 1000 samples, 100.0 % complete
 running threads: sampled by perf events, with their time in the kernel
 sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 ";
-    let verbose = TextStyle { verbose: true, ..TextStyle::default() };
-    assert_eq!(Report { style: verbose, ..report(&mut sums, good) }.trust(), expected);
+    assert_eq!(Report { verbose: true, ..report(&mut sums, good) }.trust(), expected);
     assert_eq!(report(&mut sums, good).trust(), "stacks: 1000 samples, 100.0 % complete\n");
     let bad = Status {
         complete: 900,
