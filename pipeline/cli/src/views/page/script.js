@@ -426,7 +426,7 @@ function resolution(track, moment) {
   if (at) {
     const node = shown.raw ? rows.raw[at.row] : rows.own[at.row], leaf = nodes.function[node];
     text = [seconds(moment) + " s", at.of < 0 || at.of === leaf ? "" : functions.name[at.of] + " " + functions.place[at.of],
-      functions.name[leaf] + " " + functions.place[leaf], data.spans[rows.span[at.row]][0]];
+      functions.name[leaf] + " " + functions.place[leaf], data.spans.length > 1 ? data.spans[rows.span[at.row]][0] : ""];
   }
   find("resolution").textContent = "– " + text.filter(part => part.trim()).join("; ");
 }
