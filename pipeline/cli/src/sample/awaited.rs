@@ -89,6 +89,12 @@ impl Awaited {
     }
 }
 
+/// The ids of a process's threads.
+pub(crate) fn thread_ids(pid: u32) -> impl Iterator<Item = u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use profbridge_sampler::message::{Sample, SpanLink, Thread};
