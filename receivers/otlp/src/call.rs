@@ -23,7 +23,6 @@ use tokio::sync::Semaphore;
 
 use self::work::{DecodeJob, DecodedBody};
 use crate::fault::{CallFault, FaultKind, shortened};
-use crate::form::RequestEncoding;
 use crate::origin::HostAttribution;
 
 /// Up to this size in bytes an uncompressed request is decoded on the socket's thread: decoding takes some tens of
@@ -56,6 +55,15 @@ pub(crate) enum RequestContent {
     Profiles(Option<Layout>),
     /// Spans.
     Traces,
+}
+
+/// The encoding of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestEncoding {
+    /// Protobuf.
+    Protobuf,
+    /// JSON. It contains field names and therefore has only one layout.
+    Json,
 }
 
 impl RequestContent {

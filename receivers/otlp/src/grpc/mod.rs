@@ -24,9 +24,8 @@ use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
 use self::reply::GrpcReply;
-use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
+use crate::call::{AcceptedRequest, ExportHandler, RequestContent, RequestEncoding, count};
 use crate::fault::{CallFault, FaultKind, UnsupportedSignal};
-use crate::form::RequestEncoding;
 use crate::signal_forwarder::SignalForwarder;
 use crate::version;
 
