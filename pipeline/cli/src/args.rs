@@ -212,8 +212,9 @@ pub(crate) struct ConvertArgs {
     #[command(flatten)]
     pub(crate) graph: GraphStyle,
     /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
-    /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
-    /// `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written
+    /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...) and what
+    /// `spans` become (`transactions` or `streamed`, and in .otlp and .json `otlp`, as Sentry's OTLP endpoint needs
+    /// them), `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written
     /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,

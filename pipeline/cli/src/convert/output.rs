@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::otlp::Encoding;
+use profbridge_exporter_sentry::SpanMode;
 use profbridge_wire::folded::CalledBy;
 
 use super::Tally;
@@ -20,7 +21,7 @@ use crate::views::flamegraph::GraphStyle;
 /// Opens an output: checks that it is writable, without changing anything that exists.
 pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Failure> {
     let (path, graph) = (arguments.output.clone(), arguments.graph);
-    let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
+    let Settings { processor, transactions, identity, chunk, spans } = Settings::read(&arguments.set, format)?;
     let as_file = format != Format::Sentry || destination::format_of(&path).is_ok();
     if as_file {
         files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
@@ -28,10 +29,14 @@ pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Fa
     Ok(match format {
         Format::Sentry => {
             let envelopes = Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?;
-            Output::Sentry(Box::new(envelopes.with_transactions(&transactions)?))
+            Output::Sentry(Box::new(envelopes.with_spans(spans, &transactions)?))
         }
-        Format::Otlp => Output::Otlp(Box::new(OtlpOutput::open(path, &processor, Encoding::Protobuf)?)),
-        Format::OtlpJson => Output::Otlp(Box::new(OtlpOutput::open(path, &processor, Encoding::Json)?)),
+        Format::Otlp | Format::OtlpJson => {
+            let encoding = if format == Format::Otlp { Encoding::Protobuf } else { Encoding::Json };
+            let output = OtlpOutput::open(path, &processor, encoding)?;
+            let is_for_sentry = spans == SpanMode::Otlp;
+            Output::Otlp(Box::new(if is_for_sentry { output.for_sentry(chunk) } else { output }))
+        }
         Format::Pprof => Output::Pprof(Box::new(Pprof::open(Destination { path, format, graph }))),
         Format::Folded => Output::Stacks(Box::new(StacksOutput::open(path, CalledBy::Service))),
         Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
