@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use profbridge_codec::otlp::SignalCount;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_model::Quantities;
+use profbridge_model::{Loss, Quantities, Reason};
 use profbridge_wire::otlp::{Limits, json};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
@@ -77,7 +77,8 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<OtlpMeta>, body: &
         (count, "") => format!("{}: {count} {what} were rejected", settings.peer.host),
         (count, text) => format!("{}: {count} {what} were rejected: {text}", settings.peer.host),
     };
-    Accepted { rejected, message: Some(message), ..Accepted::default() }
+    let losses = vec![Loss { reason: Reason::RejectedByPeer, quantities: rejected }];
+    Accepted { losses, message: Some(message), ..Accepted::default() }
 }
 
 /// A success whose body cannot be decoded. The status alone says that the request was accepted and must not be resent

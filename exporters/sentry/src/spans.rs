@@ -31,7 +31,7 @@ pub(crate) fn prepare(encoder: &mut EnvelopeEncoder, settings: &Settings, spans:
         return match routing::of_client(settings, client, []) {
             Ok(Some(route)) => {
                 let template = RequestTemplate::of_client(settings, client, route);
-                let mut prepared = deliver(encoder, settings, &template, spans);
+                let mut prepared = deliver(encoder, settings, &template, spans, now);
                 prepared.requests.splice(..0, report(&template.destination, now));
                 prepared
             }
@@ -53,7 +53,7 @@ pub(crate) fn prepare(encoder: &mut EnvelopeEncoder, settings: &Settings, spans:
     };
     if finished < spans.spans().len() {
         let rest = part(spans, spans.spans().len() - finished, |span| !is_finished(span));
-        add(&mut prepared, by_destination(encoder, settings, &rest, &mut used));
+        add(&mut prepared, by_destination(encoder, settings, &rest, &mut used, now));
     }
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());
@@ -111,6 +111,7 @@ fn by_destination(
     settings: &Settings,
     spans: &Spans,
     used: &mut BTreeSet<usize>,
+    now: Now,
 ) -> Prepared<Meta> {
     let route = |resource| routing::of_process(settings, &ResourceAttributes::of_resource(spans, resource));
     let routes: Vec<Option<usize>> = spans.resources().iter().map(route).collect();
@@ -127,7 +128,7 @@ fn by_destination(
         let destination = settings.destinations.configured(number);
         let template = RequestTemplate::to(destination, compression(settings.compression, destination));
         let part = part(spans, count, |span| route_of(span) == route);
-        add(&mut prepared, deliver(encoder, settings, &template, &part));
+        add(&mut prepared, deliver(encoder, settings, &template, &part, now));
     }
     prepared
 }
@@ -138,11 +139,12 @@ fn deliver(
     settings: &Settings,
     template: &RequestTemplate,
     spans: &Spans,
+    now: Now,
 ) -> Prepared<Meta> {
     let RequestTemplate { destination, compression, .. } = template;
     let target = TransactionTarget { number: 0, dsn: Some(&destination.dsn), compression: *compression };
     let mode = match settings.spans {
-        SpanMode::Auto if destination.lacks_otlp() => SpanMode::Transactions,
+        SpanMode::Auto if destination.lacks_otlp(now.monotonic_nano) => SpanMode::Transactions,
         SpanMode::Auto => SpanMode::Otlp,
         mode => mode,
     };

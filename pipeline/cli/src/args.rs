@@ -206,9 +206,10 @@ pub(crate) struct ConvertArgs {
     #[command(flatten)]
     pub(crate) graph: GraphStyle,
     /// Set one configuration key for the conversion, by its path in the configuration file: the keys of
-    /// `exporters.sentry` for creating chunks (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
-    /// `processors.chunk`, `processors.transactions` and `service.identity`, and for OTLP output `processors.dedup`.
-    /// The value is YAML. May be given several times.
+    /// `exporters.sentry` for creating chunks (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...) and
+    /// for the form of spans (`spans`: `transactions` or `streamed`, and in .otlp and .json `otlp`, as Sentry's OTLP
+    /// endpoint needs them), `processors.chunk`, `processors.transactions` and `service.identity`, and for OTLP output
+    /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
     #[command(flatten)]

@@ -23,6 +23,7 @@ use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leav
 pub use cut::{Cut, cut};
 pub use form::{Encoding, Framing};
 pub use profbridge_wire::otlp::Signal;
+pub use sentry_spans::as_otlp;
 
 use crate::compressor::{Compressor, written};
 use crate::message::{Encoded, EncodingReport, Message, samples};

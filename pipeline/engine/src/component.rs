@@ -326,6 +326,12 @@ pub trait Observer<M> {
     /// called after an error with [`Retry::Never`], which the exporter itself returned.
     fn lost(&self, request: &Request<M>, reason: Reason);
 
+    /// What attempts that failed have delivered and lost of a request that is sent in several posts. If the request
+    /// fails in the end, only the rest counts as lost for that reason.
+    fn settled(&self, _request: &Request<M>) -> Option<PartlySettled> {
+        None
+    }
+
     /// Writes the requests that a shutdown left unsent to disk, if the exporter is configured to. Returns how many of
     /// them it wrote, counted from the first. These count under [`Reason::KeptOnDisk`], the others as lost. Called
     /// once, before [`Observer::close`].
@@ -338,6 +344,15 @@ pub trait Observer<M> {
 
     /// The last call, after every request was sent or lost. The exporter sends its final reports and closes.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// The settled part of a request that is sent in several posts.
+#[derive(Debug, Clone, Default)]
+pub struct PartlySettled {
+    /// What was delivered.
+    pub delivered: Quantities,
+    /// What is lost for good.
+    pub losses: Losses,
 }
 
 /// What the engine provides to an exporter.

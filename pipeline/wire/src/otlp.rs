@@ -31,7 +31,7 @@ pub use decode::{Decoded, decode, decode_as, memory};
 pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
 pub use layout::Layout;
-pub use limits::Limits;
+pub use limits::{Limits, decode_granted};
 pub use signal::{LikelySignal, Signal, signal};
 pub use sniff::{ContentKind, sniff};
 pub use split::{Split, split};

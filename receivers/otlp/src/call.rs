@@ -24,7 +24,6 @@ use tokio::sync::Semaphore;
 
 use self::work::{DecodeJob, DecodedBody};
 use crate::fault::{CallFault, FaultKind, shortened};
-use crate::form::RequestEncoding;
 use crate::origin::HostAttribution;
 use crate::version;
 
@@ -58,6 +57,15 @@ pub(crate) enum RequestContent {
     Profiles(Option<Layout>),
     /// Spans.
     Traces,
+}
+
+/// The encoding of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestEncoding {
+    /// Protobuf.
+    Protobuf,
+    /// JSON. It contains field names and therefore has only one layout.
+    Json,
 }
 
 impl RequestContent {

@@ -120,7 +120,7 @@ async fn successes() {
     ] {
         let peer = raw(None, move || response(status, &[media_type], body.clone())).await;
         let accepted = send(&to(peer.address, ""), &batch(&[5, 5])).await.unwrap();
-        assert_eq!(accepted.rejected.total(), rejected);
+        assert_eq!(accepted.lost().total(), rejected);
         match (says, accepted.message) {
             (Some(says), Some(message)) => assert!(message.contains(says), "{message}"),
             (says, message) => assert_eq!((says, message.as_deref()), (None, None)),
@@ -147,7 +147,7 @@ async fn json() {
         let mut peer = raw(None, move || answer.lock().unwrap().take().unwrap()).await;
         let exporter = to(peer.address, &format!("encoding: json, compression: {compression}"));
         let accepted = send(&exporter, &batch(&[5, 5])).await.unwrap();
-        assert_eq!(accepted.rejected.total(), rejected);
+        assert_eq!(accepted.lost().total(), rejected);
         match (message, &accepted.message) {
             (Some(says), Some(message)) => assert!(message.contains(says), "{message}"),
             (says, message) => assert_eq!((says, message.as_deref()), (None, None)),
@@ -174,7 +174,7 @@ async fn compressed_answers() {
         let headers = [PROTOBUF, ("content-encoding", name)];
         let mut peer = raw(None, move || response(200, &headers, pack(coding, &partial(1, "no")))).await;
         let accepted = send(&to(peer.address, ""), &batch(&[5, 5])).await.unwrap();
-        assert_eq!((accepted.rejected.total(), accepted.notes), (5, vec![]));
+        assert_eq!((accepted.lost().total(), accepted.notes), (5, vec![]));
         assert_eq!(accepted.message, Some(format!("{}: 1 profiles were rejected: no", peer.address)));
         let (head, _) = peer.seen.recv().await.unwrap();
         assert_eq!(head.headers["accept-encoding"], "zstd, gzip, deflate, br, identity");
@@ -192,7 +192,7 @@ async fn compressed_answers() {
     ] {
         let peer = raw(None, move || response(200, &[PROTOBUF, ("content-encoding", encoding)], body.clone())).await;
         let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
-        assert_eq!((accepted.rejected.total(), accepted.notes), (0, vec![("otlp_answers_unreadable", 1)]));
+        assert_eq!((accepted.lost().total(), accepted.notes), (0, vec![("otlp_answers_unreadable", 1)]));
         assert!(accepted.message.unwrap().contains(says), "{says}");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use profbridge_exporter_sentry::SpanMode;
+
 use super::Tally;
 use super::settings::Settings;
 use crate::Failure;
@@ -15,16 +17,20 @@ use crate::views::flamegraph::GraphStyle;
 /// Opens an output: checks that it is writable, without changing anything that exists.
 pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Failure> {
     let (path, graph) = (arguments.output.clone(), arguments.graph);
-    let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
+    let Settings { processor, transactions, identity, chunk, spans } = Settings::read(&arguments.set, format)?;
     let as_file = format != Format::Sentry || destination::format_of(&path).is_ok();
     if as_file {
         files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
     }
     if format != Format::Sentry {
-        return Output::file(Destination { path, format, graph }, false, &processor, title(&arguments.inputs));
+        let output = Output::file(Destination { path, format, graph }, false, &processor, title(&arguments.inputs))?;
+        return Ok(match output {
+            Output::Otlp(otlp) if spans == SpanMode::Otlp => Output::Otlp(Box::new(otlp.for_sentry(chunk))),
+            other => other,
+        });
     }
     let envelopes = Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?;
-    Ok(Output::Sentry(Box::new(envelopes.with_transactions(&transactions)?)))
+    Ok(Output::Sentry(Box::new(envelopes.with_spans(spans, &transactions)?)))
 }
 
 /// The title of a picture of files that name no process.

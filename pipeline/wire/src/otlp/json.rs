@@ -32,6 +32,8 @@ mod read;
 mod schema;
 mod write;
 
+use bytes::Bytes;
+
 use super::decode::{Decoded, decode_as};
 use super::error::DecodeError;
 use super::layout::Layout;
@@ -56,6 +58,28 @@ pub fn read(message: Message, json: &[u8], limits: &Limits, grant: Grant<'_>) ->
         return Err(DecodeError::LimitExceeded { what: "bytes of the request", limit: most as u64 });
     }
     read::read(schema::fields_of(message), json, most, grant)
+}
+
+/// Converts like [`read`](fn@read), and drops the text and unused memory: a request may be kept for long. `grant` says
+/// why it refuses memory.
+///
+/// # Errors
+///
+/// `grant` refuses the memory, or the text is `unreadable`.
+pub fn read_granted<R, E: From<R>>(
+    message: Message,
+    text: Bytes,
+    limits: &Limits,
+    mut grant: impl FnMut(usize) -> Result<(), R>,
+    unreadable: impl FnOnce(DecodeError) -> E,
+) -> Result<Bytes, E> {
+    let mut refused = Ok(());
+    let read = read(message, &text, limits, &mut |wanted| {
+        refused = grant(wanted);
+        refused.is_ok()
+    });
+    refused?;
+    read.map(|request| request.into_boxed_slice().into()).map_err(unreadable)
 }
 
 /// Whether ids of traces or spans in a JSON request are base64, which [`read`](fn@read) accepts, but few other readers

@@ -25,9 +25,8 @@ use profbridge_wire::otlp::Signal;
 use profbridge_wire::otlp::signal::SignalNames;
 
 use self::reply::GrpcReply;
-use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
+use crate::call::{AcceptedRequest, ExportHandler, RequestContent, RequestEncoding, count};
 use crate::fault::{CallFault, FaultKind, UnsupportedSignal};
-use crate::form::RequestEncoding;
 use crate::signal_forwarder::SignalForwarder;
 
 /// The path of the method.

@@ -8,9 +8,8 @@ use http::header::CONTENT_TYPE;
 use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::{self, Message};
 
-use crate::call::RequestContent;
+use crate::call::{RequestContent, RequestEncoding};
 use crate::fault::{CallFault, FaultKind};
-use crate::form::RequestEncoding;
 use crate::message;
 
 /// The content type of protobuf.

@@ -89,6 +89,17 @@ async fn every_form() {
     }
 }
 
+/// Guarantees: the text of a request in JSON takes no memory while its spans are decoded, for which all of it would not
+/// be enough.
+#[tokio::test]
+async fn text_is_dropped() {
+    let mut rig = SentryRig::start_with(settings(LOOPBACK), 15 << 18).await;
+    let text = as_json(PYTHON) + &" ".repeat(3 << 20);
+    let post = request(text, "application/json").header("x-sentry-auth", auth(KEY));
+    let (answer, spans) = taken(&mut rig, post).await;
+    assert_eq!((answer.status, spans.spans().is_empty()), (200, false));
+}
+
 /// The code and the message of a refusal.
 fn refusal(answer: &ReadAnswer) -> (i64, String) {
     let refusal = json(answer);
