@@ -93,9 +93,8 @@ impl<'de> Deserialize<'de> for QueueSize {
 const MAX_CONSUMERS: usize = 1024;
 
 /// The default number of consumers. A request occupies a consumer only while it is being sent, so a fast destination
-/// needs few. A destination that answers in 100 ms receives up to 2560 requests a second: enough for 20,000 spans a
-/// second to Sentry, which takes the spans of one trace in a request.
-const CONSUMERS: usize = 256;
+/// needs few; a destination that answers in 100 ms receives up to 640 requests a second.
+const CONSUMERS: usize = 64;
 
 /// The rule that a `sending_queue` broke. In the message, the text after `; ` is the hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -120,7 +119,7 @@ impl Default for RawQueue {
 }
 
 impl Default for QueueConfig {
-    /// 64 MiB, 256 consumers; a full queue makes receivers refuse requests.
+    /// 64 MiB, 64 consumers; a full queue makes receivers refuse requests.
     fn default() -> Self {
         let sizer = Sizer::default();
         let queue_size = default_size(sizer);

@@ -539,7 +539,7 @@ fn keys_match_the_collector() {
     assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
     // In a Collector configuration, this means 5000 requests.
     let copied = written("{sending_queue: {queue_size: 5000}}").unwrap();
-    assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 256, Overflow::Refuse).unwrap());
+    assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 64, Overflow::Refuse).unwrap());
     for yaml in [
         "{queue_size: 8MiB}",
         "{sizer: bytes, queue_size: 8MiB}",
