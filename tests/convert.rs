@@ -12,7 +12,7 @@ use prost::Message;
 use serde_json::Value;
 
 use crate::backend::sentry::split_envelope;
-use crate::process::{Finished, captured, run};
+use crate::process::{Finished, run};
 
 fn span(trace: u8, id: u8, parent: u8, kind: SpanKind) -> Span {
     let start = T0 + u64::from(id) * 1_000_000;
@@ -156,45 +156,6 @@ fn profiles_and_spans() {
         );
         assert!(String::from_utf8(read(folder, &stacks)).unwrap().contains("main;hot"));
     }
-}
-
-/// Guarantees: transactions and span containers of Sentry's SDKs become OTLP spans, and these become a transaction with
-/// the same name and spans, or a container; converting to Sentry's form leaves an envelope unchanged.
-#[test]
-fn sentry_there_and_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    for (name, file) in [("python", "python-2.75-transaction"), ("node", "node-10.75-transaction")] {
-        let envelope = captured(&format!("{file}.envelope"));
-        let sent = std::fs::read(&envelope).unwrap();
-        convert(folder, &[&envelope, "-o", &format!("{name}.json")]);
-        convert(folder, &[&format!("{name}.json"), "-o", &format!("{name}-back")]);
-        let before: Value = serde_json::from_slice(&split_envelope(&sent).1[0].1).unwrap();
-        let after = transactions(&folder.join(format!("{name}-back"))).remove(0);
-        assert_eq!(transaction_fields(&after), transaction_fields(&before), "{name}");
-        let same = format!("{name}-same.envelope");
-        let finished = convert(folder, &[&envelope, "-o", &same]);
-        assert!(finished.stdout.starts_with("wrote 1 envelope, as it came in, to"), "{}", finished.stdout);
-        assert_eq!(read(folder, &same).trim_ascii_end(), sent.trim_ascii_end());
-    }
-    convert(folder, &[&captured("node-11.1-span.envelope"), "-o", "container.otlp"]);
-    let request = ExportTraceServiceRequest::decode(&*read(folder, "container.otlp")).unwrap();
-    assert_eq!(request.resource_spans.iter().flat_map(|of| &of.scope_spans).flat_map(|of| &of.spans).count(), 2);
-    let finished = convert(folder, &["container.otlp", "-o", "container-back.envelope"]);
-    assert!(finished.stdout.starts_with("wrote envelopes of 1 container with 2 spans to"), "{}", finished.stdout);
-    let (_, items) = split_envelope(&read(folder, "container-back.envelope"));
-    assert_eq!((items.len(), items[0].0["type"].as_str()), (1, Some("span")));
-}
-
-/// The name of a transaction, its trace context and its spans. A missing status is `ok` in OTLP.
-fn transaction_fields(transaction: &Value) -> Vec<Value> {
-    let keys = ["trace_id", "span_id", "parent_span_id", "op", "description"];
-    let spans = transaction["spans"].as_array().unwrap().iter();
-    let of_spans = std::iter::once(&transaction["contexts"]["trace"]).chain(spans).flat_map(|span| {
-        let status = span["status"].as_str().unwrap_or("ok").into();
-        keys.iter().map(|key| span[key].clone()).chain([status])
-    });
-    std::iter::once(transaction["transaction"].clone()).chain(of_spans).collect()
 }
 
 /// Guarantees: additional files beside the named output never replace an input, and if one of several files cannot be
