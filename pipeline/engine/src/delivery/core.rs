@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use profbridge_model::{Loss, Quantities, Reason, Telemetry, Unit};
+use profbridge_model::{Loss, Quantities, Reason, Telemetry};
 use profbridge_net::LogGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
