@@ -84,10 +84,13 @@ def transactions(sentry):
     return items(sentry, "transaction")
 
 
-def beside_the_sampler(binary, config, text, arguments, count, interpreter=PYTHON, environment=None, found=transactions):
-    """Runs a program beside profbridge until so many transactions, or what else `found` finds, are in the Sentry that it
-    returns, with the program's process id. PID, DSN and UPSTREAM in the configuration are replaced; `arguments` makes those
-    of the program of the running profbridge. The program reads a line when it may begin. `count` may be a function."""
+def beside_the_sampler(
+    binary, config, text, arguments, count, interpreter=PYTHON, environment=None, found=transactions,
+):
+    """Runs a program beside profbridge until `count`, which may be a function, transactions, or what else `found`
+    finds, are in the Sentry that it returns, with the program's process id. PID, DSN and UPSTREAM in the configuration
+    are replaced; `arguments` makes those of the program of the running profbridge. The program reads a line when it may
+    begin."""
     sentry = Server(takes)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "shop")
