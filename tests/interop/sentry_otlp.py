@@ -35,6 +35,7 @@ from sentry_streams import version
 
 DJANGO = """
 import contextlib, http.client, json, os, sys, threading, time, urllib.request
+from concurrent.futures import ThreadPoolExecutor
 mode, dsn, example, path = sys.argv[1:5]
 sys.path.insert(0, example)
 import sentry_sdk
@@ -129,8 +130,6 @@ def database():
         time.sleep(0.01)
 
 def stock(request):
-    # Long enough for the sampler to find the thread.
-    busy_in_two(time.monotonic() + 0.5)
     said.write(json.dumps({"served": threading.get_native_id()}) + "\\n")
     return HttpResponse("some")
 
@@ -140,7 +139,17 @@ class Quiet(WSGIRequestHandler):
     def log_message(self, *_):
         pass
 
-server = ThreadedWSGIServer(("127.0.0.1", 0), Quiet)
+# Threads that are there before the first request, as those of most web servers.
+pool = ThreadPoolExecutor(4)
+met = threading.Barrier(4)
+for _ in range(4):
+    pool.submit(met.wait)
+
+class Pooled(ThreadedWSGIServer):
+    def process_request(self, request, client_address):
+        pool.submit(self.process_request_thread, request, client_address)
+
+server = Pooled(("127.0.0.1", 0), Quiet)
 server.set_app(get_wsgi_application())
 threading.Thread(target=server.serve_forever, daemon=True).start()
 
