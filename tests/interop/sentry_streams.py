@@ -3,12 +3,13 @@
 
 Usage: sentry_streams.py PATH_TO_PROFBRIDGE [PYTHON|FOLDER_WITH_NODE_MODULES]...
 
-Each Python has sentry-sdk 2.75.0 or newer, each folder @sentry/node 10.78.0 or newer, and @sentry/profiling-node where
-chunks are to be among it. A program has threads, coroutines, errors, requests on two threads that continue another service's trace, and 2,500 spans in one trace, most of
-which leave before their root. It runs twice: straight to a Sentry, and through profbridge. Every item and span must
-arrive as the SDK sent it, which a recorder in front of profbridge says, but for the spans that the SDK made of its own
-posts, which must be gone; and what arrives must be what arrives without profbridge. Then the program idles: nothing more
-may reach Sentry, and neither it nor profbridge may take time. Uses loopback only, on ports that the system chooses.
+Each Python has sentry-sdk 2.75.0 or newer, each folder @sentry/node 10.78.0 or newer, and @sentry/profiling-node if
+there are to be profiles. A program has threads, coroutines, errors, requests on two threads that continue another
+service's trace, and 2,500 spans in one trace, most of which leave before their root. It runs twice: straight to a
+Sentry, and through profbridge. Every item and span must arrive as the SDK sent it, which a recorder in front of
+profbridge says, but for the spans that the SDK made of its own posts, which must be gone; and what arrives must be what
+arrives without profbridge. Then the program idles: nothing more may reach Sentry, and neither it nor profbridge may
+take time. Uses loopback only, on ports that the system chooses.
 """
 
 import collections
