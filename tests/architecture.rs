@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// A text in backquotes that begins with one of these is a file or a folder, or `file::name` for a function in it.
 const FOLDERS: [&str; 6] = ["pipeline/", "receivers/", "processors/", "exporters/", "tests/", "examples/"];
 
-/// The maximum size in bytes that people read to the end: of `ARCHITECTURE.md`, of all decisions, and of one decision.
+/// The maximum sizes in bytes that people still read completely: of `ARCHITECTURE.md`, of all decisions, and of one
+/// decision.
 const MOST_BYTES: (usize, usize, usize) = (15 << 10, 15 << 10, 2 << 10);
 
 /// The maximum size of all pages in bytes.

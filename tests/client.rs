@@ -27,8 +27,8 @@ pub(crate) fn shift() -> u64 {
     *SHIFT
 }
 
-/// Moves the times of a request from [`T0`] to the last three hours: a receiver replaces those more than a day from
-/// their arrival. Times that were moved already stay.
+/// Moves the times of a request from [`T0`] to the last three hours, because a receiver replaces times that are more
+/// than a day before or after the arrival. Times that were moved already are unchanged.
 pub(crate) fn recent(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
     for profile in scopes.flat_map(|scope| &mut scope.profiles) {

@@ -8,8 +8,8 @@ use crate::process::{Finished, run};
 /// Every secret in the inputs contains one of these, and no message does.
 const SECRETS: [&str; 2] = ["hush", "abad1dea"];
 
-/// The wrong configurations of each component, as one line after its name: all of those whose rules no test of the
-/// component has, and of the others the most common ones.
+/// The wrong configurations of each component, as one line after its name: one for each rule that the component's own
+/// tests do not cover, and the most common mistakes.
 const WRONG: &[(&str, &[&str])] = &[
     (
         "receivers.otlp",

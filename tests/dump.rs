@@ -59,9 +59,9 @@ fn py_spy() -> Option<PathBuf> {
     Command::new(&py_spy).arg("--version").output().is_ok_and(|output| output.status.success()).then_some(py_spy)
 }
 
-/// Guarantees: of a Python program that stands still, each thread is shown with its name, with what it waits for, and
-/// with its Python functions at their own lines alone; frame by frame as py-spy shows it, where there is one. All
-/// frames are shown on request.
+/// Guarantees: each thread of a Python program that stands still is shown with its name, what it waits for, and only
+/// its Python functions with their current lines, exactly as py-spy shows them if py-spy exists. All frames are shown
+/// on request.
 #[test]
 fn python() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ fn python() {
         assert!(finished.status.success(), "{}", finished.stderr);
         finished.stdout
     };
-    // Threads that have started may not have arrived where they stay.
+    // Threads that have started may not have reached their final place.
     let text = eventually("all threads stand", || {
         let text = dump(&[]);
         let stand = ["waiting for a file or socket", "waiting for events", "waiting for a lock", "sleeping"];
@@ -101,8 +101,8 @@ fn python() {
     assert!(target.is_alive());
 }
 
-/// Guarantees: of a C program, running and waiting threads are shown with the lines at which they are, and what they
-/// wait for; afterwards it goes on.
+/// Guarantees: running and waiting threads of a C program are shown with their current lines and what they wait for;
+/// afterwards the program continues.
 #[test]
 fn native() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,9 +115,9 @@ fn native() {
     let text = finished.stdout;
     assert_eq!(text.matches("\"dozer\": waiting for a signal, ").count(), 8, "{text}");
     assert_eq!(text.matches(&format!("    doze (known.c:{pauses})\n    ")).count(), 8, "{text}");
-    // Without perf events it is not stopped either.
+    // Without perf events, the thread is not stopped either.
     if stops().is_empty() {
-        // On a busy machine it may wait for its turn.
+        // On a busy machine the thread may wait for a processor.
         let is_in = |state: &str| text.contains(&format!("\nthread {} \"known\": {state}, ", target.pid()));
         assert!(is_in("running") || is_in("waiting for a processor"), "{text}");
         assert!(text.contains("    spin (known.c:") && text.contains("    main (known.c:"), "{text}");
@@ -126,8 +126,8 @@ fn native() {
     assert_eq!(target.line(), "seen\n");
 }
 
-/// Guarantees: where nothing can be read, the status is 1, and the error says why; a process that can be read is shown
-/// even if another one cannot.
+/// Guarantees: if nothing can be read, the status is 1 and the error says why; a readable process is shown even if
+/// another one is not readable.
 #[test]
 fn errors() {
     let folder = tempfile::tempdir().unwrap();

@@ -120,8 +120,8 @@ fn all_are_valid() {
     }
 }
 
-/// Guarantees: the sidecar, the node agent and what stands behind a Collector send profiles to the project of their
-/// DSN, and the node agent those of a service with a project of its own there.
+/// Guarantees: the sidecar, the node agent and the configuration behind a Collector send profiles to the project of
+/// their DSN; the node agent sends those of a service with its own project to that project.
 #[test]
 fn to_sentry() {
     assert!(text("collector/collector.yaml").contains("endpoint: profbridge:14317"));
@@ -276,8 +276,8 @@ fn go_pprof() {
     }
 }
 
-/// Guarantees: the sampler finds its running program by the configuration and has its spans from the example's client:
-/// the chunks under `out/` have the names from the configuration and the program's work, for which spans are announced.
+/// Guarantees: the sampler finds the running program by the configuration, and gets its spans from the example's
+/// client: the chunks under `out/` have the names from the configuration and the program's work during spans.
 #[cfg(target_os = "linux")]
 #[test]
 fn sampler() {
@@ -285,7 +285,8 @@ fn sampler() {
     let environment = ("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
     let profbridge = Profbridge::start_with(&text("sampler/config.yaml"), &[environment]);
     let mut app = std::process::Command::new("python3");
-    // Finding the program takes up to two seconds; of its rounds of a second each, every second one is sampled.
+    // Finding the program takes up to two seconds. The program works in rounds of a second; every second round is
+    // sampled.
     let app = app.arg(examples().join("sampler/app.py")).arg("6").envs([environment]).status().unwrap();
     assert!(app.success());
     let (exit, log, _, folder) = profbridge.stop_and_keep();

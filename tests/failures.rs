@@ -14,13 +14,14 @@ use crate::client::{export, request, shift, status};
 use crate::main_job::to_sentry;
 use crate::process::{PATIENCE, Profbridge, eventually};
 
-/// How many Sentry samples [`request`] becomes: three observations, and the sample that ends them.
+/// How many Sentry samples [`request`] becomes: three observations and a closing sample.
 const SAMPLES: f64 = 4.0;
 
 /// Immediate retries, so that tests do not wait for them.
 const SOON: &str = ", retry_on_failure: {initial_interval: 10ms, max_interval: 10ms, randomization_factor: 0}";
 
-/// The load of [`an_outage_loses_nothing`]: the number of requests, and the observations in each, which take a second.
+/// The load of [`an_outage_loses_nothing`]: the number of requests, and the number of observations in each request,
+/// which covers a second.
 const OUTAGE: (u64, u64) = (160, 1000);
 
 /// Exports a request like the Collector's exporter: it retries after a pause while the answer is UNAVAILABLE with
@@ -69,7 +70,7 @@ fn an_outage_loses_nothing() {
                     }
                 });
             }
-            // More refusals than senders: at least one sender retried and was refused again.
+            // If there are more refusals than senders, at least one sender has retried and was refused again.
             crate::process::eventually("senders are refused", || (refused.load(Ordering::Relaxed) > 20).then_some(()));
             assert!(next.load(Ordering::Relaxed) < requests, "the total does not exceed what fits");
             sentry.always(Behaviour::Answer(200, vec![]));
@@ -93,8 +94,8 @@ fn an_outage_loses_nothing() {
     }
 }
 
-/// Guarantees: a complete request over HTTP/1 is delivered although its sender has closed its side of the connection,
-/// and then answered, or has ended.
+/// Guarantees: a complete request over HTTP/1 is delivered and answered even if its sender has closed its side of the
+/// connection; it is delivered even if the sender has ended.
 #[test]
 fn senders_that_closed() {
     const EACH: usize = 10;

@@ -1,4 +1,4 @@
-//! Spans that a program exposes in its memory: what is sampled of their threads is linked with them.
+//! Spans that a program exposes in its memory: samples of its threads are linked with them.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::linking::send_spans;
 use crate::process::{Profbridge, eventually};
 use crate::targets::{self, TargetProgram};
 
-/// What a thread exposes: trace, span and name.
+/// The context that a thread exposes: trace, span and name.
 pub(crate) type ExposedContext = (String, String, String);
 
 /// The program's threads by id, once all have printed what they work on.
@@ -53,8 +53,8 @@ pub(crate) fn span_of((trace, span, name): &ExposedContext, [start, end]: [u64; 
 }
 
 /// Guarantees: spans without process and thread arrive in Sentry as transactions with the profiler of the chunks and
-/// the thread that worked on them, only by the links of the sampler's samples, and are counted as such. A span that no
-/// thread worked on has no profiler.
+/// the thread that worked on them. This works only by the links in the sampler's samples, and such spans are counted. A
+/// span that no thread worked on gets no profiler.
 #[test]
 fn to_sentry() {
     let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));
@@ -76,17 +76,17 @@ service:
         program.pid(),
         sentry.dsn(1)
     ));
-    // The running thread only has its span if the kernel permits events.
+    // The span of a running thread is only known if the kernel permits perf events.
     let waiting: Vec<(&String, &ExposedContext)> = threads.iter().filter(|(_, said)| said.2 != "spinner").collect();
     let note = |name: &str| profbridge.metric("profbridge_notes_total", &format!("note=\"{name}\""));
-    // Once samples name spans, spans without a process are waited for. Links are counted because a file exporter writes
-    // them.
+    // Once samples have links to spans, spans without a process wait for such a link. Links are only counted because a
+    // file exporter writes them.
     eventually("samples name spans", || (note("observations_with_link") >= 20.0).then_some(()));
     let nobody = ("ab".repeat(16), "cd".repeat(8), "nobody".to_owned());
     let spans = waiting.iter().map(|(_, said)| *said).chain([&nobody]);
     send_spans(&profbridge, spans.map(|said| span_of(said, [start, unix_nano()])).collect());
     eventually("the spans are linked", || (note("spans_linked_by_live_context") == 2.0).then_some(()));
-    // A span that no sample names waits until its limit or the end.
+    // A span without a link from a sample waits until its limit or the end of the run.
     let (exit, log) = profbridge.stop();
     assert!(exit.success(), "{log}");
     program.end();

@@ -78,8 +78,8 @@ fn everything_dropped() {
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
-/// Guarantees: an output that is one of the inputs, under whatever name, a file in the place of a folder, a name that
-/// is only a folder's, and a full device are refused, and inputs and devices stay as they are.
+/// Guarantees: an output that is also an input, under whatever name, a file where a folder is expected, the name of a
+/// folder, and a full device are refused; inputs and devices stay as they are.
 #[test]
 fn outputs() {
     let folder = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // Its processes end soon.
+        // Its processes end soon, and the cgroup can only be removed after them.
         for _ in 0..1000 {
             if std::fs::remove_dir(&self.group).is_ok() {
                 return;
@@ -154,7 +154,7 @@ service:
     assert_linked(&sentry, threads.into_iter().map(|(id, (_, _, name))| (name, id)));
 }
 
-/// Guarantees: the same if profiles only have the host's ids, as from the eBPF profiler: the ids inside are read from
+/// Guarantees: the same if profiles only have the host's ids, as from the eBPF profiler: the inner ids are read from
 /// `/proc`.
 #[test]
 fn a_profiler_that_says_the_machines_ids() {

@@ -18,7 +18,7 @@ use prost::Message as _;
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Says why a part of the tests does not run on this machine.
+/// Prints why a part of the tests does not run on this machine.
 pub(crate) fn untested(why: &str) {
     std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
 }

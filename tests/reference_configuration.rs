@@ -76,8 +76,8 @@ pub(crate) fn components() -> Vec<(String, String)> {
     components
 }
 
-/// Maps whose keys are defined by the code: the components, the parts of `service`, and targets, which have a name in
-/// between.
+/// Maps whose keys are defined by the code: the components, the parts of `service`, and targets, whose name is an
+/// additional level.
 fn sections() -> Vec<String> {
     let others =
         ["receivers.pprof.scrape.targets.app", "receivers.ptrace.targets.app", "service.limits", "service.telemetry"]

@@ -50,7 +50,7 @@ fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
         for pair in samples.windows(2) {
             let stack = profile["stacks"][pair[0].1].as_array().unwrap();
             let mut frames = stack.iter().map(|frame| &profile["frames"][frame.as_u64().unwrap() as usize]).peekable();
-            // How long, and where, it waits for a CPU depends on the machine.
+            // How long and where the thread waits for a CPU depends on the machine.
             if frames.peek().is_some_and(|innermost| innermost["function"] == "[waiting for a processor]") {
                 continue;
             }
@@ -152,7 +152,7 @@ fn may_trace(pid: &str) -> Vec<bool> {
     of_threads(pid, "CapEff").iter().map(|mask| mask & 1 << 19 != 0).collect()
 }
 
-/// Whether the test has the capability that is to be dropped; prints a note if not.
+/// Whether the test itself has the capability that profbridge has to drop; prints a note if not.
 fn tests_may_trace() -> bool {
     let may = may_trace(&std::process::id().to_string()).iter().all(|may| *may);
     if !may {

@@ -202,7 +202,7 @@ fn limits_are_handed_back() {
     let limits = vec![("x-sentry-rate-limits", "2700:error:organization:quota")];
     sentry.next(Behaviour::Answer(429, limits));
     assert_eq!(Sent::plain(42, KEY, event(1)).to(address).status(), 200);
-    // Profbridge may not have read the answer yet when the request was answered.
+    // profbridge may answer a request before it has read Sentry's answer to an earlier one.
     let mut tries = 0;
     let answer = eventually("the limit is told", || {
         let answer = Sent::plain(42, KEY, event(2)).to(address);
@@ -229,7 +229,7 @@ fn limits_are_handed_back() {
         let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
         report["discarded_events"].as_array().unwrap().clone()
     });
-    // Sentry itself refused and counted one: the first, or one sent at the same time.
+    // Sentry itself refused and counted one of them: the first, or one sent at the same time.
     let delivered = ids.iter().filter(|id| **id <= 2).count();
     let discarded: Vec<_> = discarded.collect();
     for report in &discarded {
@@ -239,8 +239,8 @@ fn limits_are_handed_back() {
     assert_eq!(discarded as usize, tries - delivered);
 }
 
-/// Guarantees: SIGTERM while clients send and Sentry is down loses no acknowledged data: everything is sent exactly
-/// once when Sentry returns within the shutdown time.
+/// Guarantees: SIGTERM while clients send and Sentry is down loses no acknowledged data: if Sentry returns within the
+/// shutdown time, everything is sent exactly once.
 /// rule: transport#retry
 #[test]
 fn a_shutdown_in_the_midst() {

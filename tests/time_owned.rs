@@ -148,9 +148,9 @@ fn time_owned_is_time_sampled() {
     }
 }
 
-/// Guarantees: for a thread that sleeps in a loop, and between two sleeps runs for less than the gap across which
-/// samples are joined, Sentry shows all of the time to within a period: as written by `sample`, 45 seconds in one
-/// chunk, and as converted from OTLP, in windows of a minute.
+/// Guarantees: a thread sleeps in a loop and runs between two sleeps for less than the gap across which samples are
+/// joined. Sentry shows all of its time to within a period: as written by `sample`, 45 seconds in one chunk, and as
+/// converted from OTLP, in windows of a minute.
 #[test]
 fn a_loop_that_sleeps() {
     const MILLI: u64 = 1_000_000;

@@ -249,7 +249,7 @@ fn lines_of_a_short_command() {
     let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 3";
     let ended = run(folder.path(), &[&["top"], stops(), &["--", "sh", "-c", script]].concat());
     assert_eq!(ended.status.code(), Some(3), "{}", ended.stderr);
-    // On a busy machine this may take longer than a second, and then the beginning was written before.
+    // On a busy machine the command may take longer than a second, and then the first lines were written before.
     let shown = ended.stdout.trim_end().split("\n\n").last().unwrap();
     let mut lines = shown.lines();
     assert!(lines.next().is_some_and(|line| line.contains(" samples, 1 threads")), "{}", ended.stdout);

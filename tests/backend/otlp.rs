@@ -49,7 +49,6 @@ impl OtlpBackend {
         Self { received, broken, script, listening }
     }
 
-    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.listening.address
     }

@@ -25,7 +25,6 @@ pub(crate) enum Behaviour {
     Hang,
 }
 
-/// One received envelope.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedEnvelope {
     pub(crate) path: String,

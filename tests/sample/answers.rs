@@ -52,7 +52,7 @@ fn one_sample_in_a_second() {
 
 /// Guarantees: eight sleeping threads do not hide the running one: it is first in the list, and the sleepers are listed
 /// by what they wait for and where, with all of their time: eight times that of the running thread, which runs or waits
-/// for a CPU meanwhile.
+/// for a CPU the whole time.
 #[test]
 fn sleep_and_spin() {
     let folder = tempfile::tempdir().unwrap();

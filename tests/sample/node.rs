@@ -103,7 +103,7 @@ fn nodes() -> Vec<(u32, PathBuf)> {
     found.into_iter().filter(|(major, _)| [18, 20, 22, 24].contains(major)).collect()
 }
 
-/// Those of these flags that a Node supports.
+/// The given flags that a Node supports.
 fn known<'a>(node: &Path, flags: &[&'a str]) -> Vec<&'a str> {
     let knows = |flag: &&str| Command::new(node).args([*flag, "-e", "0"]).output().unwrap().status.success();
     flags.iter().copied().filter(knows).collect()
@@ -127,8 +127,8 @@ fn stacks_of(folder: &Path) -> CollapsedStacks {
     stacks
 }
 
-/// The percentage of unknown functions, in time with a function of the program on the stack. Samples before the program
-/// runs may be in code that is not known yet.
+/// The percentage of unknown functions, relative to the time with `within` on the stack: before the program runs,
+/// samples may be in code that is not known yet.
 fn untold(stacks: &CollapsedStacks, within: &str) -> f64 {
     let all = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == within));
     let is_untold = |stack: &[String]| stack.iter().any(|name| name == "[unknown function]" || name == "[unknown]");
@@ -245,7 +245,7 @@ fn thrown_away() {
                 for frame in chunk["profile"]["frames"].as_array().into_iter().flatten() {
                     let (name, file) =
                         (frame["function"].as_str().unwrap_or(""), frame["filename"].as_str().unwrap_or(""));
-                    // TurboFan may have inlined others into it; then its frame says so.
+                    // TurboFan may have inlined other functions into it, which its frame shows.
                     let name = name.strip_suffix(" [with inlined functions]").unwrap_or(name);
                     let of_name = name.strip_prefix("made_");
                     let of_file = file.strip_prefix("/made/").and_then(|file| file.strip_suffix(".js"));

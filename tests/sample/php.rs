@@ -146,8 +146,9 @@ fn every_version() {
             ];
             let busy = with(r"Läden\arbeite", &running);
             let waits = with(r"Läden\warte", &waiting);
-            // Data that may be freed at any time is not trusted the first time a running thread shows it. Nor is a
-            // native function named whose code has already jumped to another one, as `usort` does in some builds.
+            // Data that may be freed at any time is not trusted the first time a running thread shows it. A native
+            // function is not named either if its code has already jumped to another one, as `usort` does in some
+            // builds.
             let mut own = [&callers[..], &["eval", r"Läden\arbeite"]].concat();
             own.retain(|name| *name != "usort");
             let (busy, others): (Vec<_>, Vec<_>) = busy.into_iter().partition(|(stack, _)| has_in_order(stack, &own));

@@ -141,7 +141,7 @@ fn every_version() {
             let method = "Späte.methode";
             // Before 3.11 only methods have a qualified name.
             let lambda = if minor >= 11 { "Späte.methode.<locals>.<lambda>" } else { "<lambda>" };
-            // Without the time before the program runs and after it ends.
+            // Ignores the time before the program runs and after it ends.
             let busy = |name: &str, (stack, _): &&&(Vec<String>, u64)| stack.iter().any(|frame| frame == name);
             let nano = |stacks: &[&&(Vec<String>, u64)]| stacks.iter().map(|(_, nano)| nano).sum::<u64>();
             let own: Vec<_> = running.iter().filter(|stack| busy("busy", stack)).collect();
@@ -212,7 +212,7 @@ fn threads_at_once() {
                     [_, is_second] => own[usize::from(is_second)] += nano,
                 }
             }
-            // By chance a few of three hundred may be in one run.
+            // By chance a few of three hundred samples may have unreadable callers in a row.
             measured!(left_out < 150_000_000, "{python:?}: {left_out} ns");
             measured!(own.iter().all(|nano| *nano > 1_200_000_000), "{python:?}: {own:?} ns");
             Ok(())

@@ -12,7 +12,8 @@ use super::{CollapsedStacks, by_some_run, measured, stops};
 use crate::process::{Finished, run, untested};
 use crate::targets::embedded;
 
-/// Each process waits in its own functions for three seconds, of which finding a new process may take a part.
+/// How long each process waits in its own functions. Finding a new process may take part of that time, so a process
+/// counts as found if it has samples of more than `FOUND` nanoseconds.
 const SECONDS: &str = "3";
 const FOUND: u64 = 1_000_000_000;
 
@@ -79,8 +80,8 @@ fn frames_are_what_the_program_says() {
     }
 }
 
-/// The waiting time with this function on the stack, by process name. No other function of the list may be on the same
-/// stack.
+/// The waiting time with this function on the stack, by process name. Asserts that no other function of the list is on
+/// the same stack.
 fn waiting(stacks: &CollapsedStacks, function: &str) -> BTreeMap<String, u64> {
     let functions = ["in_parent", "in_thread", "in_first_child", "in_second_child", "in_grandchild"];
     let mut nano = BTreeMap::new();

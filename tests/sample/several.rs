@@ -7,7 +7,7 @@ use super::{CollapsedStacks, Sampling, stops};
 use crate::process::run;
 use crate::targets::{TargetProgram, worker};
 
-/// Two workers started by a shell, which another shell started.
+/// A command line: a shell starts another shell, which starts two workers.
 fn workers() -> String {
     let worker = worker().display();
     format!("exec 3<&0; sh -c '{worker} <&3 & {worker} <&3 & wait' <&3")
@@ -52,8 +52,8 @@ fn what_a_command_starts() {
     assert!(!is_hinted && !finished.stderr.contains("children:"), "{}", finished.stderr);
 }
 
-/// Guarantees: if a process given by its id does not run while those that it started do, they are sampled as well,
-/// which is said; with `--no-subprocesses` they are only named.
+/// Guarantees: if a process given by its id does not run while its children do, the children are sampled as well, and a
+/// message says so; with `--no-subprocesses` they are only named.
 #[test]
 fn an_idle_parent() {
     let folder = tempfile::tempdir().unwrap();

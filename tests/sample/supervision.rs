@@ -49,8 +49,8 @@ fn a_terminal_interrupts_once() {
     interrupted_by_a_terminal("sh counting.sh", "the terminal sent SIGINT to the command");
 }
 
-/// Guarantees: the same holds if the terminal does not reach the command because it left the session: then the signal
-/// is forwarded.
+/// Guarantees: if the command has left the session, so that the terminal does not reach it, Ctrl-C is forwarded, with
+/// the same result.
 #[test]
 fn a_terminal_does_not_reach_other_sessions() {
     interrupted_by_a_terminal("setsid sh counting.sh", "SIGINT was passed on to the command");
@@ -72,7 +72,7 @@ fn interrupted_by_a_terminal(what: &str, said: &str) {
 
 /// Samples a command in a separate terminal and presses Ctrl-C once it is ready.
 fn at_a_terminal(folder: &Path, what: &str) -> Finished {
-    // Without `exec` some shells wait for it, and are ended by Ctrl-C too.
+    // Without `exec` some shells wait for profbridge, and Ctrl-C ends them too.
     let line = format!("exec {} sample -o out.folded -- {what}", program().join(" "));
     let mut script = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
@@ -96,7 +96,7 @@ fn at_a_terminal(folder: &Path, what: &str) -> Finished {
     terminal.write_all(b"\x03").unwrap();
     wait_for("waiting for the command to end");
     wait_for("got INT");
-    // It ends only now, so it has counted all signals.
+    // The command ends only now, so it has counted all signals.
     drop(std::fs::File::options().write(true).open(folder.join("fifo")).unwrap());
     let shown = wait_for("counted");
     let status = eventually("the terminal closes", || script.try_wait().unwrap());

@@ -26,8 +26,8 @@ fn sample(wrapper: &[&str], name: &str) -> Option<(tempfile::TempDir, crate::pro
     Some((folder, finished))
 }
 
-/// Guarantees: whether a wrapper executes the working program in its own process or as a child, the result has the work
-/// under the program's own name, and none under the wrapper's.
+/// Guarantees: whether a wrapper executes the working program in its own process or as a child, the work is shown under
+/// the program's own name, and none under the wrapper's.
 #[test]
 fn the_one_that_works_has_the_work() {
     let wrappers: [&[&str]; 9] = [
@@ -48,7 +48,7 @@ fn the_one_that_works_has_the_work() {
         let is_of_worker = |frame: &str| frame.starts_with("worker (pid ");
         let toil: Vec<_> = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == "toil")).collect();
         assert!(!toil.is_empty(), "{wrapper:?}: {text}");
-        // A wrapper that executed the program before its first sample has no line.
+        // A wrapper that executed the program before its first sample is not listed.
         let several = stacks.0.iter().any(|(stack, _)| !is_of_worker(&stack[1]) && stack[1].contains(" (pid "));
         assert!(toil.iter().all(|(stack, _)| !several || is_of_worker(&stack[1])), "{wrapper:?}: {text}");
         if several {

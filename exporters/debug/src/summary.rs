@@ -22,7 +22,6 @@ const MOST_ITEMS: usize = 20;
 /// Names are truncated after this many characters.
 const MAX_NAME: usize = 120;
 
-/// Summarizes telemetry.
 pub(crate) fn summarize(telemetry: &Telemetry, verbosity: Verbosity) -> String {
     let mut text = String::new();
     let written = match telemetry {

@@ -138,8 +138,8 @@ fn remove(path: &std::path::Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a link in the place of a new file is replaced and not followed, and files left by a crash cause no
-    /// error.
+    /// Guarantees: a symbolic link where a new file would be written is replaced and not followed, and files left by a
+    /// crash cause no error.
     #[test]
     fn links_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();

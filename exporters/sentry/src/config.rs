@@ -31,7 +31,7 @@ pub struct Config {
     /// Whether profiles of sample format V1 in envelopes are converted to chunks and linked to their transaction.
     /// Otherwise they are forwarded unchanged.
     pub upgrade_v1: bool,
-    /// What spans become that came as OTLP.
+    /// How spans that were received as OTLP are sent.
     pub spans: SpanMode,
     /// Maps processes to projects.
     pub routing: Routing,
@@ -124,7 +124,7 @@ pub struct Settings {
     pub destinations: Arc<Destinations>,
     /// Whether V1 profiles are converted to chunks.
     pub upgrade_v1: bool,
-    /// What spans become that came as OTLP.
+    /// How spans that were received as OTLP are sent.
     pub spans: SpanMode,
     /// The DSN for everything that is not routed.
     pub default: Option<usize>,

@@ -173,7 +173,7 @@ mod tests {
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
     /// Guarantees: each client's project and key is one destination on the upstream server, with its own state. Without
-    /// an upstream, or without a key, there is none.
+    /// an upstream, or without a key, the client has no destination.
     /// rule: transport#rate-limits-dsn
     #[test]
     fn clients() {

@@ -13,11 +13,11 @@ pub(crate) const ACCEPTED: &str = "accepted for processing, not confirmed: sentr
 pub(crate) const DISABLED: &str = "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or \
      `upstream` for envelopes of SDKs";
 
-/// Logged for spans that shall become transactions, and that no processor grouped.
+/// Logged for ungrouped spans that have to become transactions.
 pub(crate) const UNGROUPED: &str = "`spans: transactions` puts spans together by the batch that they came in: where a \
      request spreads over several, it becomes several transactions; add the processor `transactions` to the pipeline";
 
-/// Logged if a server has no OTLP endpoint, and `spans` leaves the choice.
+/// Logged if a server has no OTLP endpoint, and `spans` allows another form.
 pub(crate) const LACKS_OTLP: &str = "the server has no endpoint for OTLP (sentry has one since 25.10), so spans are sent as \
      transactions from here on: sentry counts them as such, spans of later batches are transactions of their own, and \
      the processor `transactions` puts them together";

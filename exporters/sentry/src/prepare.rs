@@ -62,7 +62,6 @@ impl Meta {
 /// What a body is, which decides about its URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyForm {
-    /// An envelope.
     Envelope,
     /// Spans in OTLP.
     Traces,
@@ -87,7 +86,6 @@ impl BodyCompression {
     }
 }
 
-/// An item of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestItem {
     /// The item is not sent while one of these categories is rate limited.

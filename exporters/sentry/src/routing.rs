@@ -28,7 +28,8 @@ impl Route {
     }
 }
 
-/// Destination of a client's envelope, whose profiles are given. `None` if there is none.
+/// The destination of a client's envelope with these profiles; `None` if neither the client nor the configuration has
+/// one.
 ///
 /// # Errors
 ///

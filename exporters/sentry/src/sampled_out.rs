@@ -25,7 +25,7 @@ pub(crate) fn count(settings: &Settings, what: &SampledOut) {
     let Some(route) = route else { return };
     let destination = route.destination(settings);
     let SampledOutCounts { transactions, spans, profiles, attachment_bytes } = what.counts;
-    // Where spans leave as spans, none of them would have become a transaction.
+    // If the exporter sends spans as spans, none of them would have become a transaction.
     let as_spans = match &what.whose {
         SampledOutOrigin::Client { .. } => false,
         SampledOutOrigin::Process(spans) => {

@@ -60,7 +60,7 @@ pub(crate) fn prepare(encoder: &mut EnvelopeEncoder, settings: &Settings, spans:
     prepared
 }
 
-/// The spans for which `is_of_it` holds, of which there are `count`.
+/// The spans for which `is_of_it` returns true; `count` is their number.
 fn part(spans: &Spans, count: usize, is_of_it: impl Fn(&Span) -> bool) -> Spans {
     let mut part = spans.clone();
     if count < spans.spans().len() {

@@ -47,16 +47,16 @@ enum BenchCommand {
         /// The file to write
         out: PathBuf,
     },
-    /// Write the fixture in each earlier layout of OTLP, behind a byte with the layout's number
+    /// Write the fixture in each earlier layout of OTLP, each after a byte with the layout's number
     WriteLayouts {
         /// The folder to write to
         out: PathBuf,
     },
-    /// Measure the CPU time per observation in one process, against the control's
+    /// Measure the CPU time per observation in one process, compared with the control
     Parts(parts::PartsOptions),
-    /// Measure the CPU time per observation of the binary, against the control's
+    /// Measure the CPU time per observation of the binary, compared with the control
     Process(process::ProcessOptions),
-    /// Measure the CPU time per span of forwarding OTLP traces, against a Collector's
+    /// Measure the CPU time per span of forwarding OTLP traces, compared with a Collector
     Traces(traces::TracesOptions),
     /// Measure the peak memory of flushes, memory pressure and hostile requests, relative to the configured limit
     MemoryBounds(memory_bounds::MemoryBoundsOptions),

@@ -36,13 +36,13 @@ pub(crate) struct MemoryBoundsOptions {
     /// The limits, `service.limits.memory`, in MiB
     #[arg(long, value_delimiter = ',', default_values_t = [24, 96, 256])]
     limits: Vec<u64>,
-    /// Processes of the flush, each with 40 samples
+    /// The number of processes of the flush, each with 40 samples
     #[arg(long, default_value_t = 9000)]
     processes: i64,
-    /// Processes of the hostile request
+    /// The number of processes in the hostile request
     #[arg(long, default_value_t = 300_000)]
     hostile: i64,
-    /// Processes of each of the eight hostile requests that come at the same time
+    /// The number of processes in each of the eight hostile requests that are sent at the same time
     #[arg(long, default_value_t = 25_000)]
     together: i64,
     /// Measure a pipeline of traces instead
@@ -97,7 +97,6 @@ struct MemoryLoad {
     gzipped: bool,
     /// The number of requests that are sent concurrently.
     at_once: usize,
-    /// The window of `dedup`.
     dedup_window: &'static str,
 }
 
@@ -298,7 +297,7 @@ fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<b
 mod tests {
     use super::*;
 
-    /// Guarantees: losses are only read from the summary lines of pipelines and exporters.
+    /// Guarantees: losses are read only from the report lines of pipelines and exporters.
     #[test]
     fn losses_in_the_report() {
         let line = "2026 INFO pipeline profiles: 9 in, 1 out, dropped 3 limit_exceeded, 5 shutdown";

@@ -24,16 +24,16 @@ use ours::Ours;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PartsOptions {
-    /// Only these shapes
+    /// The shapes to measure; by default all
     #[arg(long, value_delimiter = ',', default_values = ["avg", "ruby-deep", "large", "tiny"])]
     shapes: Vec<Shape>,
-    /// The codec of what leaves profbridge
+    /// The compression of profbridge's output
     #[arg(long, default_value = "zstd")]
     compression: String,
-    /// Pairs of blocks
+    /// The number of pairs of blocks
     #[arg(long, default_value_t = 12)]
     pairs: usize,
-    /// The least length of a block
+    /// The minimum length of a block, in seconds
     #[arg(long, default_value_t = 0.4)]
     seconds: f64,
     /// Write the figures as JSON

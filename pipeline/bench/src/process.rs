@@ -22,13 +22,13 @@ pub(crate) struct ProcessOptions {
     /// The shape of the requests
     #[arg(long, default_value = "avg")]
     shape: Shape,
-    /// The length of the windows
+    /// The length of the windows, such as `10s`
     #[arg(long, default_value = "0s")]
     window: String,
-    /// The codec of what leaves profbridge
+    /// The compression of profbridge's output
     #[arg(long, default_value = "zstd")]
     compression: String,
-    /// How it is measured
+    /// How to measure
     #[command(flatten)]
     blocks: Blocks,
     /// Write the figures as JSON
@@ -40,7 +40,6 @@ pub(crate) struct ProcessOptions {
 pub(crate) struct Setting<'a> {
     /// The length of windows, such as `0s`.
     pub(crate) window: &'a str,
-    /// The window of `dedup`.
     pub(crate) dedup_window: &'a str,
     /// The codec of the output.
     pub(crate) compression: &'a str,

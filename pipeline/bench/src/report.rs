@@ -31,7 +31,6 @@ impl Goal {
 pub(crate) struct Figure {
     /// What was measured.
     pub(crate) name: String,
-    /// The value.
     pub(crate) value: f64,
     /// The unit of the value; `x` for ratios.
     pub(crate) unit: &'static str,
@@ -88,7 +87,6 @@ impl Report {
         Self { command: command.into(), machine: Machine::this(), figures: Vec::new(), details: serde_json::Map::new() }
     }
 
-    /// Adds a figure with its goal.
     pub(crate) fn figure(&mut self, name: impl Into<String>, value: f64, unit: &'static str, goal: Option<Goal>) {
         let reached = goal.map(|goal| goal.holds((value, value)));
         self.figures.push(Figure { name: name.into(), value, unit, interval: None, turns: None, goal, reached });
@@ -124,7 +122,7 @@ impl Report {
         self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval, turns: None, goal, reached });
     }
 
-    /// Adds the data behind a figure. Only the JSON contains it.
+    /// Adds the raw data of a figure, which is only in the JSON.
     pub(crate) fn detail(&mut self, name: &str, detail: impl Serialize) {
         // Serialisation only fails for maps with unusual keys, which do not occur.
         self.details.insert(name.to_owned(), serde_json::to_value(detail).unwrap_or_default());

@@ -29,7 +29,7 @@ pub(crate) struct TracesOptions {
     /// The compression of incoming and outgoing requests
     #[arg(long, default_value = "none")]
     compression: RequestCompression,
-    /// How it is measured
+    /// How to measure
     #[command(flatten)]
     blocks: Blocks,
     /// Write the figures as JSON

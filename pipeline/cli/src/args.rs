@@ -1,4 +1,4 @@
-//! The command line: what was written. What it means is decided by each command.
+//! The command-line arguments as written. Each command interprets its own.
 
 pub(crate) mod sampling;
 
@@ -10,7 +10,7 @@ use profbridge_wire::folded::CountUnit;
 use crate::destination::Format;
 use crate::views::flamegraph::GraphStyle;
 
-/// What help says at its end. The page of the command line (`README.md` of this crate) has the same table.
+/// The text at the end of the help. The page of the command line (`README.md` of this crate) has the same table.
 const AFTER_HELP: &str = "\
 Without a command, profbridge runs with ./config.yaml: `profbridge run --config config.yaml`.
 
@@ -38,13 +38,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the pipelines until SIGTERM or Ctrl-C, then drain them.
     Run(ConfigArgs),
-    /// Check a configuration and say everything that is wrong with it. Touches neither network nor disk.
+    /// Check a configuration and list everything that is wrong with it. Uses no network and writes nothing.
     Validate(ConfigArgs),
     /// Print the effective configuration: defaults, files and --set merged, secrets redacted.
     Config(ConfigArgs),
     /// List the receivers, processors and exporters in this binary.
     Components,
-    /// Send a generated but realistic profile through the running pipeline, or through one of its own.
+    /// Send a generated but realistic profile through the running pipeline, or through a temporary one.
     Demo(DemoArgs),
     /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped
     /// or not.
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Send(SendArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     Sample(sampling::SampleArgs),
-    /// Watch where processes spend their time, in the terminal: drawn anew each second.
+    /// Watch where processes spend their time, in the terminal: redrawn each second.
     Top(sampling::TopArgs),
     /// Show what each thread of a process does at this moment: its stack, and what it waits for.
     Dump(sampling::DumpArgs),
@@ -71,7 +71,7 @@ pub(crate) struct ConfigArgs {
     /// A configuration file. May be given several times: later files win, maps are merged, lists are replaced.
     #[arg(short, long = "config", value_name = "FILE", default_value = "config.yaml")]
     pub(crate) config: Vec<PathBuf>,
-    /// Taken only to say how it is written.
+    /// Accepts a file without `--config`, only to explain in the error how to pass it.
     #[arg(hide = true, value_name = "FILE", value_parser = not_an_argument)]
     pub(crate) misplaced: Option<String>,
     /// Override one key, as in `--set service.identity.window=30s`. The value is YAML; quote path segments that hold
@@ -86,7 +86,7 @@ impl Default for ConfigArgs {
     }
 }
 
-/// Refuses a file that stands alone.
+/// Rejects a file without `--config`.
 fn not_an_argument(text: &str) -> Result<String, String> {
     Err(format!("a configuration is named as `--config {text}`"))
 }
@@ -96,10 +96,10 @@ fn not_an_argument(text: &str) -> Result<String, String> {
 pub(crate) struct DemoArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Where the flame graph goes, and the envelope of a pipeline of the demo's own.
+    /// The folder for the flame graph, and for the envelope if the demo runs a pipeline of its own.
     #[arg(short, long, value_name = "FOLDER", default_value = "out/demo")]
     pub(crate) output: PathBuf,
-    /// Use a pipeline of the demo's own even if one is running.
+    /// Use a temporary pipeline even if one is running.
     #[arg(long)]
     pub(crate) own: bool,
     /// How many seconds of work to generate, 1 to 50.
@@ -110,11 +110,11 @@ pub(crate) struct DemoArgs {
 /// What to deliver.
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// Files with one Sentry envelope each, or folders of them, such as `on_shutdown` of the exporter `sentry` names.
+    /// Files with one Sentry envelope each, or folders of them, such as the exporter `sentry` writes for `on_shutdown`.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Where they go, whatever they say themselves. Otherwise each goes to the DSN in the file `dsn` beside it, else to
-    /// that in its own header, else to SENTRY_DSN.
+    /// The DSN for all envelopes, in place of their own. Without it, each envelope goes to the DSN in the file `dsn`
+    /// beside it, or else to the one in its header, or else to SENTRY_DSN.
     #[arg(long, value_name = "DSN")]
     pub(crate) dsn: Option<String>,
     /// Delete each file once it is delivered.
@@ -122,7 +122,7 @@ pub(crate) struct SendArgs {
     pub(crate) delete: bool,
 }
 
-/// What `diff` says about how it compares.
+/// The help text of `diff` about how it compares.
 const ABOUT_DIFF: &str = "\
 Two runs of a command from its start to its end (`sample -- COMMAND`) do the same work, so their total
 time is compared; of processes that are always busy, the shares of their functions, since a slower
@@ -152,15 +152,15 @@ pub(crate) struct DiffArgs {
     /// Write a flame graph (.svg) or a page (.html) with the differences to this file.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The type of values that is compared, such as `inuse_space`. Without it: pprof's default type, else running time,
-    /// else the last that has any value.
+    /// The type of values to compare, such as `inuse_space`. By default pprof's default type, or else running time, or
+    /// else the last type with any value.
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) kind: Option<String>,
-    /// What is compared. Without it, what suits both files.
+    /// The quantity to compare. By default the one that suits both files.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) by: Option<By>,
-    /// Exit with status 1 if the whole, or a function with at least 1 % of it, grew by more than this many percent and
-    /// more than the noise, as in `5%`.
+    /// Exit with status 1 if the total, or a function with at least 1 % of it, grew by more than this percentage, as in
+    /// `5%`, and by more than the noise.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub(crate) fail_above: Option<f64>,
     #[command(flatten)]
@@ -173,11 +173,11 @@ pub(crate) struct DiffArgs {
 /// What `diff` compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
-    /// Total time: both did the same work.
+    /// Total time, if both did the same work.
     Total,
-    /// Time per second: both had the same load.
+    /// Time per second, if both had the same load.
     Second,
-    /// The share of the whole: both were always busy.
+    /// The share of the total, if both were always busy.
     Share,
 }
 
@@ -189,32 +189,32 @@ fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "it must be a percentage, as in `5%`".to_owned())
 }
 
-/// What to convert into what.
+/// The inputs, the output, and the settings of a conversion.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
     /// Files: OTLP profiles or traces (ProfilesData, TracesData and the requests of both), as protobuf or JSON, the
     /// Collector file exporter's length-prefixed frames and lines of JSON, a pprof profile, a Sentry envelope with
-    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. What they are is told by
-    /// their content. `-` is standard input.
+    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. The format is detected from
+    /// the content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .html (page), .folded (collapsed
-    /// stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof), .otlp
-    /// (OTLP), .json or .otlp.json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and
-    /// so on beside it, as for several pprof profiles); a name without an ending is a folder, for one Sentry envelope
-    /// per file. `-` is standard output, which needs `--to`. A file from before is replaced once all of the new one is
-    /// there; a pipe or a device is written to.
+    /// The file or folder for the result. The extension selects the format: .svg (flame graph), .html (page), .folded
+    /// (collapsed stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof),
+    /// .otlp (OTLP), .json or .otlp.json (OTLP as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and
+    /// so on beside it, as for several pprof profiles); a name without an extension is a folder, for one Sentry
+    /// envelope per file. `-` is standard output, which needs `--to`. An existing file is replaced once the new one is
+    /// complete; a pipe or a device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// What to write, whatever the ending says.
+    /// The format, regardless of the extension.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
     #[command(flatten)]
     pub(crate) graph: GraphStyle,
-    /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
-    /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
-    /// `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written
-    /// `processors.dedup`. The value is YAML. May be given several times.
+    /// Set one configuration key for the conversion, by its path in the configuration file: the keys of
+    /// `exporters.sentry` for creating chunks (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
+    /// `processors.chunk`, `processors.transactions` and `service.identity`, and for OTLP output `processors.dedup`.
+    /// The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
     #[command(flatten)]
@@ -224,18 +224,18 @@ pub(crate) struct ConvertArgs {
 /// How inputs are read.
 #[derive(Debug, Args)]
 pub(crate) struct ReadingArgs {
-    /// The type of values that is taken, such as `inuse_space`; all others are left out. Without it, where what is
-    /// written shows one type: pprof's default type, else running time, else the last that has any value.
+    /// The type of values to read, such as `inuse_space`; all others are left out. By default, if the output shows only
+    /// one type: pprof's default type, or else running time, or else the last type with any value.
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) kind: Option<String>,
-    /// When profiles were made that do not say it, or cannot mean it (before 2000, or later than tomorrow):
+    /// The time of profiles that have none, or an implausible one (before 2000, or later than tomorrow):
     /// `2026-01-31T08:00:00Z`, or a number of seconds since 1970.
     #[arg(long, value_name = "TIME", value_parser = crate::convert::selection::unix_nano)]
     pub(crate) at: Option<u64>,
     /// The largest input to read, in MiB, after decompression too.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) limit_mib: u64,
-    /// What the numbers of collapsed stacks are; nothing in such a file says it.
+    /// The unit of the numbers in collapsed stacks, which such a file does not state.
     #[arg(long = "folded-unit", value_enum, value_name = "UNIT", default_value = "count")]
     pub(crate) counted: FoldedUnit,
 }
@@ -252,14 +252,14 @@ pub(crate) struct ViewArgs {
     /// Only print the address, and open no browser.
     #[arg(long)]
     pub(crate) no_open: bool,
-    /// Show stacks as they were sampled at first.
+    /// Initially show stacks as they were sampled.
     #[arg(long)]
     pub(crate) native: bool,
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
 }
 
-/// What the numbers of collapsed stacks are.
+/// The unit of the numbers in collapsed stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FoldedUnit {
     /// Samples.

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
 fn run_plan(plan: Plan) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let report = runtime.block_on(until_asked(plan));
-    // Remaining tasks had their time. The process must not wait for a thread that hangs in a file system.
+    // Remaining tasks have used up their time. The process must not wait for a thread that hangs in a file system.
     runtime.shutdown_background();
     let Some(report) = report? else { return Ok(ExitCode::SUCCESS) };
     for line in report.to_string().lines() {

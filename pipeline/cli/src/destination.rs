@@ -23,15 +23,15 @@ const ENDINGS: [(&str, Format); 11] = [
     ("envelope", Format::Sentry),
 ];
 
-/// The same for messages.
+/// The extensions as a list for messages.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
     .svg (flame graph), .html (page), .folded (collapsed stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), \
     .pprof or .pb.gz (pprof), .otlp (OTLP), .otlp.json or .json (the same as JSON), .envelope (Sentry envelope)";
 
-/// The values of `--to` for messages.
+/// The values of `--to` as a list for messages.
 pub(crate) const FORMATS_IN_WORDS: &str = "`--to svg|html|folded|speedscope|firefox|pprof|otlp|otlp-json|sentry`";
 
-/// What is written.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A flame graph, which a browser shows.
@@ -44,9 +44,9 @@ pub(crate) enum Format {
     Speedscope,
     /// JSON for the Firefox Profiler (profiler.firefox.com), with the times of samples.
     Firefox,
-    /// pprof profiles, gzipped, without spans: one for each profile that is not of the same samples as the one before.
+    /// pprof profiles, gzipped, without spans. Consecutive profiles of the same samples share one.
     Pprof,
-    /// OTLP: one ProfilesData or TracesData, as protobuf; frames of them where there are both.
+    /// OTLP: one ProfilesData or TracesData as protobuf; frames if there are both.
     Otlp,
     /// The same as JSON, a line for each message.
     OtlpJson,
@@ -74,13 +74,13 @@ impl Format {
 /// Why an extension does not decide.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undecided {
-    /// There is none.
+    /// The name has no extension.
     #[error("it has no ending that says what to write")]
     NoEnding,
-    /// It is unknown.
+    /// The extension is unknown.
     #[error("the ending does not say what to write: there is no `.{0}`")]
     Unknown(String),
-    /// It stands for several incompatible formats.
+    /// The extension stands for several incompatible formats.
     #[error("`.pb` stands for pprof and for OTLP, and who reads the one does not read the other")]
     Pb,
 }

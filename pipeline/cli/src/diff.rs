@@ -1,7 +1,8 @@
 //! `profbridge diff`: shows what became slower or faster between two files of profiles.
 //!
-//! Both files are folded to own code alike. A function is listed if it changed otherwise than the rest, by more than
-//! [`noise`] explains: a processor that is slower for all of them, as with busy neighbours, changes the whole only.
+//! Both files are folded to own code in the same way. A function is listed if its change differs from that of most
+//! functions by more than [`noise`] explains: a slower processor, for example because of busy neighbours, slows down
+//! all functions, and changes only the total.
 
 mod noise;
 #[cfg(test)]
@@ -35,17 +36,18 @@ use crate::views::waits::WaitReason;
 use crate::{Failure, files};
 use noise::{FileWeights, Noise, Observed};
 
-/// Smaller differences are not worth a row, as a share of the larger whole.
+/// Differences below this share of the larger total are not listed.
 const LEAST_SHARE: f64 = 0.005;
 
-/// Smaller differences of a function are not worth a row, as a share of its larger value: two runs of one program place
-/// its code and its data differently, and differ by as much.
+/// Differences below this share of the function's larger value are not listed: two runs of one program place its code
+/// and its data differently, which alone changes times that much.
 const LEAST_CHANGE: f64 = 0.03;
 
-/// Functions with a smaller share of the whole do not decide about the exit status.
+/// Functions with a smaller share of the total do not affect the exit status.
 const LEAST_DECIDING: f64 = 0.01;
 
-/// Threads that run, or wait for a processor, as long as this close to a whole number of processors, are always busy.
+/// Threads are always busy if their total time, running or waiting for a processor, is this close to a whole number of
+/// processors.
 const BUSY: f64 = 0.05;
 
 /// How many functions are listed in each direction.
@@ -60,12 +62,12 @@ struct Side {
     span_nano: Option<u64>,
     /// Whether a command was sampled from its start to its end.
     is_of_whole_command: bool,
-    /// How many threads are always busy, if all of the running time is theirs.
+    /// The number of threads, if all of them are always busy.
     busy: Option<u64>,
 }
 
 impl Side {
-    /// What weights are divided by to be compared.
+    /// The divisor that makes the weights of both files comparable.
     fn basis(&self, by: By) -> f64 {
         match by {
             By::Total => 1.0,
@@ -75,13 +77,13 @@ impl Side {
     }
 }
 
-/// A function, or the whole.
+/// The change of a function, or of the total.
 #[derive(Debug, Clone, Copy)]
 struct FunctionChange {
     function: Option<u32>,
     before: f64,
     after: f64,
-    /// Whether it is more than noise.
+    /// Whether the change is more than noise.
     is_certain: bool,
 }
 
@@ -192,7 +194,7 @@ fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failur
     report.losses.merge(&findings.losses);
     report.losses.merge(&sums.reading.losses);
     let mut said = Losses::default();
-    // Other types are not lost: one is compared at a time.
+    // Values of other types do not count as lost, because only one type is compared at a time.
     let lost = report.losses.iter().filter(|loss| loss.reason != Reason::OtherType);
     lost.for_each(|loss| said.add(loss.reason, loss.quantities));
     for explanation in said.explanations() {
@@ -229,7 +231,7 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
         let stacks = &mut sums.reading.stacks;
         let folded = if native { node } else { stacks.fold(node, state == State::Waiting) };
         let path = stacks.path(folded);
-        // Interpreters and the kernel without a caller in the program are one.
+        // Interpreters and the kernel without a caller in the program are shown as one function.
         let is_alone = |function: &u32| !native && FrameRole::of(stacks.get(*function)) == FrameRole::Caller;
         let last = path.last().filter(|last| !is_alone(last)).or(path.first()).copied();
         let function = innermost_own(stacks, &path).filter(|_| !native).or(last);
@@ -267,7 +269,7 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
     }
 }
 
-/// What two files are compared by, and why.
+/// The quantity by which two files are compared, and the reason.
 fn basis([before, after]: [&Side; 2], unit: &Unit, by: Option<By>) -> (By, &'static str) {
     let spans = before.span_nano.is_some() && after.span_nano.is_some();
     match by {
@@ -288,8 +290,8 @@ fn basis([before, after]: [&Side; 2], unit: &Unit, by: Option<By>) -> (By, &'sta
     }
 }
 
-/// By what factor the functions with half of the weight grew at most, as a faster clock or other neighbours of the
-/// machine make all of them. Not known if a single function has half of it.
+/// The factor by which most functions grew, for example because of a faster clock or busy neighbours: the median of all
+/// growth factors, weighted by time. `None` if a single function has half of the weight.
 fn alike(before: &FileWeights, after: &FileWeights) -> Option<f64> {
     let both =
         before.functions.iter().filter_map(|(function, of)| Some((after.functions.get(function)?.total, of.total)));
@@ -312,7 +314,7 @@ struct Comparison<'a> {
     by: By,
     why: &'static str,
     noise: Noise<'a>,
-    /// By what factor most functions grew alike, which does not count as a change of any of them.
+    /// The factor by which most functions grew, which does not count as a change of a function.
     alike: f64,
     whole: FunctionChange,
     changes: Vec<FunctionChange>,
@@ -358,7 +360,7 @@ impl<'a> Comparison<'a> {
         Self { stacks, sides, unit, by, why, noise, alike, whole, changes }
     }
 
-    /// What weights of the two files are multiplied with, so that they can be compared.
+    /// The factors that make the weights of the two files comparable.
     fn scale(&self) -> [f64; 2] {
         let [before, after] = self.sides.map(|side| side.basis(self.by));
         [1.0, before / after / self.alike]
@@ -386,7 +388,7 @@ impl<'a> Comparison<'a> {
         self.changes.iter().filter(|change| change.is_certain)
     }
 
-    /// What a function became whose value grew, and one whose value fell.
+    /// The words for a function whose value grew, and for one whose value fell.
     fn directions(&self) -> [&'static str; 2] {
         if self.unit == Unit::Nanoseconds { ["slower", "faster"] } else { ["larger", "smaller"] }
     }
@@ -438,7 +440,7 @@ impl<'a> Comparison<'a> {
             let whole = &self.whole;
             let noise = if whole.is_certain { "" } else { ", within the noise" };
             let (from, to) = (self.amount(whole.before), self.amount(whole.after));
-            // A function that has most of the time hardly changes against the rest.
+            // The change of a function with most of the time hardly differs from that of the total.
             let most = self.changes.first().filter(|most| most.delta() / whole.delta() > 0.5 && !most.is_certain);
             let most = most.filter(|_| whole.is_certain).and_then(|most| Some((most.function?, most.percent())));
             let most = most.map(|(function, percent)| {
@@ -483,7 +485,7 @@ impl<'a> Comparison<'a> {
         out
     }
 
-    /// The smallest growth that would have been seen of the largest function.
+    /// The smallest growth of the largest function that would have been noticed.
     fn smallest(&self) -> String {
         if !self.noise.is_known() {
             return format!("noise: not known; changes below {:.0} % are not listed", LEAST_CHANGE * 100.0);

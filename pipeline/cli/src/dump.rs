@@ -24,7 +24,7 @@ use crate::views::stacks::{StackCache, StackFunction, Stacks, clean};
 use crate::views::waits::WaitReason;
 use crate::{Failure, terminal};
 
-/// How long threads are sampled if one of them is not seen earlier.
+/// The maximum time to wait until every thread was seen.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Shows the threads of processes.
@@ -56,7 +56,6 @@ struct Dumped {
     threads: BTreeMap<u32, DumpedThread>,
 }
 
-/// A thread.
 #[derive(Debug, Default)]
 struct DumpedThread {
     name: Box<str>,
@@ -73,7 +72,6 @@ struct DumpedThread {
     latest: Option<ThreadSample>,
 }
 
-/// A sample of a thread.
 #[derive(Debug)]
 struct ThreadSample {
     /// Whether the sample shows where the thread was, and its time in nanoseconds since the Unix epoch.
@@ -104,7 +102,7 @@ impl RunView for Dump {
     fn arrived(&mut self, batch: &Batch) {
         let Some(process) = self.processes.values_mut().find(|process| process.id == batch.process) else { return };
         for sample in &batch.samples {
-            // The time of threads that ended unseen has no thread.
+            // Samples without a thread id are the time of threads that ended unseen.
             let thread = batch.threads.get(sample.thread as usize).filter(|thread| thread.id != 0);
             let Some(thread) = thread else { continue };
             let stack = batch.stacks.get(sample.stack as usize).map_or(&[][..], |stack| &stack.locations);
@@ -218,9 +216,9 @@ impl Dump {
         };
     }
 
-    /// The frames to show: of a thread that runs interpreted functions without the machine code that executes them, and
-    /// while it waits without that of libraries, as its state says what they do; of any other thread without the
-    /// kernel. If that leaves nothing, all.
+    /// The frames to show. A thread that runs interpreted functions is shown without the machine code that executes
+    /// them and, while it waits, without libraries, since its state already says what they do. Any other thread is
+    /// shown without the kernel. If nothing is left, all frames are shown.
     fn shown(&self, seen: &ThreadSample) -> Vec<(u32, u32)> {
         let is_interpreted = seen.frames.iter().any(|&(function, _)| self.stacks.get(function).is_interpreted);
         let is_shown = |&&(function, _): &&(u32, u32)| {

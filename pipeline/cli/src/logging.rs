@@ -161,7 +161,7 @@ impl Log {
             state = self.lock();
             state.writing = 0;
             if state.dropped > 0 {
-                // After the lines that had found room before.
+                // This line follows those that had found room.
                 let text = format!("{} lines were dropped: nobody read the log in time", state.dropped);
                 state.lines.push_str(&line::format_line(Level::WARN, self.0.colors, |line| line.push_str(&text)));
                 state.dropped = 0;

@@ -40,7 +40,7 @@ use run::{Run, Sampling};
 use sampler::Sampler;
 pub(crate) use signals::Interrupt;
 
-/// The command, or the first of the processes. Processes that a command waits for have other numbers.
+/// The target of the command, or of the first process. Processes that a command waits for have other numbers.
 const TARGET: TargetId = TargetId(0);
 
 /// The exit status for a wrong command line, as with clap.

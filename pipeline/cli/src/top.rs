@@ -55,7 +55,6 @@ pub(crate) struct Top {
 /// The terminal.
 struct Screen {
     console: Console,
-    /// The output of the command.
     output: Option<CommandOutput>,
     size: (usize, usize),
 }

@@ -100,7 +100,7 @@ fn has_display() -> bool {
     ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(is_set) && !is_set(&"CI")
 }
 
-/// Opens a browser. Where there is none, the address was printed.
+/// Opens a browser. If this fails, the user can still use the printed address.
 fn open_browser(address: &str) {
     let quiet = [Stdio::null(), Stdio::null(), Stdio::null()];
     let [input, output, errors] = quiet;

@@ -56,7 +56,6 @@ impl Cache {
         self.folder.join(hex(build_id)).join("debuginfo")
     }
 
-    /// Looks a build id up.
     pub(crate) fn look_up(&self, build_id: &[u8]) -> Cached {
         let Ok(file) = File::open(self.place(build_id)) else { return Cached::Unknown };
         let Ok(metadata) = file.metadata() else { return Cached::Unknown };

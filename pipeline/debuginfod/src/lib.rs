@@ -94,7 +94,6 @@ struct Settings {
     limits: DownloadLimits,
 }
 
-/// Limits of one download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DownloadLimits {
     /// 100 KiB have to arrive in each period of this length (`DEBUGINFOD_TIMEOUT`).

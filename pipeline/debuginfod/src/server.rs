@@ -15,7 +15,6 @@ use crate::hex;
 /// The time after a failure in which a server is not contacted.
 const DOWN: Duration = Duration::from_secs(60);
 
-/// A server.
 pub(crate) struct DebuginfodServer {
     scheme: Scheme,
     authority: Authority,

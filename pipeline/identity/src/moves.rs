@@ -129,12 +129,10 @@ impl Moves {
         at
     }
 
-    /// The attributes of a list.
     pub(crate) fn list(&self, at: u32) -> &[AttributeId] {
         part(&self.items, &self.ends, at)
     }
 
-    /// The attributes that stay in a set.
     pub(crate) fn stays(&self, set: Option<AttributeSetId>) -> impl Iterator<Item = Option<AttributeId>> + '_ {
         let stays = |id: &AttributeId| !self.moved.get(id.index()).copied().unwrap_or(false);
         self.dictionary.attribute_set(set).iter().flatten().copied().filter(stays).map(Some)

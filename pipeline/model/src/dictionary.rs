@@ -190,7 +190,6 @@ impl Dictionary {
         Self(tables)
     }
 
-    /// Returns the tables.
     pub(crate) fn into_tables(self) -> Tables {
         self.0
     }

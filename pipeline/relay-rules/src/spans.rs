@@ -1,9 +1,9 @@
-//! The strict check of a container of spans, version 2: what Relay would do to it.
+//! The strict check of a container of spans, version 2: reports what Relay would drop.
 //!
-//! A container whose shape is wrong is lost as a whole, and so is each span that lacks a field; a value that does not
-//! have its type becomes null without a word. Source of the rules: getsentry/relay `relay-server/src/processing/spans`,
+//! Relay drops a container with an invalid shape as a whole, and each span that lacks a field; it silently replaces a
+//! value of the wrong type by null. Source of the rules: getsentry/relay `relay-server/src/processing/spans`,
 //! `relay-server/src/envelope/container.rs` and `relay-event-schema/src/protocol/span_v2.rs`, and the behaviour of its
-//! conversion on crafted spans. Stricter than Relay: there are at most 1000 spans, each with an id of its own.
+//! conversion on crafted spans. Stricter than Relay: there are at most 1000 spans, each with a unique id.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::Violation;
 /// The largest container, in bytes.
 const MAX_BYTES: usize = 12 << 20;
 
-/// Checks the payload of a container whose header says that it has `item_count` spans.
+/// Checks the payload of a container whose header states `item_count` spans.
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ fn is_id(value: &Value, digits: usize) -> bool {
         .is_some_and(|text| text.len() == digits && is_hexadecimal(text) && text.bytes().any(|digit| digit != b'0'))
 }
 
-/// Whether the value of an attribute has the type that is written beside it. One that is null has none.
+/// Whether the value of an attribute has the declared type. A null value has none.
 fn has_its_type(attribute: &Value) -> bool {
     let value = &attribute["value"];
     match attribute["type"].as_str() {

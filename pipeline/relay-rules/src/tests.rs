@@ -44,7 +44,7 @@ fn limits_pass() {
 }
 
 /// Guarantees: a violation of each of Relay's rules is found and reported with its place (getsentry/relay
-/// `relay-profiling/src/sample/v2.rs` and the files beside it; Relay's profile crate was seen to reject each row).
+/// `relay-profiling/src/sample/v2.rs` and the files beside it; Relay's profile crate was observed to reject each row).
 /// rule: differences#two-samples, differences#rejections, differences#image-type, differences#measurement-values
 /// rule: differences#ids, differences#frame-function, sample-format-v2#measurement-unit, sample-format-v2#frames
 /// rule: sample-format-v2#reject-no-metadata, profiles-sdk#v2-reject-no-metadata, event-schema#image-type

@@ -21,7 +21,6 @@ pub(crate) fn demangle(name: &str) -> String {
     rust(name).or_else(|| cpp(name)).unwrap_or_else(|| name.to_owned()) + suffix
 }
 
-/// Whether a name is mangled.
 pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }

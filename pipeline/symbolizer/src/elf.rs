@@ -57,7 +57,6 @@ impl Section {
     }
 }
 
-/// The compression of a section.
 #[derive(Debug, Clone, Copy)]
 struct SectionCompression {
     format: CompressionFormat,

@@ -71,7 +71,6 @@ pub(crate) struct GoTable {
     table: usize,
 }
 
-/// A function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GoFunction<'a> {
     /// The name as Go writes it: package path, receiver and name.

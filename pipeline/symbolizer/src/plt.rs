@@ -73,7 +73,6 @@ pub(crate) fn add_stubs(file: &Elf, builder: &mut SymbolTableBuilder, limit: usi
     Ok(())
 }
 
-/// The name of a symbol, by its number.
 fn name_of<'a>(symbols: ElfFields<'_>, number: usize, strings: &'a [u8]) -> Option<&'a [u8]> {
     let name = strings.get(symbols.u32(number.checked_mul(24)?)? as usize..)?;
     let name = name[..name.len().min(MAX_NAME)].split(|&byte| byte == 0).next()?;
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: stubs of both architectures are recognised in each layout, and the entry that starts the dynamic
-    /// linker is not one.
+    /// linker is not taken for a stub.
     #[test]
     fn layouts() {
         let stub = |bytes: &[u8]| x86_64_slot(bytes, 0x1000);

@@ -1,4 +1,4 @@
-//! Measures the processor time of a thread, which other programs on the machine do not affect.
+//! Measures the processor time of a thread, which does not depend on other programs on the machine.
 
 use std::time::Duration;
 use std::{fs, io, thread};

@@ -231,7 +231,6 @@ impl<K: WindowKey> Store<K> {
         }
     }
 
-    /// A window and its arena.
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window<K>, &mut SharedArena)> {
         let window = self.slots[slot as usize].as_deref_mut()?;
         let shared = self.arenas.get_mut(window.arena)?;

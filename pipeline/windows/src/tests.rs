@@ -88,7 +88,6 @@ fn put(store: &mut Store<GroupWindow>, batch: &Profiles, key: &GroupWindow, now:
 /// The function, times and values of a sample.
 type WindowSample = (u8, Vec<u64>, Vec<i64>);
 
-/// A request of one sender.
 fn request(sender: u8, rows: &[WindowSample]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("host.id", Any::Str("h"))]);

@@ -1,8 +1,9 @@
-//! Encoded OTLP spans to Sentry's transactions, beside the control. Spans per second.
+//! Measures the conversion of encoded OTLP spans to Sentry's transactions, with the control for comparison. The unit is
+//! spans per second.
 //!
 //! `cargo bench -p profbridge-wire --bench transactions`
 //!
-//! Before the measurements it prints the ratio of both, the median of turns.
+//! Before the measurements, the program prints the ratio of the two, as the median of several turns.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests and benchmarks report by panicking and printing")]
 
@@ -42,7 +43,7 @@ fn request() -> Bytes {
     traces::request(TRACES, SEED).encode_to_vec().into()
 }
 
-/// The batch of a request, its traces as segments.
+/// The batch of a request, with its traces as segments.
 fn grouped(request: &Bytes) -> Spans {
     let spans = otlp::traces::decode(request.clone(), &Limits::default()).unwrap().spans;
     let mut all: Vec<Span> = spans.spans().to_vec();
@@ -55,7 +56,7 @@ fn grouped(request: &Bytes) -> Spans {
     Spans::new(spans.form(), request.clone(), spans.resources().to_vec(), spans.scopes().to_vec(), all, true).unwrap()
 }
 
-/// How many transactions there are, and how long their JSON is.
+/// The number of transactions, and the total length of their JSON.
 fn written(writer: &mut TransactionWriter, spans: &Spans) -> (usize, usize) {
     let resource = TransactionResource::of(spans, &spans.resources()[0], "production");
     let lengths = spans.segments().map(|segment| writer.write(spans, segment, &resource).unwrap().json.len());

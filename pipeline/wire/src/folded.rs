@@ -319,7 +319,6 @@ fn value_of(sample: &Sample<'_>) -> (u64, u64) {
     })
 }
 
-/// Whether the attributes name a thread.
 fn names_thread(dictionary: &Dictionary, attributes: Option<AttributeSetId>) -> bool {
     ["thread.name", "thread.id"].iter().any(|key| dictionary.find(attributes, key).is_some())
 }

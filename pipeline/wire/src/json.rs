@@ -36,8 +36,8 @@ pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The text of an element's number: digits and a comma in the low bytes of a word, first one lowest, and the number of
-/// these bytes in the highest byte. Writing it takes one load, one store and one addition.
+/// The decimal text of a list element: its digits and a comma in the low bytes of a word, the first character lowest,
+/// and the number of these bytes in the highest byte. Writing it takes one load, one store and one addition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Index(u64);
 
@@ -64,7 +64,7 @@ impl Index {
         (self.0 >> 56) as usize
     }
 
-    /// Writes eight bytes, of which only the text counts.
+    /// Writes all eight bytes, of which only the first [`len`](Self::len) are text.
     #[inline]
     pub(crate) fn write(self, out: &mut [u8], at: usize) {
         out[at..at + 8].copy_from_slice(&self.0.to_le_bytes());

@@ -1,4 +1,4 @@
-//! OTLP spans, held against prost as the independent reading of the same protocol.
+//! Compares the reading and writing of OTLP spans with prost.
 
 pub(crate) mod arbitrary;
 mod attacks;

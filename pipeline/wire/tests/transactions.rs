@@ -1,4 +1,4 @@
-//! OTLP spans as transactions of Sentry's.
+//! Converts OTLP spans into Sentry's transactions.
 
 mod arbitrary;
 mod bounds;

@@ -25,7 +25,6 @@ pub(crate) trait PieceSink {
     /// Whether the divider should pause now.
     fn is_enough(&self) -> bool;
 
-    /// The cell of a time.
     fn cell(&self, time: u64) -> Cell;
 
     /// The cell of samples without timestamps.
@@ -76,7 +75,6 @@ impl Divider {
         self.ranged.is_some()
     }
 
-    /// Ends a profile.
     pub(crate) fn end_profile(&mut self) {
         self.ranged = None;
     }

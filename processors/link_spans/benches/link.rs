@@ -148,7 +148,6 @@ fn time(work: impl FnOnce()) -> Duration {
     thread_cpu().unwrap().saturating_sub(before)
 }
 
-/// The count of each note.
 type NoteCounts = HashMap<&'static str, u64>;
 
 /// The time to process all batches after `spans` were added, and the counts.

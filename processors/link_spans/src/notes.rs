@@ -2,7 +2,7 @@
 
 /// Found by samples that name the span.
 pub(crate) const BY_SAMPLE: &str = "spans_linked_by_sample_link";
-/// The same for samples of the built-in sampler, which reads the span from the live context of the thread.
+/// Found by samples of the built-in sampler, which reads the span from the live context of the thread.
 pub(crate) const BY_LIVE_CONTEXT: &str = "spans_linked_by_live_context";
 /// Found because samples name other spans of its trace in the same batch; nothing else identified the process.
 pub(crate) const BY_TRACE: &str = "spans_linked_with_the_process_of_their_trace";
@@ -12,7 +12,7 @@ pub(crate) const BY_THREAD: &str = "spans_linked_with_the_process_of_their_threa
 pub(crate) const BY_NATIVE_ID: &str = "spans_linked_by_native_id";
 /// Found by the thread pointer that a Python span has as `thread.id`.
 pub(crate) const BY_POINTER: &str = "spans_linked_by_python_ident";
-/// The same, if nothing else identifies the process on its host.
+/// Found by the thread pointer, if nothing else identifies the process on its host.
 pub(crate) const BY_POINTER_ON_HOST: &str = "spans_linked_by_python_ident_on_host";
 /// Found by the span's `thread.id`.
 pub(crate) const BY_ID: &str = "spans_linked_by_thread_id";

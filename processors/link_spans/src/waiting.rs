@@ -92,7 +92,6 @@ impl WaitingSpans {
 /// What the receiver found out about the client of Sentry's that sent telemetry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
-    /// Its process.
     pub(crate) process: Option<ClientProcess>,
     /// The host that it sent from.
     host: Option<Arc<str>>,
@@ -111,7 +110,6 @@ pub(crate) fn client(telemetry: &Telemetry) -> Client {
     })
 }
 
-/// The batches of spans in telemetry.
 pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
     match telemetry {
         Telemetry::Spans(spans) => vec![spans],

@@ -75,7 +75,6 @@ impl KnownFiles {
     }
 }
 
-/// The state of a file.
 #[derive(Debug)]
 enum FileState {
     /// The search is running. These addresses are requested when the file is found.

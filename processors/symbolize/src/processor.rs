@@ -15,7 +15,6 @@ use crate::queries::{Queries, Query};
 /// The interval, in nanoseconds, at which a waiting batch is checked.
 const POLL_NANO: u64 = 20_000_000;
 
-/// A waiting batch.
 struct WaitingBatch {
     profiles: Profiles,
     queries: Queries,

@@ -17,7 +17,6 @@ const BATCH: usize = 1 << 20;
 /// Approximate overhead per span, in bytes.
 const SPAN: usize = size_of::<Span>();
 
-/// Closed transactions.
 #[derive(Debug, Default)]
 pub(crate) struct ClosedTransactions {
     /// Transactions by resource index. The indexes are assigned here, so an attacker cannot choose colliding keys.

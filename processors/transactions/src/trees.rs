@@ -128,7 +128,6 @@ impl Trees {
         self.get(self.first_due()?).map(|tree| tree.deadline)
     }
 
-    /// Adds a span.
     pub(crate) fn add(&mut self, new: NewSpan<'_>, deadlines: Deadlines, sent: &SentSpans) -> AddResult {
         let NewSpan { mut span, bytes, resource, resource_hash, scope_hash } = new;
         let key = SpanKey { resource, trace_id: span.trace_id, span_id: span.span_id };

@@ -9,10 +9,8 @@ use profbridge_wire::otlp::json::{self, Message};
 
 use crate::fault::CallFault;
 
-/// The encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestEncoding {
-    /// Protobuf.
     Protobuf,
     /// JSON. It contains field names and therefore has only one layout.
     Json,

@@ -117,7 +117,6 @@ pub(crate) struct PeerReport<'a> {
     pub(crate) sightings: Vec<TraitSighting<'a>>,
 }
 
-/// A peer.
 #[derive(Debug)]
 struct PeerState {
     /// The host that the peer named last: id, name and node, empty if unknown.

@@ -36,7 +36,6 @@ pub(crate) fn response(taken: &AcceptedRequest) -> Bytes {
     ExportResponse { partial_success }.encode_to_vec().into()
 }
 
-/// A fault as a gRPC status.
 pub(crate) fn grpc_status(fault: &CallFault) -> tonic::Status {
     let mut details = ErrorDetails::new();
     if let Some(violation) = &fault.violation {

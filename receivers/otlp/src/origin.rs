@@ -70,7 +70,6 @@ struct ProcessAttributes<'a> {
     pid: Option<i64>,
     executable: Option<&'a str>,
     service: Option<&'a str>,
-    /// The pod and the container.
     pod_and_container: [Option<&'a str>; 2],
 }
 

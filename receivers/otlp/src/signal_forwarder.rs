@@ -25,7 +25,6 @@ use crate::fault::{CallFault, FaultKind};
 /// default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Counts forwarded requests.
 const FORWARDED: &str = "otlp_requests_handed_on";
 
 /// Forwards requests of other signals to a server.

@@ -47,7 +47,6 @@ pub(crate) struct ProfileHandler {
     pub(crate) clock: Clock,
 }
 
-/// A profile as received.
 pub(crate) struct ReceivedProfile {
     pub(crate) received: ReceivedBody,
     pub(crate) coding: Coding,

@@ -15,7 +15,6 @@ const MOST_ATTRIBUTES: usize = 64;
 const LONGEST_KEY: usize = 256;
 const LONGEST_VALUE: usize = 4096;
 
-/// The metadata of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ProfileMetadata {
     /// The attributes of the profile's resource, with distinct keys.

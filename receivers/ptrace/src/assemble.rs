@@ -57,7 +57,6 @@ pub enum ResourceValue {
     List(Vec<String>),
 }
 
-/// Begins a resource with these attributes in `builder`.
 pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
     let lists = attributes.iter().map(|attribute| match &attribute.value {
         ResourceValue::List(texts) => texts.iter().map(|text| Any::Str(text)).collect(),
@@ -81,7 +80,7 @@ pub trait SymbolNames {
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
-/// The name of a location that is an explanation instead of code, see [`message::Location::explanation`].
+/// The explanation that a location has in place of code, see [`message::Location::explanation`].
 fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
     let frame = SymbolFrame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
@@ -260,7 +259,7 @@ impl Rows {
             .map(|Stack { trust, locations: indices }| {
                 let ids: Option<Vec<_>> = indices.iter().map(|&at| locations.get(at as usize).copied()).collect();
                 ids.map(|mut ids| {
-                    // A row of hidden kernel functions is shown as one frame: their number has no meaning.
+                    // Consecutive hidden kernel functions are shown as one frame, since their number has no meaning.
                     ids.dedup_by(|id, before| id == before && id.is_some() && *id == interned.nameless_kernel);
                     (builder.stack(&ids), *trust)
                 })

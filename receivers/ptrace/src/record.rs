@@ -68,9 +68,9 @@ impl ProcessRecord {
         }
     }
 
-    /// Stores the data of an event. A mapping or function that does not fit into the remaining `left` bytes is left
-    /// out, and so are all later ones of its kind: then addresses in the file have no mapping, and the function has no
-    /// name. Returns how many mappings or functions were left out.
+    /// Stores the data of an event. `left` is the remaining room in bytes. A mapping or function that does not fit is
+    /// left out, and so are all later ones of its kind: then addresses in the file have no mapping, and the function
+    /// has no name. Returns how many mappings or functions were left out.
     pub fn learn(&mut self, event: Event, mut left: u64, thread_attributes: &[String]) -> u64 {
         let mut omitted = 0;
         match event {

@@ -29,10 +29,10 @@ use crate::assemble::SymbolNames;
 /// process's root.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// The kernel's symbols are shared by all processes.
+/// The kernel's symbols, shared by all processes.
 static KERNEL: Mutex<Option<KernelSymbols>> = Mutex::new(None);
 
-/// What contains the code at the addresses of a mapping.
+/// The source of the code in a mapping.
 #[derive(Debug)]
 enum SymbolOrigin {
     /// A file. It is open if it was kept and no code of it was sampled yet.
@@ -151,7 +151,7 @@ impl ProcessNames {
         locations.retain(|location| is_of_file_or_map(*location));
         for location in &locations {
             if self.map_lengths.len() < MAX_MOMENTS && self.moment(location.map_length()).is_none() {
-                // The last entry that fits means the end of the map.
+                // The last index that fits stands for the end of the map.
                 let is_last = self.map_lengths.len() == MAX_MOMENTS - 1;
                 Arc::make_mut(&mut self.map_lengths).push(if is_last { u32::MAX } else { location.map_length() });
             }

@@ -50,7 +50,7 @@ fn readable(answer: Response<Full<Bytes>>) -> ClientAnswer {
     response
 }
 
-/// The envelope was accepted. The answer may contain rate limits for its kinds of items.
+/// Answers an accepted envelope. The answer may contain rate limits for its kinds of items.
 pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> ClientAnswer {
     let body = event_id.map_or_else(|| json!({}), |id| json!({ "id": id }));
     let mut answer = json(StatusCode::OK, &body);
@@ -60,8 +60,8 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> Cl
     answer
 }
 
-/// The spans were accepted, all but those of the warning. As Relay's answer it has no body then; a warning is OTLP's
-/// partial success (opentelemetry-proto `docs/specification.md`, "Partial Success").
+/// Answers accepted spans, all but those of the warning. Like Relay's, the answer has no body, unless there is a
+/// warning, which becomes OTLP's partial success (opentelemetry-proto `docs/specification.md`, "Partial Success").
 pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: Option<&ClientLimits>) -> ClientAnswer {
     let partial_success = warning.map(|(rejected, error_message)| TracesPartialSuccess {
         rejected_spans: i64::try_from(rejected).unwrap_or(i64::MAX),
@@ -130,7 +130,7 @@ fn refusal(status: StatusCode, message: &str, media: Option<Media>) -> (&'static
     (media.content_type(), body)
 }
 
-/// Sentry would currently accept nothing of the request.
+/// Answers a request of which Sentry would currently accept nothing.
 pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> ClientAnswer {
     let message = "Sentry limits everything that is in the request";
     let (content_type, body) = refusal(StatusCode::TOO_MANY_REQUESTS, message, media);
@@ -146,7 +146,7 @@ pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> ClientAnsw
     answer
 }
 
-/// The request was refused.
+/// Answers a refused request.
 pub(crate) fn refused(fault: &Fault, media: Option<Media>) -> ClientAnswer {
     let (content_type, body) = refusal(fault.status, &fault.message, media);
     let mut answer = readable(fault.answer(content_type, body, "POST, OPTIONS"));
@@ -156,7 +156,7 @@ pub(crate) fn refused(fault: &Fault, media: Option<Media>) -> ClientAnswer {
     answer
 }
 
-/// Answers a browser's question whether it may send.
+/// Answers a browser that asks whether it may send.
 pub(crate) fn preflight() -> ClientAnswer {
     let mut answer = json(StatusCode::OK, &json!({}));
     *answer.body_mut() = Either::Left(Full::default());

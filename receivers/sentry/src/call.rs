@@ -104,12 +104,9 @@ pub(crate) struct EnvelopeHandler {
     pub(crate) host: Option<Arc<str>>,
 }
 
-/// The kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyKind {
-    /// An envelope.
     Envelope,
-    /// One event.
     Event,
     /// Spans in OTLP.
     Traces(Media),
@@ -159,13 +156,12 @@ pub(crate) enum RequestOutcome {
     /// exporters may accept its profiles, and Sentry's exporter reports the drop to Sentry, because the client does
     /// not.
     Taken {
-        /// The id of its event.
         event_id: Option<String>,
         /// The number of items that were read.
         items: ItemCounts,
         /// The rate limits for its client.
         limits: Option<ClientLimits>,
-        /// What the client should know of its spans: how many are lost, and why.
+        /// The number of lost spans and the reason, for the client.
         warning: Option<(u64, String)>,
     },
     /// It was forwarded unread, and this is the server's answer.
@@ -379,7 +375,7 @@ struct ParsedEnvelope {
     envelope: Envelope,
     permit: Permit,
     event_id: Option<String>,
-    /// The number of spans that were dropped, because the SDK made them of its own posts.
+    /// The number of spans that were dropped because they describe the SDK's own posts to this receiver.
     own_requests: u64,
 }
 
@@ -390,7 +386,7 @@ struct EnvelopeJob {
     permit: Permit,
     head: RequestHead,
     bytes: Bytes,
-    /// The number of spans that were dropped.
+    /// The number of spans that were dropped because they describe the SDK's own posts to this receiver.
     own_requests: u64,
 }
 

@@ -111,7 +111,7 @@ impl Clients {
     }
 
     /// Searches like [`Clients::process`], and stores the result. If no process has the socket any more, the last owner
-    /// remains.
+    /// is kept.
     pub(crate) fn look_up(&self, owner: &CachedOwner, ends: ConnectionEnds) -> Option<ClientProcess> {
         let found = self.process(ends).or_else(|SharedSocket| {
             std::thread::sleep(EXEC_WAIT);
@@ -173,7 +173,8 @@ impl Clients {
 #[derive(Debug, PartialEq, Eq)]
 struct SharedSocket;
 
-/// The descriptor by which a process has a file open, among the next `left` ones. `None` without the right to look.
+/// The path of the process's descriptor for a file, if it is among the next `left` descriptors. `None` without the
+/// right to read them.
 fn descriptor(descriptors: &Path, link: &str, left: &mut usize) -> Option<PathBuf> {
     for entry in fs::read_dir(descriptors).ok()?.flatten() {
         *left = left.checked_sub(1)?;
@@ -220,14 +221,13 @@ mod tests {
         }
     }
 
-    /// Accepts a connection, and returns its ends.
     fn accept(listener: &TcpListener) -> (TcpStream, ConnectionEnds) {
         let (accepted, client) = listener.accept().unwrap();
         let own = accepted.local_addr().ok();
         (accepted, ConnectionEnds { client, own })
     }
 
-    /// A fake `/proc` with a socket of inode 4711 and processes 10, 11 and 12, none of which has it open.
+    /// A fake `/proc` with a socket of inode 4711 and processes 10, 11 and 12, none of which has the socket open.
     fn proc(name: &str) -> PathBuf {
         let root = std::env::temp_dir().join(format!("profbridge-{name}-{}", std::process::id()));
         let row = "0: 0100007F:0016 0100007F:D3F2 01 0:0 0:0 0 0 0 4711 1";

@@ -25,7 +25,7 @@ pub struct Config {
     pub admission_timeout: Written,
     /// Whether to find the sending processes on this machine by their sockets.
     pub resolve_clients: bool,
-    /// Whether spans are dropped that an SDK made of its own posts to this receiver.
+    /// Whether to drop the spans that an SDK creates for its own posts to this receiver.
     pub drop_own_requests: bool,
     /// Maximum size of a body, before and after decompression.
     pub max_request_body_size: ByteSize,
@@ -78,7 +78,7 @@ pub struct Settings {
     pub admission_timeout: std::time::Duration,
     /// Whether to find the sending processes on this machine.
     pub resolve_clients: bool,
-    /// Whether spans are dropped that an SDK made of its own posts.
+    /// Whether to drop the spans that an SDK creates for its own posts to this receiver.
     pub drop_own_requests: bool,
     /// Limits on a body.
     pub body: BodyLimits,

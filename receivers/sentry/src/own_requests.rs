@@ -1,9 +1,9 @@
-//! Drops the spans that an SDK makes of its own posts to this receiver.
+//! Drops the spans that an SDK creates for its own posts to this receiver.
 //!
-//! Sentry's Python SDK does not recognise its own server if the DSN has a port, as that of every sidecar has
-//! (getsentry/sentry-python `sentry_sdk/utils.py`, `is_sentry_url`): each post becomes a span. While it streams spans,
-//! that span is posted and makes the next, also in an idle process. OpenTelemetry's instrumentation of HTTP clients makes
-//! spans of the posts of every SDK of Sentry in the same process.
+//! Sentry's Python SDK does not recognise its own server if the DSN has a port, which every sidecar's DSN has
+//! (getsentry/sentry-python `sentry_sdk/utils.py`, `is_sentry_url`), so each post becomes a span. If the SDK streams
+//! spans, posting that span creates the next one, even in an idle process. OpenTelemetry's instrumentation of HTTP
+//! clients creates spans for the posts of every SDK of Sentry in the same process.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,7 @@ pub(crate) fn remove(envelope: &mut Envelope, hosts: &[String]) -> (u64, bool) {
 
 /// Removes the spans of posts to this receiver. Returns their number.
 pub(crate) fn remove_spans(spans: &mut Spans, hosts: &[String]) -> u64 {
-    // Most requests name this receiver nowhere, and are not parsed again.
+    // Most requests do not contain the receiver's name, and are not parsed again.
     let is_named = |text: &str| hosts.iter().any(|host| text.contains(&**host));
     if !spans.bytes().utf8_chunks().any(|chunk| is_named(chunk.valid())) {
         return 0;
@@ -43,7 +43,7 @@ pub(crate) fn remove_spans(spans: &mut Spans, hosts: &[String]) -> u64 {
     own.iter().filter(|is_own| **is_own).count() as u64
 }
 
-/// Whether a span is a request to one of these hosts on a path of envelopes. A transaction itself is none.
+/// Whether a span is a request to one of these hosts on a path of envelopes. Transactions never count as such.
 fn is_own_request(spans: &Spans, span: &Span, hosts: &[String]) -> bool {
     let view = SpanView::of(spans, span);
     let text = |key: &str| view.attribute(key).and_then(SpanValue::into_text);

@@ -184,7 +184,7 @@ impl SentryService {
     ) -> Result<RequestOutcome, Fault> {
         self.handler.intake.record_via(&parts.headers, TelemetryKind::Envelopes)?;
         if let Some(keys) = &self.handler.settings.keys {
-            // Some of these endpoints have the key in their path, others in a header or the query.
+            // The key may be in the path, in a header or in the query, depending on the endpoint.
             let said = parts.headers.values().filter_map(|value| value.to_str().ok()).chain([path]);
             let said: Vec<String> = said.map(str::to_ascii_lowercase).collect();
             if !keys.iter().any(|key| said.iter().any(|said| said.contains(&**key))) {

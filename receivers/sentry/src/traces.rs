@@ -2,7 +2,7 @@
 //!
 //! They become spans of the pipelines that remember the client's project and key. Answers are those of Relay
 //! (getsentry/relay `relay-server/src/endpoints/integrations`): 200 without a body, errors as `google.rpc.Status`.
-//! Unlike Relay, which answers before it looks at the spans, the receiver also names those that it cannot take.
+//! Relay answers before it looks at the spans; the receiver also reports invalid spans to the client.
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ use crate::own_requests;
 /// `max_container_size`).
 pub(crate) const MAX_BYTES: usize = 12 << 20;
 
-/// How many bytes of memory one byte of a request may decode to, for the successive attempts.
+/// The assumed ratio of decoded to received size, for the first attempt and the second.
 const MEMORY_FACTORS: [usize; 2] = [3, 8];
 
-/// What a sender is told whose ids Sentry would not read. They are delivered as protobuf.
+/// The warning to senders whose ids Sentry would not accept in JSON. The spans are delivered as protobuf.
 const BASE64_IDS: &str = "trace and span ids are base64, where OTLP/JSON has hexadecimal digits: Sentry itself would lose \
      these spans without a word";
 
@@ -117,7 +117,7 @@ impl EnvelopeHandler {
     ///
     /// # Errors
     ///
-    /// All of them do.
+    /// If all of them do.
     fn complaint(&self, decoded: &DecodedSpans) -> Result<Option<(u64, String)>, Fault> {
         let Some(first) = decoded.refused.first() else { return Ok(None) };
         let refused = decoded.refused_spans;

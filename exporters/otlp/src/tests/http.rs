@@ -164,8 +164,8 @@ async fn json() {
     assert_eq!(error.message, format!("{} answers 400 Bad Request: bad index", peer.address));
 }
 
-/// Guarantees: answers that are compressed are read, those of a success and those of an error, and what can be read is
-/// announced; a success that cannot be read is said and counted.
+/// Guarantees: compressed answers are decoded, of successes and of errors, and requests announce the supported
+/// encodings. A success that cannot be decoded is logged and counted.
 /// rule: otlp#send-partial-success
 #[tokio::test]
 async fn compressed_answers() {

@@ -87,7 +87,7 @@ pub(super) async fn collector(
     collector_that(tls, move |_| answer()).await
 }
 
-/// The same, with an answer that depends on the message.
+/// Like [`collector`], with an answer that depends on the message.
 pub(super) async fn collector_that(
     tls: Option<TlsServerConfig>,
     answer: impl Fn(&ExportProfilesServiceRequest) -> ExportResult + Send + Sync + 'static,
@@ -117,7 +117,7 @@ pub(super) async fn raw(
     raw_that(tls, move |_| answer()).await
 }
 
-/// The same, with an answer that depends on the body.
+/// Like [`raw`], with an answer that depends on the body.
 pub(super) async fn raw_that(
     tls: Option<TlsServerConfig>,
     answer: impl Fn(&Bytes) -> Response<ResponseBody> + Send + Sync + 'static,

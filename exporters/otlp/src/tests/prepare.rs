@@ -92,7 +92,6 @@ fn signals() {
     assert!(problems.contains("without a signal"), "{problems}");
 }
 
-/// A request with one span.
 fn spans_request() -> ExportTraceServiceRequest {
     let span = Span { trace_id: vec![1; 16], span_id: vec![2; 8], ..Span::default() };
     let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];

@@ -81,8 +81,8 @@ async fn auto() {
     assert_eq!(server.received()[2].line, "POST /api/1/envelope/ HTTP/1.1");
 }
 
-/// Guarantees: a server that does not know the endpoint gets the same spans as transactions, grouped within their
-/// batch, later ones at once; that is logged once. With `spans: otlp` the answer counts.
+/// Guarantees: a server without the endpoint gets the same spans as transactions, grouped within their batch. Later
+/// spans are sent as transactions from the start, and this is logged once. With `spans: otlp` the answer counts.
 #[tokio::test]
 async fn without_an_endpoint() {
     let script = |request: &ReceivedRequest| Reply::status(if request.line.contains("otlp") { 404 } else { 200 });
@@ -113,7 +113,7 @@ async fn without_an_endpoint() {
     assert_eq!(error.reason, Reason::RejectedByPeer);
 }
 
-/// Guarantees: `spans` decides about grouped spans too, and each form conserves the number of spans.
+/// Guarantees: `spans` also decides about grouped spans, and each form conserves the number of spans.
 #[tokio::test]
 async fn every_form() {
     let server = Server::always(Reply::status(200)).await;
@@ -136,8 +136,8 @@ async fn every_form() {
     assert_eq!(logged().matches("puts spans together by the batch").count(), 1, "{}", logged());
 }
 
-/// Guarantees: what a client sent goes to its own project with its own key, name and user agent, byte for byte, also
-/// compressed; without an `upstream` it goes to `dsn`.
+/// Guarantees: a client's request goes to the client's own project with its own key, name and user agent, byte for
+/// byte, also compressed; without an `upstream` it goes to `dsn`.
 #[tokio::test]
 async fn clients() {
     let server = Server::always(Reply::status(200)).await;

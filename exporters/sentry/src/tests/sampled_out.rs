@@ -111,8 +111,8 @@ async fn processes() {
     assert_eq!(report["discarded_events"], expected);
 }
 
-/// Guarantees: where spans leave as spans (of a client of the OTLP endpoint, or by configuration), sampled-out ones are
-/// no transactions.
+/// Guarantees: if spans are sent as spans (from a client of the OTLP endpoint, or by configuration), sampled-out spans
+/// are not reported as transactions.
 #[tokio::test]
 async fn spans_that_stay_spans() {
     let server = Server::always(Reply::status(200)).await;

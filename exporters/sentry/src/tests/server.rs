@@ -47,7 +47,6 @@ impl Reply {
     }
 }
 
-/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedRequest {
     pub(crate) line: String,

@@ -15,7 +15,7 @@ pub(crate) fn active_samples(json: &[u8]) -> u64 {
         let digits = json[at + 11..].iter().take_while(|byte| byte.is_ascii_digit());
         let stack =
             digits.fold(0_usize, |number, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
-        // A sanity bound: no chunk has that many stacks.
+        // Limits the memory for invalid input: no chunk has that many stacks.
         let stack = stack.min(1 << 26);
         if stack >= uses.len() {
             uses.resize(stack + 1, 0);

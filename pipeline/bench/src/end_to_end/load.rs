@@ -60,7 +60,7 @@ pub(crate) struct Load {
 enum RequestBody {
     /// A request whose times are shifted by this many nanoseconds in each round.
     Moving(Template, u64),
-    /// Unchanged, because spans are not checked for resends.
+    /// A request that stays the same, because spans are not checked for resends.
     Fixed(Bytes),
 }
 

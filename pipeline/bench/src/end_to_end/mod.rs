@@ -30,7 +30,7 @@ pub(crate) struct Blocks {
     /// The length of a block
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// What precedes each block, unmeasured
+    /// The time before each block that is not measured
     #[arg(long, default_value_t = 1.5)]
     warm_up: f64,
 }

@@ -34,7 +34,6 @@ pub(crate) struct Stats {
     pub(crate) bytes: u64,
     /// Samples with a stack.
     pub(crate) observations: u64,
-    /// Spans.
     pub(crate) spans: u64,
     /// Bodies that could not be read.
     pub(crate) broken: u64,

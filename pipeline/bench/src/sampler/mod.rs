@@ -24,19 +24,19 @@ use crate::report::Report;
 pub(crate) struct SamplerBenchOptions {
     /// Which figures to measure; by default all
     figures: Vec<Which>,
-    /// How long one measurement takes, in seconds
+    /// The length of one measurement, in seconds
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// How long a turn of a comparison takes, in seconds
+    /// The length of a turn of a comparison, in seconds
     #[arg(long, default_value_t = 1.5)]
     turn: f64,
-    /// How many turns a comparison has
+    /// The number of turns of a comparison
     #[arg(long, default_value_t = 12)]
     turns: usize,
-    /// The executable of py-spy, for the comparison; left out if it does not exist
+    /// The executable of py-spy; the comparison with it is left out if it does not exist
     #[arg(long, default_value = "py-spy")]
     py_spy: PathBuf,
-    /// A Python for `interpreters`, may be given several times; by default the one in `PATH`
+    /// A Python for `interpreters`; may be given several times; by default the one in `PATH`
     #[arg(long)]
     python: Vec<PathBuf>,
     /// Write the figures as JSON

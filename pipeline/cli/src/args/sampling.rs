@@ -1,4 +1,4 @@
-//! The command line of what needs the sampler.
+//! The arguments of the commands that need the sampler.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::destination::{Destination, Format, format_of};
 use crate::terminal::shown;
 use crate::views::flamegraph::GraphStyle;
 
-/// What `sample` says about the things that its options do not.
+/// The help text of `sample` about facts that its options do not explain.
 const ABOUT_SAMPLING: &str = "\
 Neither the process nor its build needs to be changed for it. Its threads are looked at from
 outside: blocked ones are not stopped, running ones are sampled by the kernel's perf events where it
@@ -44,14 +44,14 @@ profbridge did not start gets no signal from it.";
 pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .html (page), .folded (collapsed
+    /// The file for the result. The extension selects the format: .svg (flame graph), .html (page), .folded (collapsed
     /// stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof, one for each
-    /// process), .otlp (OTLP profiles), .json or .otlp.json (the same as JSON), .envelope (Sentry envelope; one for
-    /// each process and 45 s, so `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs
-    /// `--to`; everything else is said on standard error then. Default: `profile-PID.svg`, of several the first.
+    /// process), .otlp (OTLP profiles), .json or .otlp.json (OTLP as JSON), .envelope (Sentry envelope; one for each
+    /// process and 45 s, so `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs
+    /// `--to`; all messages then go to standard error. Default: `profile-PID.svg`, with the first of several PIDs.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// What to write, whatever the ending says.
+    /// The format, regardless of the extension.
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(crate) to: Option<Format>,
     #[command(flatten)]
@@ -60,24 +60,24 @@ pub(crate) struct SampleArgs {
     pub(crate) text: TextStyle,
 }
 
-/// What the text at the end lists.
+/// What the text at the end of the run lists.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct TextStyle {
-    /// List the lines of the program's own code by the time in them and in what they call of libraries, and not its
-    /// functions.
+    /// List the lines of the program's own code instead of its functions, by the time in them and in the library
+    /// functions that they call.
     #[arg(long, conflicts_with = "native")]
     pub(crate) lines: bool,
-    /// Say how it was sampled as well, and not only what is wrong.
+    /// Also report how the samples were taken, not only problems.
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
 impl SampleArgs {
-    /// Where the result goes, if somebody said so.
+    /// The requested destination; `None` if no option asks for one.
     ///
     /// # Errors
     ///
-    /// Nothing says what is to be written, or it cannot go there, with what to do instead.
+    /// If the format is unknown, or the result cannot be written there. The message says what to do instead.
     pub(crate) fn destination(&self) -> Result<Option<Destination>, String> {
         let Self { subject, output, to, graph, .. } = self;
         let Some(path) = output else { return Ok(None) };
@@ -101,7 +101,7 @@ impl SampleArgs {
     }
 }
 
-/// What `top` says about what it shows.
+/// The help text of `top` about its display.
 const ABOUT_TOP: &str = "\
 Percentages are of the running time of all threads in the last ten seconds (`a`: since the start),
 those of the column `wait` of their waiting time. A function's self time is its own, its total time
@@ -133,7 +133,7 @@ pub(crate) struct TopArgs {
     pub(crate) native: bool,
 }
 
-/// What `dump` says about what it shows.
+/// The help text of `dump` about its output.
 const ABOUT_DUMP: &str = "\
 Each thread has its state and its stack, the innermost function first, each with the line at which
 it is. The stack is the last one seen within half a second, or within a second where threads run
@@ -149,14 +149,14 @@ why. Ctrl-C ends it at once.";
 #[derive(Debug, Args)]
 #[command(after_long_help = ABOUT_DUMP)]
 pub(crate) struct DumpArgs {
-    /// The process, by its id; several with commas, or with this option again. Needs the right to trace them: the same
-    /// user, or root.
+    /// The process, by its id. For several, separate the ids by commas or repeat the option. Needs the right to trace
+    /// the process: the same user, or root.
     #[arg(
         short, long, required = true, value_name = "PID", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub(crate) pid: Vec<u32>,
-    /// Show the processes that these have started as well, and those that they have started in turn.
+    /// Also show all descendants of these processes.
     #[arg(long)]
     pub(crate) subprocesses: bool,
     /// Show every frame.
@@ -165,7 +165,7 @@ pub(crate) struct DumpArgs {
 }
 
 impl DumpArgs {
-    /// What is sampled for it, for at most this long.
+    /// The sampling options for `dump`, with this time limit.
     pub(crate) fn subject(&self, longest: Duration) -> Subject {
         Subject {
             pid: self.pid.clone(),
@@ -181,36 +181,37 @@ impl DumpArgs {
     }
 }
 
-/// How often threads are sampled unless somebody says otherwise, in hertz.
+/// The default sampling rate, in hertz.
 const DEFAULT_RATE: f64 = 101.0;
 
 /// Which processes are sampled, and how.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "name", "command"]))]
 pub(crate) struct Subject {
-    /// The process to sample, by its id; several with commas, or with this option again. Needs the right to trace them:
-    /// the same user, or root.
+    /// The process to sample, by its id. For several, separate the ids by commas or repeat the option. Needs the right
+    /// to trace the process: the same user, or root.
     #[arg(
         short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub(crate) pid: Vec<u32>,
-    /// The processes with this name, those that appear later too: the name that `ps` shows, or that of the executable;
-    /// its path where the pattern has a slash. `*` stands for any characters, `?` for one.
+    /// Sample all processes with this name, including those that start later. A name is the one that `ps` shows, or
+    /// that of the executable; a pattern with a slash is compared with the executable's path. `*` stands for any
+    /// characters, `?` for one.
     #[arg(short, long, value_name = "PATTERN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) name: Option<String>,
-    /// Sample the processes that these start as well, whenever they do, and those that they start in turn. What lives
-    /// for less than 20 ms, later 100 ms, may be missed.
+    /// Also sample all descendants of these processes, including those that start later. A process that lives for less
+    /// than 20 ms, or later in the run 100 ms, may be missed.
     #[arg(long)]
     pub(crate) subprocesses: bool,
-    /// Never sample the processes that those given by --pid have started. Without it they are sampled as well from then
-    /// on when they run while those given do not, as below a server that only starts others.
+    /// Never sample the children of the processes given by --pid. Without this option, children are sampled from the
+    /// moment when they run while their parents do not, as with a server that only starts other processes.
     #[arg(long, conflicts_with = "subprocesses")]
     pub(crate) no_subprocesses: bool,
-    /// For how long, as in `10s` or `1m30s`; a number alone is seconds. Without it, until the last of the processes
-    /// ends, or the command, or Ctrl-C.
+    /// How long to sample, as in `10s` or `1m30s`; a number without a unit means seconds. By default, until the last
+    /// process or the command ends, or until Ctrl-C.
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// How many samples to take of each thread in a second, 1 to 1000. It is lowered where sampling costs too much.
+    /// The number of samples per second of each thread, 1 to 1000. It is lowered if sampling costs too much.
     #[arg(short, long, value_name = "HERTZ", default_value_t = DEFAULT_RATE, value_parser = rate)]
     pub(crate) rate: f64,
     /// What is sampled.
@@ -227,45 +228,45 @@ pub(crate) struct Subject {
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SamplingMode {
-    /// Every thread, whether it runs or waits; the two are told apart.
+    /// Running and waiting threads, which are shown separately.
     Wall,
-    /// Threads that run.
+    /// Only running threads.
     Cpu,
 }
 
 /// Which running threads are stopped to be sampled. A stop can end a long system call early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stops {
-    /// Those that stay in their own code, where the kernel permits no perf events; of others only the amount of
-    /// processor time is known then.
+    /// Threads that stay in their own code, and only if the kernel permits no perf events. Of all other threads, only
+    /// the amount of processor time is then known.
     UserBound,
-    /// None: without perf events only the amount of processor time is known.
+    /// None. Without perf events, only the amount of processor time is then known.
     Never,
-    /// All, even where the kernel permits perf events. Long system calls (read, write, send) can come back early, with
-    /// a part of what they were asked for.
+    /// All, even if the kernel permits perf events. Long system calls (read, write, send) may return early, with only a
+    /// part of the requested data.
     Always,
 }
 
-/// What to tell a running profbridge.
+/// A request to a running profbridge.
 #[derive(Debug, Args)]
 pub(crate) struct ProfilerArgs {
-    /// What to do.
+    /// The action.
     #[command(subcommand)]
     pub(crate) action: ProfilerAction,
 }
 
-/// What a running profbridge can be told.
+/// The actions of `profiler`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfilerAction {
-    /// Start profiling a target, or all of them. Says why where nothing was started.
+    /// Start profiling a target, or all of them. If nothing was started, prints the reason.
     Start(ControlArgs),
-    /// Stop profiling a target, or all of them. Says why where nothing was stopped.
+    /// Stop profiling a target, or all of them. If nothing was stopped, prints the reason.
     Stop(ControlArgs),
-    /// Say for each target whether it is profiled, and its processes.
+    /// Show for each target whether it is profiled, and its processes.
     Status(ControlArgs),
 }
 
-/// How a running profbridge is reached, and which of its processes are meant.
+/// How to reach a running profbridge, and which of its processes a request is for.
 #[derive(Debug, Args)]
 pub(crate) struct ControlArgs {
     /// The target, by its name in the configuration of the receiver `ptrace`. Without it, all of them.
@@ -275,12 +276,12 @@ pub(crate) struct ControlArgs {
     #[arg(short, long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
     /// The control socket: the receiver's `control.socket`. Default: `$XDG_RUNTIME_DIR/profbridge/control.sock`, or
-    /// `/run/profbridge/control.sock` where that is not set.
+    /// `/run/profbridge/control.sock` if that variable is not set.
     #[arg(short, long, value_name = "SOCKET")]
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// Reads a length of time; a number alone is seconds, as in `sleep` and `timeout`.
+/// Parses a duration; a number without a unit means seconds, as in `sleep` and `timeout`.
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
@@ -292,7 +293,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Reads a rate in hertz.
+/// Parses a rate in hertz.
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (1.0..=1000.0).contains(&rate) => Ok(rate),

@@ -1,25 +1,26 @@
-//! How exact sampled times are, and which differences are more than chance.
+//! Estimates the accuracy of sampled times, and decides which differences are more than chance.
 //!
-//! The time of all functions together is exact: the kernel counts it. Sampling only decides how it is divided, so
-//! shares are compared. Two things make them uncertain:
+//! The total time of all functions is exact, since the kernel counts it. Sampling only decides how it is divided among
+//! functions, so shares are compared. Two things make shares uncertain:
 //!
-//! * **Sampling.** Samples come at regular times. Where a function runs for several samples in a row, only its start
-//!   and its end are uncertain, by less than the time between two samples: the number of samples in it has a variance
-//!   of at most a quarter. Where it runs for less, samples may be independent of each other, and each stretch of
-//!   samples that is seen has a variance of one.
-//! * **The program**: a service has other requests in each second. How the share of a function varies slowly is what
-//!   makes its mean uncertain, so the first [`TAPERS`] sine waves over the run are taken of it, each of which varies as
-//!   the sum does (Riedel, Sidorenko, "Minimum bias multiple taper spectral estimation", 1995). The difference between
-//!   both files is taken, so what happens at the start of each run does not count. A command that does the same work
-//!   from its start to its end has phases, which are no chance: there it is at most what the lengths of a function's
-//!   stretches explain.
+//! * **Sampling.** Samples are taken at regular times. If a function runs for several samples in a row, only its start
+//!   and its end are uncertain, by less than the time between two samples: the number of samples has a variance of at
+//!   most a quarter. If it runs for a shorter time, samples may be independent of each other, and each sampled stretch
+//!   (consecutive samples of one function on a thread) has a variance of one.
+//! * **The program.** A service handles different requests in each second. Slow variations of a function's share make
+//!   its mean uncertain. They are measured with the first [`TAPERS`] sine waves over the run, each of which varies as
+//!   much as the sum (Riedel, Sidorenko, "Minimum bias multiple taper spectral estimation", 1995), in the difference
+//!   between both files, so that the start of each run does not count. A command that does the same work from start to
+//!   end has phases, which are not random: its variation is limited to what the lengths of a function's stretches
+//!   explain.
 
 use std::collections::HashMap;
 
-/// The number of sine waves. Fewer say less about how a program varies; more see what averages out within moments.
+/// The number of sine waves. With fewer, the variation is estimated less exactly; with more, the estimate includes fast
+/// variations, which average out.
 const TAPERS: usize = 16;
 
-/// How often two equal programs may seem to differ in anything: less than once in a hundred comparisons.
+/// How often two equal programs may seem to differ in any function: less than once in a hundred comparisons.
 const FALSE_ALARMS: f64 = 0.03;
 
 /// An observation of a thread.
@@ -31,32 +32,31 @@ pub(super) struct Observed {
     pub(super) weight: u64,
 }
 
-/// The weight of a function, or of all.
+/// The weight of a function, or of all functions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Weight {
     pub(super) total: f64,
-    /// The variance of the total by sampling.
+    /// The variance of the total due to sampling.
     variance: f64,
-    /// Its sums with each of the sine waves.
+    /// The sums of the weights multiplied by each of the sine waves.
     waves: [f64; TAPERS],
-    /// How often it ran, without a sample of another function between, and the sum of the squares of the weights.
+    /// The number of stretches (consecutive samples of the function on a thread), and the sum of their squared weights.
     stretches: u64,
     squares: f64,
 }
 
-/// The weights in one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileWeights {
     pub(super) functions: HashMap<u32, Weight>,
     pub(super) all: Weight,
-    /// The number of samples; 0 if it is not known.
+    /// The number of samples; 0 if unknown.
     pub(super) samples: u64,
     /// Whether times are known.
     has_times: bool,
 }
 
 impl FileWeights {
-    /// From observations with times.
+    /// Computes the weights of observations with times.
     pub(super) fn timed(mut observed: Vec<Observed>) -> Self {
         let mut all = Self { samples: observed.len() as u64, has_times: true, ..Self::default() };
         let times = || observed.iter().map(|one| one.time);
@@ -82,7 +82,7 @@ impl FileWeights {
             }
         }
         for pair in stretches.windows(2) {
-            // Of one of the two ends of a stretch.
+            // The variance at one end of a stretch.
             let variance = match pair[0].len().min(pair[1].len()) {
                 0 | 1 => 0.5,
                 2 => 0.25,
@@ -97,7 +97,7 @@ impl FileWeights {
         all
     }
 
-    /// From weights and numbers of samples without times: the samples are taken for independent ones.
+    /// Computes weights from totals and numbers of samples, without times. Samples count as independent.
     pub(super) fn counted(counted: impl IntoIterator<Item = (u32, u64, u64)>) -> Self {
         let mut all = Self::default();
         let mut counts: HashMap<u32, u64> = HashMap::new();
@@ -114,29 +114,28 @@ impl FileWeights {
         all
     }
 
-    /// The share of a function.
     pub(super) fn share(&self, function: u32) -> f64 {
         self.functions.get(&function).map_or(0.0, |of| of.total) / self.all.total.max(1.0)
     }
 
-    /// The variance of a share by sampling and, if it was not from start to end, by where it began and ended.
+    /// The variance of a share due to sampling and, unless both do the same work, due to the arbitrary start and end.
     fn variance(&self, function: u32, is_same_work: bool) -> f64 {
         let of = self.functions.get(&function);
-        // A part of a stretch more, or less: any part is equally likely.
+        // The recording may have cut off any part of a stretch with the same probability.
         let cut = of.filter(|of| !is_same_work && of.stretches > 0);
         let cut = cut.map_or(0.0, |of| (of.total / of.stretches as f64).powi(2) / 12.0);
         let variance = (of.map_or(0.0, |of| of.variance) + cut) / self.all.total.max(1.0).powi(2);
-        // Of nothing seen, one sample might have been missed.
+        // A function that was not seen may have been missed by one sample.
         variance.max((self.samples.max(1) as f64).powi(-2))
     }
 
-    /// The variance of a share if the stretches of a function are by chance as long as they are.
+    /// The variance of a share if the lengths of the function's stretches are random.
     fn variance_of_stretches(&self, function: u32) -> f64 {
         let Some(of) = self.functions.get(&function) else { return 0.0 };
         (of.squares - of.total * of.total / (of.stretches.max(1) as f64)).max(0.0) / self.all.total.max(1.0).powi(2)
     }
 
-    /// A sine wave's part of what a function has more than its share, in parts of the total.
+    /// How much of a sine wave the function's weight contains beyond its constant share, relative to the total.
     fn deviation(&self, function: u32, wave: usize) -> f64 {
         let of = self.functions.get(&function).map_or(0.0, |of| of.waves[wave]);
         (of - self.share(function) * self.all.waves[wave]) / self.all.total.max(1.0)
@@ -155,7 +154,7 @@ pub(super) struct Noise<'a> {
 }
 
 impl Noise<'_> {
-    /// Whether anything is known about it.
+    /// Whether the noise can be estimated.
     pub(super) fn is_known(&self) -> bool {
         self.before.samples > 0 && self.after.samples > 0
     }
@@ -173,14 +172,15 @@ impl Noise<'_> {
         if !self.is_same_work {
             return sampling.max(program);
         }
-        // Of phases there is one each; what is done again and again takes longer now and then on a busy machine.
+        // A phase is one stretch and does not vary here. Work that is repeated takes longer now and then on a busy
+        // machine.
         let stretches = before.variance_of_stretches(function) + after.variance_of_stretches(function);
         sampling.max(program.min(self.normal() * stretches.sqrt()))
     }
 
-    /// The largest relative difference between the wholes that may be chance, if a steady load makes them.
+    /// The largest relative difference between the totals that may be chance, if the load is steady.
     pub(super) fn of_whole(&self) -> f64 {
-        // What is the same all the time is the same part of both.
+        // The total of equal work does not depend on chance.
         if self.is_same_work {
             return 0.0;
         }
@@ -188,7 +188,7 @@ impl Noise<'_> {
         self.of_waves(|wave| part(self.after, wave) - part(self.before, wave))
     }
 
-    /// The same for a sum of which the sine waves may differ by chance.
+    /// The largest difference that may be chance, given the differences of the sine waves.
     fn of_waves(&self, differs: impl Fn(usize) -> f64) -> f64 {
         if !self.before.has_times || !self.after.has_times {
             return 0.0;
@@ -197,13 +197,13 @@ impl Noise<'_> {
         self.student(TAPERS as f64) * (squares / TAPERS as f64).sqrt()
     }
 
-    /// How many standard deviations are certain where the deviation is known: by P(|Z| > z) < exp(-z²/2) / 4 for the
-    /// values of z that occur here, and with each function compared a chance for a false alarm.
+    /// How many standard deviations are certain if the deviation is known: by P(|Z| > z) < exp(-z²/2) / 4 for the
+    /// values of z that occur here, with a chance for a false alarm for each compared function.
     fn normal(&self) -> f64 {
         (2.0 * (self.compared.max(1) as f64 / FALSE_ALARMS).ln()).sqrt()
     }
 
-    /// The same where the deviation is estimated: the quantile of Student's distribution for that of the normal one
+    /// The same if the deviation is estimated: the quantile of Student's distribution for that of the normal one
     /// (Wallace, "Bounds on normal approximations to Student's", 1959).
     fn student(&self, degrees: f64) -> f64 {
         let normal = self.normal() * (8.0 * degrees + 3.0) / (8.0 * degrees + 1.0);

@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A file of functions with their numbers of samples of 10 ms, made for so many seconds; 0 says nothing about that.
+/// Adds a file of functions with their numbers of samples of 10 ms. It covers this many seconds; 0 means unknown.
 fn add(sums: &mut Sums, seconds: u64, functions: &[(&str, usize)]) {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("cpu", "nanoseconds");
@@ -38,8 +38,8 @@ fn compared(before: (u64, &[(&str, usize)]), after: (u64, &[(&str, usize)])) -> 
     (comparison.text("running", Path::new("a.otlp"), Path::new("b.otlp")), above)
 }
 
-/// Guarantees: a function that takes longer is listed with both times, compared per second where both files say their
-/// span, so that a longer file is no slower one; the others, which differ by less than the noise, are not.
+/// Guarantees: a slower function is listed with both times. If both files state their time span, times per second are
+/// compared, so that a longer file is not a slower one. Functions that differ by less than the noise are not listed.
 #[test]
 fn slower() {
     let before: &[_] = &[("login", 5_000), ("search", 3_000)];
@@ -113,7 +113,7 @@ impl Random {
         -(1.0 - self.uniform()).ln()
     }
 
-    /// The number of a function, by shares.
+    /// A random function, chosen with these shares as probabilities.
     fn function(&mut self, shares: [f64; 5]) -> usize {
         let mut left = self.uniform() * shares.iter().sum::<f64>();
         shares
@@ -127,12 +127,12 @@ impl Random {
 }
 
 impl ComparedProgram {
-    /// Runs it with a function that takes so many times as long, on a machine with a speed of its own, and takes a
-    /// sample at each whole number of time that it runs.
+    /// Runs the program on a machine of random speed, with a function that takes `slower` times as long, and takes a
+    /// sample after each unit of running time.
     fn run(self, length: f64, slower: f64, random: &mut Random) -> Side {
         let work = SHARES.map(|share| share * if share == SHARES[2] { slower } else { 1.0 });
         let speed = 1.0 + 0.2 * random.uniform();
-        // The stretches that functions run for, each with the pause in front of it.
+        // The running functions in order, each with its time and the pause before it.
         let mut stretches: Vec<(usize, f64, f64)> = Vec::new();
         let mut ran = 0.0;
         while ran < length {
@@ -151,7 +151,7 @@ impl ComparedProgram {
                     }));
                 }
                 Self::Service => {
-                    // For ten requests, one of the functions is wanted more.
+                    // One of the functions is used more during ten requests.
                     let wanted = SHARES.map(|share| share * (0.5 + random.uniform()));
                     for _ in 0..10 {
                         let function = random.function(wanted);
@@ -166,7 +166,7 @@ impl ComparedProgram {
             ran += match self {
                 Self::Command => length,
                 Self::Batch => 25.0,
-                // These run for a fixed time.
+                // The other programs run for a fixed time.
                 _ => stretches[before..].iter().map(|(_, took, pause)| took + pause).sum(),
             };
         }
@@ -199,9 +199,9 @@ impl ComparedProgram {
     }
 }
 
-/// Guarantees: of two runs of one program, when the machine differs in speed, no function seems to have changed in more
-/// than one of a hundred comparisons, and one that takes 10 % longer is found in each of them if there are
-/// enough samples: most where functions are shorter than the time between two, and requests come by chance.
+/// Guarantees: between two runs of one program on machines of different speed, a function seems to have changed in at
+/// most one of a hundred comparisons. A function that takes 10 % longer is found in each comparison if there are enough
+/// samples. Most are needed if functions are shorter than the sampling interval and requests arrive at random.
 #[test]
 fn ten_percent() {
     let mut stacks = Stacks::default();

@@ -103,8 +103,8 @@ fn dump(native: bool, rows: &[DumpedSample<'_>]) -> Dump {
 }
 
 /// Guarantees: each thread has one paragraph with its state, what it waits for, and its frames with their lines,
-/// innermost first, those of recursive functions too; the machine code of the interpreter is left out of interpreted
-/// threads only, and that of extension modules while these wait. Nothing of it controls the terminal.
+/// innermost first, including recursive calls. The interpreter's machine code is left out only of interpreted threads,
+/// and that of extension modules only while these wait. No name controls the terminal.
 #[test]
 fn threads() {
     let rows: &[DumpedSample<'_>] = &[

@@ -141,8 +141,8 @@ mod tests {
         LineKindId { of, limit: FROM_ONE_PLACE }
     }
 
-    /// Guarantees: in each minute that begins with a line, the first lines of a kind are written and the others summed
-    /// up at its end, each kind for itself; where nothing was left out there is nothing to say.
+    /// Guarantees: a minute begins with the first line of a kind; in it, the first lines are written, and the others
+    /// are summed up at its end, separately for each kind. If no line was left out, there is no summary.
     #[test]
     fn a_minute() {
         let mut repeats = Repeats::default();
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(repeats.take_due(at(200)), []);
     }
 
-    /// Guarantees: the kinds that are remembered are bounded, and a line of one too many is written.
+    /// Guarantees: the number of remembered kinds is bounded, and lines of further kinds are written.
     #[test]
     fn kinds_are_bounded() {
         let mut repeats = Repeats::default();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((0..10).filter(|_| repeats.admits(key(0), now)).count(), 4);
     }
 
-    /// Guarantees: thousands are set apart.
+    /// Guarantees: thousands are separated by commas.
     #[test]
     fn numbers() {
         assert_eq!([0, 999, 1_000, 12_345, 1_234_567].map(grouped), ["0", "999", "1,000", "12,345", "1,234,567"]);

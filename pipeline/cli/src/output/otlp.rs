@@ -40,7 +40,7 @@ enum Alone {
     Nothing,
     /// One, and the processor's output for it so far.
     One(Box<(Profiles, Outbox)>),
-    /// Several.
+    /// There were several batches.
     Not,
 }
 

@@ -139,8 +139,8 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Guarantees: profiles of a run that cannot go to standard output are written to files beside each other, none of
-    /// which was there, and it is said which; those of a conversion are not, since it can be done again.
+    /// Guarantees: if several profiles of a run were to go to standard output, they are written to new files beside
+    /// each other, which the message names. Profiles of a conversion are not written, since it can be repeated.
     #[test]
     fn several_for_standard_output() {
         let folder = tempfile::tempdir().unwrap();

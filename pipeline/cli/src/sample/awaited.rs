@@ -1,4 +1,4 @@
-//! What threads wait for in system calls on files and sockets: some of them are looked at now and then. That costs
+//! Finds what threads wait for in system calls on files and sockets, by examining some of them now and then. That costs
 //! running threads nothing, see [`Descriptors`].
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use profbridge_sampler::Descriptors;
 use crate::dump::thread_ids;
 use crate::views::stacks::clean;
 
-/// How often threads are looked at, and at how many at most: a five-hundredth of a processor.
+/// How often threads are examined, and how many at most each time, which takes a five-hundredth of a processor.
 const PAUSE: Duration = Duration::from_millis(100);
 const MOST_THREADS: usize = 64;
 
@@ -23,17 +23,16 @@ pub(super) struct Awaited {
     descriptors: Descriptors,
     counts: HashMap<Arc<str>, u64>,
     next_look: Instant,
-    /// The threads that are looked at next, with their processes.
+    /// The threads to examine next, with their processes.
     threads: Vec<(u32, u32)>,
 }
 
 impl Awaited {
-    /// Nothing yet.
     pub(super) fn new(now: Instant) -> Self {
         Self { descriptors: Descriptors::default(), counts: HashMap::new(), next_look: now, threads: Vec::new() }
     }
 
-    /// Looks at threads of these processes if it is time to.
+    /// Examines threads of these processes if it is time to.
     pub(super) fn look(&mut self, pids: impl Iterator<Item = u32>, now: Instant) {
         if now < self.next_look {
             return;

@@ -16,7 +16,7 @@ pub(crate) struct Course {
     /// The attached processes that belong to the roots, by id.
     own: HashMap<ProcessId, u32>,
     ever: bool,
-    /// Processes that executed another program and are not found again yet, with the time of it.
+    /// Processes that executed another program and were not found again yet, with the time when they did.
     executing: HashMap<u32, Instant>,
     code: Option<i32>,
     refused: Option<String>,
@@ -41,7 +41,7 @@ enum RootState {
 }
 
 impl Course {
-    /// A run, not started yet, of these processes; without any, of a name.
+    /// A run that has not started, of these processes; if the list is empty, of all processes with a name.
     pub(crate) fn new(with_command: bool, pids: &[u32]) -> Self {
         let root = |pid| Root { pid, state: RootState::Awaited };
         let mut roots: Vec<Root> = pids.iter().map(|pid| root(Some(*pid))).collect();
@@ -62,7 +62,7 @@ impl Course {
                     self.executing.insert(pid, now);
                 }
             }
-            // The parent of the command knows its end better. Processes of a name may still appear later.
+            // The exit status of the command shows its end more reliably. Processes of a name may still appear later.
             Event::Problem(problem) if (self.with_command || self.is_of_a_name()) && is_end(problem.kind) => {}
             Event::Problem(problem) if refuses(problem.kind) => self.refuse(problem),
             _ => {}
@@ -120,7 +120,6 @@ impl Course {
         matches!(self.roots[..], [Root { pid: None, .. }])
     }
 
-    /// The command ended with this code.
     pub(crate) fn command_ended(&mut self, code: i32) {
         self.code = Some(code);
     }

@@ -7,7 +7,6 @@ use crate::terminal;
 use crate::views::reading::State;
 use crate::views::sums::Sums;
 
-/// The time of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessTime {
     /// Its number in the sums.

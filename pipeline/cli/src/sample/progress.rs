@@ -7,7 +7,6 @@ use profbridge_sampler::message::Status;
 use super::stats::complete_percent;
 use crate::views::stacks::clean;
 
-/// A snapshot of a run.
 #[derive(Debug)]
 pub(crate) struct RunSnapshot<'a> {
     /// The target.

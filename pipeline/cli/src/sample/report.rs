@@ -231,7 +231,7 @@ impl Report<'_> {
             let own = innermost_own(stacks, &path);
             let place = match own {
                 Some(own) => text::shortened(stacks.label_of(own)) + &located(stacks, own, &lines),
-                // Of libraries the outermost one says why.
+                // The outermost library functions tell more than the innermost ones.
                 None => {
                     let first = path.iter().map(|&function| stacks.label_of(function));
                     let first = first.filter(|label| WaitReason::of_frame(label).is_none()).take(2).last();

@@ -61,7 +61,6 @@ pub(super) struct Sampling {
     pub(super) pids: Vec<u32>,
 }
 
-/// A run.
 pub(super) struct Run<'a> {
     subject: &'a Subject,
     settings: Settings,
@@ -98,7 +97,7 @@ pub(super) struct Run<'a> {
     /// The processor time of the descendants when the processes were found, and their additional time at the end.
     children: HashMap<u32, DescendantsTime>,
     busy_children: (Duration, Vec<(u32, String)>),
-    /// When these are looked at next.
+    /// When the children are examined next.
     next_look_at_children: Instant,
     /// The files and sockets that threads wait for.
     awaited: Awaited,
@@ -110,7 +109,7 @@ pub(super) struct Run<'a> {
     prepared: Option<ProcessId>,
     /// When the first process was attached.
     begun: Option<Instant>,
-    /// The same, in nanoseconds since the Unix epoch.
+    /// The value of `begun` in nanoseconds since the Unix epoch.
     begun_unix_nano: u64,
     rights: Rights,
     /// The problems reported so far: those of the process or command itself by text, those of its descendants by kind.
@@ -406,7 +405,8 @@ impl<'a> Run<'a> {
             return;
         }
         self.lacked |= problem.kind == ProblemKind::Lack;
-        // Each restarted sampler process reports it again, and so it is for each process that a command starts.
+        // A restarted sampler process repeats its problems, and each process that a command starts may have the same
+        // ones.
         let asked_for = problem.pid.is_none_or(|pid| self.sampling.pids.contains(&pid));
         let news = (self.course.is_root(problem.target) && asked_for).then(|| problem.message.clone());
         if !self.reported_problems.insert((problem.kind, news)) {

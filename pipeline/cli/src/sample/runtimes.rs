@@ -15,7 +15,7 @@ use profbridge_wire::folded::choice::nanoseconds;
 use crate::terminal;
 pub(crate) use kind::Runtime;
 
-/// What is not known about functions of Node is mentioned if less than this is known, in percent of the running time.
+/// If less than this share of Node's functions is known, in percent of the running time, the report says so.
 const WELL_TOLD_PERCENT: f64 = 90.0;
 
 /// Hints appear above one part in this many of the time.
@@ -24,7 +24,7 @@ const PARTS: u64 = 10;
 /// Times below this are not significant, in nanoseconds.
 const LEAST: u64 = 100_000_000;
 
-/// The same for interpreted functions: at start, at exit and in its own threads an interpreter runs none.
+/// The same for interpreted functions: an interpreter runs none while it starts or exits, and on its own threads.
 const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 
 /// The defects of a stack.
@@ -63,7 +63,6 @@ struct Judged {
     generated: bool,
 }
 
-/// The processes of one runtime.
 #[derive(Debug, Default)]
 struct RuntimeProcesses {
     /// Their names, with the time of each.
@@ -198,7 +197,7 @@ fn times<'a>(
     })
 }
 
-/// Whether a function of a stack has such a name, which marks it as standing for others as well, or as unknown
+/// Whether a function of a stack has a name that marks it as standing for several functions, or as unknown
 /// (`receivers/ptrace/sampler/README.md`).
 fn has(batch: &Profiles, stack: Option<StackId>, is_it: impl Fn(&str) -> bool) -> bool {
     let mut locations = batch.dictionary().stack(stack).flatten().map(|id| batch.dictionary().location(id));

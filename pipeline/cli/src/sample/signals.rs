@@ -25,7 +25,7 @@ use escalation::{Escalation, GRACE, SignalReaction};
 /// `SI_KERNEL`: sent by the kernel itself (sigaction(2); Linux, `include/uapi/asm-generic/siginfo.h`).
 const FROM_KERNEL: i32 = 0x80;
 
-/// How long a killed command may take to disappear. One that waits for a disk takes as long as that.
+/// How long a killed command may take to disappear. A command that waits for a disk ends only after that.
 const DYING: Duration = Duration::from_secs(5);
 
 /// Whether the end was requested. The default listens to no signals: each ends the program.

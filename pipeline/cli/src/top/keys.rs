@@ -1,14 +1,10 @@
 //! Decodes keys from the terminal's input: characters, and the sequences of XTerm's keys (ctlseqs, "PC-Style Function
 //! Keys"), which begin with ESC.
 
-/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
-    /// A character.
     Character(char),
-    /// Return or Enter.
     Enter,
-    /// Backspace.
     Backspace,
     /// Escape by itself.
     Escape,
@@ -16,11 +12,8 @@ pub(super) enum Key {
     Up,
     /// The arrow down.
     Down,
-    /// Page up.
     PageUp,
-    /// Page down.
     PageDown,
-    /// Home.
     Home,
 }
 

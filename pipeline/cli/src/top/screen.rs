@@ -54,7 +54,7 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
     }
     let (summary, reasons) = (summary(state, &totals, time), reasons(&totals));
     let fits = columns(&summary) + columns(&reasons) <= width;
-    // What was said is more important than why threads wait.
+    // A message is more important than the reasons of waiting.
     let third =
         state.messages().next_back().cloned().unwrap_or_else(|| if fits { String::new() } else { reasons.clone() });
     let mut rows = vec![

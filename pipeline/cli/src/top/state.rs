@@ -68,7 +68,6 @@ impl Times {
 /// A thread: its process, if there are several, and its id.
 type ThreadKey = (Box<str>, i64);
 
-/// The time of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ThreadTimes {
     pub(super) name: Box<str>,
@@ -160,7 +159,6 @@ pub(super) struct Course {
     pub(super) text: String,
 }
 
-/// The state of a view.
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     reading: Reading,
@@ -287,8 +285,8 @@ impl ViewState {
         (totals, time)
     }
 
-    /// The functions to show, sorted. A filter is a part of the function's name or place, of which folders are no part,
-    /// as they are not shown.
+    /// The functions to show, sorted. The filter matches parts of the function's name, or of its place without folders,
+    /// which are not shown.
     pub(super) fn sorted(&self, totals: &Totals) -> Vec<(u32, Times)> {
         let wanted = self.filter.to_lowercase();
         let shown = |number: u32| {
@@ -300,7 +298,7 @@ impl ViewState {
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
-            // Program functions that never ran do not deserve the first places.
+            // Program functions that never ran are not listed first.
             let behind = !(self.mixed || is_own(self.stacks(), *number) && by.max(times.total) > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });

@@ -2,8 +2,8 @@
 //!
 //! Machine code of interpreters, the C library and the kernel is dropped, and its time counts for the function that
 //! called it, as in py-spy. Libraries that call the program's own code become one frame (`via fastapi, anyio`), and
-//! those that it calls one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's
-//! stack stands what it waits for. Raw stacks stay available.
+//! those that it calls become one frame with the function that was called (`dumps (json)`). The stack of a blocked
+//! thread ends with what the thread waits for. Raw stacks stay available.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ const GARBAGE_COLLECTOR: &str = "[garbage collector]";
 /// How many packages above own code are named.
 const MOST_VIA: usize = 3;
 
-/// The part that a frame has in folding.
+/// The role of a frame in folding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameRole {
     /// The program's own function.
@@ -57,7 +57,7 @@ impl FrameRole {
     }
 }
 
-/// Functions that an interpreter's garbage collector enters by: CPython, Ruby, PHP, V8.
+/// The entry functions of the garbage collectors of interpreters: CPython, Ruby, PHP, V8.
 fn is_collector(name: &str) -> bool {
     const STARTS: [&str; 8] = [
         "gc_collect",
@@ -96,7 +96,7 @@ impl Stacks {
         let parts: Vec<FrameRole> = path.iter().map(|&function| FrameRole::of(self.get(function))).collect();
         let is_code = |part: &FrameRole| matches!(part, FrameRole::Own | FrameRole::Library);
         let is_interpreted = path.iter().any(|&function| self.get(function).is_interpreted);
-        // What an interpreter's own code calls before the first interpreted function only starts it.
+        // Calls of an interpreter's own code before the first interpreted function only start the interpreter.
         let start = match is_interpreted {
             true => path.iter().position(|&function| self.get(function).is_interpreted),
             false => parts.iter().position(is_code),
@@ -104,13 +104,13 @@ impl Stacks {
         let first_own = parts.iter().enumerate().position(|(at, part)| *part == FrameRole::Own && Some(at) >= start);
         let mut folded = Folded { stacks: self, node: Node::ROOT, last: None };
         for (&function, _) in path.iter().zip(&parts).filter(|(_, part)| **part == FrameRole::Placeholder) {
-            // What is not known about the callers stands at the root.
+            // The placeholder for unknown callers is at the root.
             if &*folded.stacks.get(function).name == CALLERS_NOT_KNOWN {
                 folded.push(function)?;
             }
         }
         let Some(start) = start else {
-            // Nothing but machinery: the innermost function says most.
+            // Without own code and libraries, the innermost function says most.
             let leaf = (0..path.len()).rev().find(|&at| parts[at] != FrameRole::Placeholder).filter(|_| !is_waiting);
             if let Some(at) = leaf {
                 folded.push_new(NO_OWN_CODE.to_owned(), None)?;
@@ -156,7 +156,7 @@ impl Folded<'_> {
         Some(())
     }
 
-    /// Adds a frame with a name of its own, in the file of a function. Equal ones in a row are one.
+    /// Adds a frame with a new name, in the file of a function, unless the last frame is equal.
     fn push_new(&mut self, name: String, of: Option<u32>) -> Option<()> {
         if self.stacks.innermost(self.node).is_some_and(|last| *last.name == *name) {
             return Some(());
@@ -186,7 +186,7 @@ impl Folded<'_> {
         if packages.is_empty() { Some(()) } else { self.push_new(format!("via {}", packages.join(", ")), None) }
     }
 
-    /// A function of a library: of consecutive ones of a library, only the first stands in the stack. A library that is
+    /// Adds a function of a library. Of consecutive functions of one library, only the first is kept. A library that is
     /// called by an extension module belongs to the extension's function.
     fn push_library(&mut self, function: u32) -> Option<()> {
         let of = self.stacks.get(function);

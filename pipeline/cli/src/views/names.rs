@@ -14,7 +14,7 @@ const LONGEST: usize = 16 << 10;
 /// would be equal. Names in brackets, and those that are not C++ or Rust, stay as they are.
 pub(crate) fn short(name: &str, distinguish: bool) -> String {
     let is_plain = !name.contains(['<', '(', ' ']) && !name.contains("::");
-    // Other languages put brackets of their own around names: `<lambda>`, `http.(*conn).serve`.
+    // Other languages have names with brackets around them: `<lambda>`, `http.(*conn).serve`.
     let is_marked = name.starts_with('<') && !name.contains("::") || name.contains(".(");
     if is_plain || is_marked || name.starts_with('[') || name.starts_with("_Z") || name.len() > LONGEST {
         return cython(name).unwrap_or(name).to_owned();
@@ -35,14 +35,14 @@ pub(crate) fn short(name: &str, distinguish: bool) -> String {
         }
     }
     let short = parts(&scan(&text, distinguish));
-    // Nothing that a person could read is left of what is no C++ or Rust name.
+    // A name that is neither C++ nor Rust may be shortened to nothing.
     if short.is_empty() { name.to_owned() } else { short }
 }
 
 /// The Python name in the name of a function that Cython generated: `__pyx_pw_4shop_4cart_1total` is `total`.
 fn cython(name: &str) -> Option<&str> {
     let rest = ["__pyx_pf_", "__pyx_pw_", "__pyx_f_"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
-    // Each component of the module, and the class, stand behind their lengths.
+    // Each component of the module, and the class, follows its length.
     let mut rest = rest;
     let mut last = rest;
     loop {
@@ -145,12 +145,12 @@ fn scan(text: &str, distinguish: bool) -> String {
                     first_argument = false;
                     let argument = inner.split(',').next().unwrap_or_default();
                     let argument = parts(&scan(argument.trim(), false));
-                    // Masked, so that it is no bracket any more.
+                    // Masked, so that it does not count as a bracket.
                     operators.push(format!("<{argument}>"));
                     out.push(MASK);
                 }
                 at = end;
-                // `f::<T>` of Rust leaves its separator.
+                // `f::<T>` of Rust leaves a separator behind.
                 if out.ends_with("::") && text[at..].starts_with("::") {
                     out.truncate(out.len() - 2);
                 }
@@ -192,7 +192,7 @@ fn scan(text: &str, distinguish: bool) -> String {
             }
         }
     }
-    // What stands before the last space is the return type.
+    // The text before the last space is the return type.
     let start = out.trim_end().rfind(' ').map_or(0, |space| space + 1);
     let mut operators = operators.into_iter().skip(out[..start].matches(MASK).count());
     let own = out[start..].trim_end().trim_start_matches(['*', '&']);
@@ -255,8 +255,8 @@ fn split(name: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: what a name is known by stays: scopes, function, operator, lambda. Names of other languages and
-    /// names that cannot be read stay as they are.
+    /// Guarantees: the parts that identify a function are kept: scopes, function, operator, lambda. Names of other
+    /// languages and malformed names are unchanged.
     #[test]
     fn shortened() {
         for (name, expected) in [
@@ -311,7 +311,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Guarantees: no name makes it fail or grow much.
+        /// Guarantees: no name causes a panic or becomes much longer.
         #[test]
         fn any_name(name in "[a-z<>(){}\\[\\]:*& ~#',-]{0,60}|operator.{0,20}|.{0,40}") {
             let short = short(&name, true);

@@ -38,9 +38,7 @@ impl From<thread::ThreadState> for State {
 /// The unit of weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Nanoseconds.
     Nanoseconds,
-    /// Bytes.
     Bytes,
     /// A count of things with this name, such as `samples`.
     Count(Box<str>),
@@ -57,7 +55,6 @@ impl Unit {
     }
 }
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     /// Name and id, if known.
@@ -66,7 +63,6 @@ pub(crate) struct Process {
     pub(crate) pid: Option<u32>,
 }
 
-/// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Thread {
     /// The number of its process.
@@ -77,19 +73,17 @@ pub(crate) struct Thread {
     pub(crate) id: Box<str>,
 }
 
-/// A sample, resolved.
 #[derive(Debug)]
 pub(crate) struct ResolvedSample<'a> {
     /// The number of its thread.
     pub(crate) thread: u32,
-    /// State of the thread.
     pub(crate) state: State,
     scale: u64,
-    /// What a sample without times stands for, in the unit of weights; 0 if unknown.
+    /// The weight of one sample without timestamps; 0 if unknown.
     period: u64,
     /// Its stack.
     pub(crate) node: Node,
-    /// The functions of own code in it with the lines at which they were.
+    /// The functions of own code in the stack, each with its current line.
     pub(crate) lines: Rc<[(u32, u32)]>,
     /// The span that was running.
     pub(crate) span: Option<Link>,
@@ -118,7 +112,7 @@ impl ResolvedSample<'_> {
         !self.sample.timestamps_bytes().is_empty()
     }
 
-    /// How many samples a weight without times is of; 0 if unknown.
+    /// The number of samples that a weight without times represents; 0 if unknown.
     pub(crate) fn samples(&self, weight: u64) -> u64 {
         weight.div_ceil(self.period.max(1)) * u64::from(self.period > 0)
     }
@@ -135,7 +129,6 @@ pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
 /// Reads batches, and stores what their samples refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// The stacks.
     pub(crate) stacks: Stacks,
     /// The processes, by number.
     pub(crate) processes: Vec<Process>,
@@ -327,7 +320,6 @@ type ThreadAttributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 /// given.
 type ThreadAndState = (Option<u32>, Option<thread::ThreadState>);
 
-/// A profile in a batch.
 #[derive(Clone, Copy)]
 struct BatchProfile<'a> {
     resource: &'a Resource,

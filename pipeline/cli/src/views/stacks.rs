@@ -24,7 +24,6 @@ const MOST_NODES: usize = 4 << 20;
 /// Replaces the outermost frames of a stack that is too deep.
 const DEEPER: &str = "[deeper frames left out]";
 
-/// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct StackFunction {
     /// Its name, or its file in brackets.
@@ -35,11 +34,10 @@ pub(crate) struct StackFunction {
     pub(crate) module: Box<str>,
     /// Its first line; 0 if unknown.
     pub(crate) start: u32,
-    /// The origin of its code.
     pub(crate) origin: CodeOrigin,
     /// Whether an interpreter or a virtual machine executes it.
     pub(crate) is_interpreted: bool,
-    /// Whether folding made it, of several functions of libraries.
+    /// Whether folding created it from several functions of libraries.
     pub(crate) is_folded: bool,
 }
 
@@ -107,7 +105,6 @@ impl Node {
 /// The weight of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// The function.
     pub(crate) function: u32,
     /// The weight of stacks that end with it.
     pub(crate) own: u64,
@@ -121,7 +118,7 @@ pub(crate) struct Stacks {
     functions: Vec<StackFunction>,
     /// The name of each function for people: short, and different for functions of one file.
     labels: Vec<Box<str>>,
-    /// The function that has a label, by label and file.
+    /// The function with each label, by label and file.
     labelled: HashMap<(Box<str>, Box<str>), u32>,
     /// For each function, the line of its first frame; 0 if none has a line.
     lines: Vec<u32>,
@@ -186,7 +183,7 @@ impl<'a> StackCache<'a> {
 }
 
 impl Stacks {
-    /// With other limits.
+    /// An empty instance with other limits.
     #[cfg(test)]
     pub(super) fn bounded(most_bytes: usize, most_nodes: usize) -> Self {
         Self { most_bytes, most_nodes, ..Self::default() }
@@ -258,7 +255,7 @@ impl Stacks {
         Some(number)
     }
 
-    /// Names a function for people. The first one with a short name has it; others of the same file have more of it.
+    /// Sets the label of a function: its short name or, if another function of the file has that label, a longer form.
     fn label(&mut self, function: &StackFunction, number: u32) {
         let is_native = !function.is_interpreted && !function.is_folded;
         let mut label: Box<str> =

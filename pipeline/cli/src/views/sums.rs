@@ -8,7 +8,7 @@ use profbridge_wire::folded::CalledBy;
 use super::reading::{MOST_WEIGHT, Reading, ResolvedSample, State};
 use super::stacks::Node;
 
-/// The attribute of the resource of processes of a command that was sampled from its start to its end.
+/// Marks the resource of a process that belongs to a command sampled from its start to its end.
 pub(crate) const WHOLE_COMMAND: &str = "profbridge.whole_command";
 
 /// The most observations that are kept, 40 bytes each.
@@ -60,7 +60,7 @@ impl Lines {
 pub(crate) struct Sums {
     /// Resolved samples, and what was lost.
     pub(crate) reading: Reading,
-    /// Weights of stacks and the numbers of samples that they are of, 0 if unknown, by state and process.
+    /// The weight of each stack and its number of samples (0 if unknown), by state and process.
     weights: BTreeMap<(State, u32), HashMap<Node, (u64, u64)>>,
     /// Start and end of all profiles with a duration, in nanoseconds since the Unix epoch.
     span: Option<(u64, u64)>,
@@ -90,7 +90,6 @@ impl Sums {
         Some(kept.iter().filter(move |one| one.state == state))
     }
 
-    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
         let of_command = |resource| batch.find(resource, WHOLE_COMMAND).is_some();
         self.is_of_whole_command |= batch.resources().iter().any(|of| of_command(&of.resource.attributes));
@@ -157,7 +156,7 @@ impl Sums {
         of_state.map(|(&node, &(weight, count))| (node, weight, count))
     }
 
-    /// Empty sums that use the same numbers for functions and stacks. These keep their sums, but no functions.
+    /// Moves the functions and stacks to new, empty sums. The old sums keep their weights, but no functions.
     pub(crate) fn next(&mut self) -> Self {
         let mut reading = std::mem::take(&mut self.reading);
         (reading.losses, reading.not_shown) = Default::default();
@@ -186,12 +185,10 @@ impl Sums {
         if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
     }
 
-    /// The total of a state.
     pub(crate) fn total(&self, state: State) -> u64 {
         self.processes(state).map(|process| self.total_of(state, process)).sum()
     }
 
-    /// The total of a state in a process.
     pub(crate) fn total_of(&self, state: State, process: u32) -> u64 {
         self.weights.get(&(state, process)).into_iter().flat_map(HashMap::values).map(|(weight, _)| weight).sum()
     }
@@ -227,8 +224,8 @@ impl Sums {
         folded.into_iter().collect()
     }
 
-    /// The lines of own code in which other lines of it were not called, with their functions and weights, the largest
-    /// first.
+    /// The lines of own code that are the innermost own line of a stack, with their functions and the weight of such
+    /// stacks, the largest first.
     pub(crate) fn innermost_lines(&self) -> Vec<(u32, u32, u64)> {
         let of = self.lines.0.iter().map(|(&(function, line), &(_, weight))| (function, line, weight));
         let mut lines: Vec<_> = of.filter(|(.., weight)| *weight > 0).collect();

@@ -12,10 +12,9 @@ use super::sums::Lines;
 /// The most observations, 24 bytes each.
 const MOST_OBSERVATIONS: usize = 8 << 20;
 
-/// The most spans that are distinguished. Observations of further ones have none.
+/// The most spans that are distinguished. Observations of further spans are stored without a span.
 const MOST_SPANS: usize = 1 << 18;
 
-/// An observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observation {
     /// Time in nanoseconds since the Unix epoch; 0 if unknown.
@@ -33,9 +32,7 @@ pub(crate) struct Observation {
 pub(crate) struct Track {
     /// Number of the thread.
     pub(crate) thread: u32,
-    /// State of the thread.
     pub(crate) state: State,
-    /// The observations.
     pub(crate) observations: Vec<Observation>,
 }
 
@@ -71,7 +68,6 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
         let Self { reading, tracks, numbers, spans, lines, held, weight: sum } = self;
         let mut refused = 0;
@@ -129,7 +125,6 @@ impl Timeline {
         self.weight == 0
     }
 
-    /// The thread and process of a track.
     pub(crate) fn thread(&self, track: &Track) -> (&Thread, &Process) {
         let thread = &self.reading.threads[track.thread as usize];
         (thread, &self.reading.processes[thread.process as usize])

@@ -32,7 +32,6 @@ struct Own {
     called: Vec<usize>,
 }
 
-/// A row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeRow {
     /// How deep it is.
@@ -150,7 +149,7 @@ impl<'a> Tree<'a> {
         let least = totals.get(most.min(totals.len()).saturating_sub(1)).copied().unwrap_or(1);
         let all = rows.len();
         let mut shown: Vec<TreeRow> = rows.into_iter().filter(|row| row.total >= least).collect();
-        // Of rows with equal times, the last ones are too many. A caller stands before what it calls.
+        // If rows have equal times, the last ones are dropped: a caller comes before its callees.
         shown.truncate(most);
         let others = all - shown.len();
         (shown, others)

@@ -29,15 +29,15 @@ pub(crate) enum WaitReason {
     Signal,
     /// A debugger, or a signal that stopped the process.
     Stopped,
-    /// Something that the stack does not tell.
+    /// The stack does not show the reason.
     Unknown,
 }
 
-/// How many functions from the innermost one on may tell the reason.
+/// The reason is searched for in this many functions, from the innermost one on.
 const MOST_FUNCTIONS: usize = 16;
 
-/// Functions that name the reason wherever they are among the innermost ones, since they wait by other means: a
-/// condition variable for the GIL, `select` for a sleep.
+/// Functions that decide the reason even if they are not innermost, because they wait by other means: a condition
+/// variable for the GIL, `select` for a sleep.
 const OUTER: [(&str, WaitReason); 16] = [
     ("take_gil", WaitReason::Gil),
     ("thread_sched_to_running", WaitReason::Gvl),
@@ -75,7 +75,7 @@ impl WaitReason {
             if let Some((_, reason)) = OUTER.iter().find(|(outer, _)| name == *outer || &*function.name == *outer) {
                 return *reason;
             }
-            // An interpreted function above the call waits by the call.
+            // An interpreted function made the call that was found, so the reason is known.
             if function.is_interpreted && at > 0 && found.is_some() {
                 break;
             }
@@ -185,7 +185,7 @@ fn bare(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Guarantees: waits are told apart by the call they wait in and, where that serves several purposes, by who calls.
+    /// Guarantees: the reason is derived from the blocking call and, if that serves several purposes, from its caller.
     #[test]
     fn reasons() {
         for (expected, names) in [

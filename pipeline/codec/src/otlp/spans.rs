@@ -24,7 +24,6 @@ impl OtlpEncoder {
         self.otlp_spans(spans, out);
     }
 
-    /// Encodes OTLP spans.
     pub(super) fn otlp_spans(&mut self, spans: &Spans, out: &mut Encoded<SignalCount>) {
         let count = spans.spans().len();
         let received = spans.received().filter(|_| fits(spans, self.options.max_bytes));

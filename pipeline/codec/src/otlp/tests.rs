@@ -215,7 +215,7 @@ fn payloads() {
     };
     let asked = EncoderOptions { original_payload: true, ..DEFAULTS };
     let unchanged = EncoderOptions { fill_profile_id: false, ..asked };
-    // Received bytes contain the payload in any format: the sender decides that.
+    // A profile as received: the sender decides about the format of its payload.
     let came = |format: &str| {
         let request = ExportProfilesServiceRequest::decode(&*encode(&made(""), &EncodeOptions::default()));
         let mut request = request.unwrap();

@@ -9,8 +9,9 @@ use profbridge_wire::sentry::span_v2_writer::{self, ProcessAttributes};
 /// `packages/core/src/tracing/spans/spanBuffer.ts`).
 const MAX_SPANS: usize = 1000;
 
-/// Groups the streamed spans of a run by resource and trace, each in order. An envelope's header can only describe one
-/// trace. Of spans with one id in a container Relay drops all but one, so the second has another container.
+/// Groups the streamed spans of a run by resource and trace, each in order, since an envelope's header can only
+/// describe one trace. Relay drops all but one of the spans with the same id in a container, so the second one goes
+/// into another container.
 pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
     let mut groups: Vec<Vec<Span>> = Vec::new();
     let mut known: HashMap<(u32, TraceId), usize> = HashMap::new();

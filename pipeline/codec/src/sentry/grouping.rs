@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, Spans, TraceId};
 
-/// The spans with their transactions. Each begins with its root: the first span of its process above them in the batch,
-/// or else the topmost. Streamed spans come first, without one; a batch that a processor grouped stays as it is.
+/// Groups spans into transactions. A transaction begins with its root: the first span of a process above its other
+/// spans in the batch, or else the topmost span. Streamed spans come first, in no transaction. A batch that a processor
+/// grouped is returned unchanged.
 pub fn grouped(spans: &Spans) -> Cow<'_, Spans> {
     let all = spans.spans();
     if all.iter().all(|span| span.is_streamed || span.segment.is_some()) {
@@ -64,7 +65,7 @@ fn tops(spans: &Spans) -> Vec<usize> {
             path.push(at);
             visited_from[at] = Some(start);
             match parent(&all[at]) {
-                // A parent on this path closes a circle.
+                // A parent that was visited from this span closes a cycle.
                 Some(above) if visited_from[above] != Some(start) => at = above,
                 _ => break at,
             }
@@ -114,9 +115,9 @@ mod tests {
         grouped.segments().map(segment).collect()
     }
 
-    /// Guarantees: spans are below the first span of their process; one that serves a call or has no parent begins a
-    /// transaction, one whose parent is missing too, but it is no root; equal ids of other processes are others; a
-    /// circle is one transaction.
+    /// Guarantees: spans are grouped below the first span of their process. A span that serves a call or has no parent
+    /// is the root of a transaction; a span whose parent is missing begins one without being a root. Equal ids of
+    /// different processes are distinguished, and a cycle of parents becomes one transaction.
     #[test]
     fn groups() {
         const INTERNAL: i32 = 1;
@@ -129,8 +130,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: for any parents, each span is in exactly one transaction, with each parent that is no other
-        /// transaction's root.
+        /// Guarantees: for any parents, each span is in exactly one transaction, and is at its top if it is a local
+        /// root.
         #[test]
         fn any_parents(spans in prop::collection::vec((0usize..2, 1u8..20, 0u8..20, 0i32..6), 0..40)) {
             let spans: Vec<_> = spans.into_iter().filter(|(_, id, parent, _)| id != parent).collect();

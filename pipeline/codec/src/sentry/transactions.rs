@@ -174,8 +174,8 @@ impl EnvelopeEncoder {
         encoded
     }
 
-    /// Encodes OTLP spans as requests for Sentry's OTLP endpoint. Those of a client that nobody changed leave as they
-    /// came.
+    /// Encodes OTLP spans as requests for Sentry's OTLP endpoint. Unchanged spans of a client are sent as they were
+    /// received.
     pub fn otlp_spans(&mut self, spans: &Spans, compression: Compression) -> Encoded<OtlpSpans> {
         let mut encoded = Encoded::default();
         if spans.form() != SpanForm::Otlp {

@@ -13,7 +13,6 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
 }
 
-/// The kinds of nodes.
 pub(super) enum NodeKind {
     Scalar(Scalar),
     Seq(Vec<Arc<Node>>),

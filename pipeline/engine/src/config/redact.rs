@@ -107,7 +107,6 @@ fn credentials_and_rest(text: &str, secret: Option<usize>) -> Vec<Range<usize>> 
     found
 }
 
-/// Returns `text` without its [`inline_secrets`].
 pub(super) fn without_inline_secrets(text: &str) -> String {
     mask(text, inline_secrets(text))
 }

@@ -117,7 +117,6 @@ impl<'a> Check<'a> {
         id.carries() != Carries::Unsupported
     }
 
-    /// All references to a component.
     fn named(&self, role: Role, id: &ComponentId) -> Vec<(&'a PipelineId, &'a Reference)> {
         let mut found = Vec::new();
         for (pipeline, config) in self.config.pipelines.iter() {

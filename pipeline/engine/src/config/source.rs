@@ -72,7 +72,6 @@ struct SourceReader<'a> {
     merger: Merger,
 }
 
-/// Reads and merges all sources.
 pub(super) fn read_sources(list: &[Source], env: Env<'_>) -> Merged {
     let mut reading = SourceReader {
         env,

@@ -16,7 +16,6 @@ pub(super) struct Sources {
     pub(super) all: Vec<SourceText>,
 }
 
-/// The text of one source.
 pub(super) struct SourceText {
     pub(super) name: Arc<str>,
     pub(super) text: String,

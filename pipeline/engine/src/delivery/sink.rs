@@ -52,7 +52,6 @@ pub trait Sink: Send + Sync {
     fn sampled_out(&self, _what: &SampledOut) {}
 }
 
-/// The [`Sink`] of an exporter.
 pub(super) struct ExporterSink<E: Exporter>(pub(super) Arc<Core<E>>);
 
 impl<E: Exporter> Sink for ExporterSink<E> {

@@ -25,7 +25,6 @@ use crate::telemetry::{ComponentKind, Edge, Metrics};
 /// work while receivers decode; few, so that senders notice early when the thread cannot keep up.
 const WAITING: usize = 16;
 
-/// The parts of a pipeline.
 pub(crate) struct PipelineParts {
     pub(crate) id: String,
     pub(crate) carries: Carries,

@@ -340,7 +340,6 @@ async fn until(due: Option<u64>, now: Now) {
     }
 }
 
-/// The message of a panic.
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         return (*text).to_owned();

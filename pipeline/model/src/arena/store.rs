@@ -80,7 +80,6 @@ impl TableStore {
         Ok(())
     }
 
-    /// The bytes of a range.
     pub(crate) fn bytes(&self, span: ByteRange) -> &[u8] {
         self.data.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)).unwrap_or_default()
     }

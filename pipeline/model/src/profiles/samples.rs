@@ -68,7 +68,6 @@ impl Samples {
         of(stack) + of(attributes) + of(link) + of(timestamps) + of(values)
     }
 
-    /// One sample by its row.
     #[inline]
     pub(super) fn sample<'a>(&self, row: u32, dictionary: &'a Dictionary) -> Sample<'a> {
         let row = row as usize;
@@ -137,7 +136,6 @@ impl Samples {
     }
 }
 
-/// A sample that is split.
 pub(super) struct SampleSplit {
     pub(super) row: u32,
     pub(super) pieces: Vec<SamplePiece>,

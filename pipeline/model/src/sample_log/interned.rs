@@ -51,7 +51,6 @@ impl<T: Hash + Eq> DistinctValues<T> {
         at
     }
 
-    /// The values.
     pub(crate) fn values(&self) -> &[T] {
         &self.values
     }

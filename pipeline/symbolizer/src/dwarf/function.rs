@@ -22,7 +22,6 @@ pub(super) struct Inline {
     depth: isize,
     /// The entry that has the name.
     pub(super) origin: Option<Reference>,
-    /// The position of the call.
     pub(super) call: UnresolvedPosition,
 }
 

@@ -151,8 +151,8 @@ pub(super) fn open<'a>(
     Ok(Opened { unit, extent, lines, skeleton, has_code })
 }
 
-/// The string that an attribute refers to. The search for the end of the string is charged to the budget, even if there
-/// is none.
+/// The string that an attribute refers to. The search for the end of the string is charged to the budget, even if the
+/// string has no end.
 pub(super) fn text<'a>(
     dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     unit: &gimli::Unit<DwarfReader<'a>>,

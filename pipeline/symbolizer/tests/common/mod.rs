@@ -105,7 +105,6 @@ pub(crate) fn function(answer: &SymbolAnswer) -> Option<&str> {
     frames(answer).first().map(|frame| &*frame.function)
 }
 
-/// The frames of an answer.
 pub(crate) fn frames(answer: &SymbolAnswer) -> &[SymbolFrame] {
     answer.symbols().map_or(&[], |symbols| &symbols.frames)
 }
@@ -140,7 +139,6 @@ pub(crate) fn address_of(path: &Path, name: &str) -> u64 {
     nm(path, &[]).into_iter().find(|symbol| symbol.name == name).unwrap_or_else(|| panic!("no {name}")).address
 }
 
-/// An open file.
 pub(crate) fn open(path: &Path) -> File {
     File::open(path).unwrap()
 }

@@ -30,7 +30,7 @@ pub struct Consumer {
 /// An exporter whose queue a test can mark as full.
 #[derive(Debug)]
 struct Gate {
-    /// What happens while the queue is full; `None` while there is room.
+    /// The reaction to a full queue; `None` while there is room.
     full: watch::Sender<Option<Overflow>>,
     via: Via,
 }

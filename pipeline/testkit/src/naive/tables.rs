@@ -52,7 +52,7 @@ pub(super) fn tables(
 }
 
 /// Sentry lists a function only if at least two samples of a chunk count for it (observed with `vroomrs` 0.1.24), so
-/// the only sample of a function is split in half.
+/// the only sample of a function is written as two that share its time.
 fn halve_unlisted(profile: &NaiveProfile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
     let owner = |stack: usize| owner(profile, stack);
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();

@@ -5,7 +5,6 @@ use fastrand::Rng;
 
 use crate::{ExportProfilesServiceRequest, Frame, RequestBuilder};
 
-/// The number of observations.
 const OBSERVATIONS: u64 = 4_000;
 
 /// The number of threads, which observations use in rotation.

@@ -59,7 +59,6 @@ impl WorkloadRuntime {
     }
 }
 
-/// A binary.
 #[derive(Clone, Debug)]
 pub(super) struct Binary {
     pub(super) file: String,

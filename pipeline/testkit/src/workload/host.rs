@@ -26,10 +26,10 @@ const PER_SPAN: usize = 5;
 /// Number of observations between two spans: one observation in twenty is linked.
 const BETWEEN_SPANS: usize = 95;
 
-/// This fraction of the stacks, as a divisor (a tenth), changes between reports.
+/// A tenth of the stacks changes between reports.
 const CHANGING: usize = 10;
 
-/// This fraction of the stacks, as a divisor (a fiftieth), is replaced from one report to the next.
+/// A fiftieth of the stacks is replaced from one report to the next.
 const CHANGED: usize = 50;
 
 /// A machine with a profiler that sends reports.

@@ -109,7 +109,6 @@ pub(super) fn function(rng: &mut Rng, runtime: WorkloadRuntime) -> String {
     }
 }
 
-/// A kernel function.
 pub(super) fn kernel_function(rng: &mut Rng) -> String {
     format!("{}_{}_{}", pick(rng, KERNEL), pick(rng, VERBS), pick(rng, NOUNS))
 }

@@ -1,7 +1,7 @@
-//! Bytes that claim to be the JSON of a `profile_chunk`.
+//! Uses arbitrary bytes as the JSON of a `profile_chunk`.
 //!
-//! Promises: no panic; a short word on what is wrong; what was read is encoded as OTLP and read again as it was, and is
-//! converted into chunks that Relay accepts and that can be read.
+//! Guarantees: no panic; error messages are short; an accepted chunk is equal after encoding it as OTLP and decoding
+//! it, and is converted to chunks that Relay accepts and that can be read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_wire::sentry::chunk_reader;
 
-/// The longest message about a chunk, in bytes: it ends up in a line of the log.
+/// The longest message about a chunk, in bytes, because it is logged in one line.
 const MAX_MESSAGE: usize = 1 << 10;
 
 fuzz_target!(|data: &[u8]| {
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     let report = Converter::new(Settings::default()).convert(&batch, &mut collected);
     assert!(report.balanced(), "{report:?}");
     for (json, _) in &collected.chunks {
-        // The profiler may be somebody else's, whose id need not have the form of ours.
+        // The profiler may be another program, whose id need not have the form of profbridge's.
         if let Err(violations) = validate(json, Strictness::Relay) {
             panic!("{violations:?}: {}", String::from_utf8_lossy(json));
         }

@@ -1,7 +1,8 @@
-//! Lines that claim to be `X-Sentry-Auth`, `Authorization`, a query, a DSN, and `X-Sentry-Rate-Limits` of an answer.
+//! Uses arbitrary lines as `X-Sentry-Auth`, `Authorization`, a query, a DSN, and the `X-Sentry-Rate-Limits` of an
+//! answer.
 //!
-//! Promises: no panic; a key that is read is one; two forms are refused; what is written as authentication is read as
-//! it was; a limit that is handed on, with its time in front again, means what it meant.
+//! Guarantees: no panic; an accepted key is valid; two forms of authentication are refused; written authentication is
+//! read as the same; a limit that is passed on, with its time in front, keeps its meaning.
 #![no_main]
 
 use std::fmt::Write as _;
@@ -36,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         let answer = LimitResponse { status: 200, limits: Some(limits), retry_after: None };
         let mut handed_on = String::new();
         for (time, rest) in limits_of(answer) {
-            // Whole seconds change nothing of what is limited.
+            // Rounding to whole seconds does not change what is limited.
             write!(handed_on, "{}:{rest},", time.as_secs() + 1).expect("a string grows");
         }
         let (mut before, mut after) = (RateLimits::default(), RateLimits::default());

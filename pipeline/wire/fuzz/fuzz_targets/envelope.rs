@@ -1,6 +1,7 @@
-//! Bytes that claim to be an envelope: read, written again, and its chunks read, converted back and folded.
+//! Uses arbitrary bytes as an envelope: reads and writes it, and reads its chunks, converts them back and folds them.
 //!
-//! Promises: no panic; what was read is written and read again as it was; observations balance.
+//! Guarantees: no panic; an accepted envelope is the same after writing and reading it; the numbers of observations are
+//! consistent.
 #![no_main]
 
 use bytes::Bytes;
@@ -28,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         let report = Converter::new(Settings::default()).convert(batch, &mut collected);
         assert!(report.balanced(), "{report:?}");
         for (json, _) in &collected.chunks {
-            // The profiler may be somebody else's, whose id need not have the form of ours.
+            // The profiler may be another program, whose id need not have the form of profbridge's.
             validate(json, Strictness::Relay).expect("a chunk that Relay accepts");
         }
     }

@@ -1,7 +1,8 @@
-//! Bytes that claim to be OTLP in JSON: a request of profiles, or of spans where the first byte is odd.
+//! Uses arbitrary bytes as OTLP in JSON: as a request of spans if the first byte is odd, otherwise of profiles.
 //!
-//! Promises: no panic; the message in protobuf is asked for before it is there, and has at most four bytes for each of
-//! the text; what was read is written, and read again as the same; a request of profiles decodes as its message does.
+//! Guarantees: no panic; memory for the protobuf message is requested before it is allocated, and is at most four times
+//! the text; an accepted request is the same after writing and reading it; a request of profiles is decoded like its
+//! message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&first, text)) = data.split_first() else { return };
     let message = if first & 1 == 0 { Message::ProfilesRequest } else { Message::TracesRequest };
     let mut written = Vec::new();
-    // What is no JSON is written, too: as protobuf it may be a message.
+    // Invalid JSON is passed to the writer too, since it may be a protobuf message.
     drop(json::write(message, text, 1 << 20, &mut written));
     let limits = Limits::default();
     let mut granted = 0;

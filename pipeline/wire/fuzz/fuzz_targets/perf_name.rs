@@ -1,8 +1,7 @@
-//! Bytes that claim to be a name from a perf map, of code in no file: read, and converted as the name of a native
-//! frame.
+//! Uses arbitrary bytes as a name from a perf map, of code in no file: parses it, and converts it as the name of a
+//! native frame.
 //!
-//! Promises: no panic; a name that is read has a function, and its file is part of it; the chunk is one that Relay
-//! accepts.
+//! Guarantees: no panic; a parsed name has a function, and its file is a part of the name; Relay accepts the chunk.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! Bytes that claim to be the JSON of a transaction or, behind the byte `2`, of a container of spans.
+//! Uses arbitrary bytes as the JSON of a transaction or, after the byte `2`, of a container of spans.
 //!
-//! Promises: no panic; a short word on what is wrong; memory in proportion to the bytes; what was read are objects of
-//! the payload; as OTLP it is read again, span by span, and becomes a container whose spans are the same.
+//! Guarantees: no panic; error messages are short; memory in proportion to the bytes; accepted spans are objects of the
+//! payload; as OTLP each span can be read again, and they become a container with the same spans.
 #![no_main]
 
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::transaction::TransactionResource;
 use profbridge_wire::sentry::{span_v2_reader, span_v2_writer, spans_to_otlp, transaction_reader};
 
-/// The longest message about a payload, in bytes: it ends up in a line of the log.
+/// The longest message about a payload, in bytes, because it is logged in one line.
 const MAX_MESSAGE: usize = 1 << 10;
 
-/// How far a time may be from where it was, in nanoseconds.
+/// The maximum rounding error of a time, in nanoseconds.
 const NEAR: u64 = 1000;
 
 fuzz_target!(|data: &[u8]| {
@@ -67,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(spans.spans().iter().all(found), "times come back");
 });
 
-/// Reads a container. The header of a real one tells how many spans there are; here every number is tried.
+/// Reads a container. The header of a real one has the number of its spans; here every number is tried.
 fn read_container(payload: &Bytes, header: &TraceHeader) -> Option<ReadSpans> {
     let commas = payload.iter().filter(|byte| **byte == b',').count() as u64;
     (0..commas.min(64) + 2).find_map(|count| span_v2_reader::read(payload, Some(count), header).ok())

@@ -1,6 +1,6 @@
-//! Bytes that claim to be a span, in the form that the first byte names.
+//! Uses arbitrary bytes as a span, in the form that the first byte selects.
 //!
-//! Promises: no panic; rates and numbers are in their range; what is read twice is the same.
+//! Guarantees: no panic; rates and numbers are in their range; reading twice gives the same result.
 #![no_main]
 
 use bytes::Bytes;

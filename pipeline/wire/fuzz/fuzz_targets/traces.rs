@@ -1,8 +1,8 @@
-//! Bytes that claim to be an OTLP request of spans.
+//! Uses arbitrary bytes as an OTLP request of spans.
 //!
-//! Promises: no panic, also of what tells it from profiles; memory in proportion; what is let through can be read, is
-//! written in the announced size and read again with as many spans; a batch and its parts hold the same spans. What is
-//! written for Sentry's OTLP endpoint holds them too, and a container can be read again.
+//! Guarantees: no panic, not even when distinguishing it from profiles; memory in proportion to the request; an
+//! accepted request can be read, is written in the announced size and read again with as many spans; a batch and its
+//! parts have the same spans. The output for Sentry's OTLP endpoint has them too, and a container can be read again.
 #![no_main]
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use profbridge_wire::sentry::transaction::TransactionResource;
 fuzz_target!(|data: &[u8]| {
     signal(data);
     let Ok(decoded) = decode(Bytes::copy_from_slice(data), &Limits::default()) else { return };
-    // Columns whose length is not known beforehand grow by doubling.
+    // Columns whose length is not known in advance grow by doubling.
     assert!(decoded.memory() <= 2 * (8 * data.len() + (1 << 20)));
     let DecodedSpans { mut spans, .. } = decoded;
     let all = spans.spans().len();
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         fields.links().for_each(|link| link.attributes.for_each(drop));
         read::resource_attributes(&spans, spans.resource_of(span)).for_each(drop);
     }
-    // Not the bytes that came.
+    // Changed spans are encoded again; the received bytes are not used.
     for position in 0..all {
         spans.change(position, |changes| changes.sample_rate = Some(0.25));
     }
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     let bytes = encode(&spans);
     assert_eq!(encode_within(&spans, bytes.len()).as_deref(), Some(&bytes[..]));
     let again = decode(bytes.into(), &Limits::default());
-    // What was added may be more than a limit allows.
+    // With the added attributes, the request may exceed a limit.
     if let Ok(again) = again {
         assert_eq!((again.spans.spans().len(), again.refused_spans), (all, 0));
     }

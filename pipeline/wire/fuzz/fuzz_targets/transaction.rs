@@ -1,7 +1,7 @@
-//! Bytes that claim to be an OTLP request of traces, whose spans become one transaction for each resource.
+//! Uses arbitrary bytes as an OTLP request of traces, whose spans become one transaction for each resource.
 //!
-//! Promises: no panic; each transaction keeps every rule of the event schema, on one line; each span is in it or
-//! counted; writing it again writes the same.
+//! Guarantees: no panic; each transaction follows every rule of the event schema, on one line; each span is in it or
+//! counted; writing it again gives the same bytes.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
-//! Bytes that claim to be the JSON of a `profile` in sample format V1, beside a transaction.
+//! Uses arbitrary bytes as the JSON of a `profile` in sample format V1, beside a transaction.
 //!
-//! Promises: no panic; a short word on what is wrong; what was read is encoded as OTLP and read again as it was, and is
-//! converted into chunks that Relay accepts and that can be read; the transaction names the chunk's profiler.
+//! Guarantees: no panic; error messages are short; an accepted profile is equal after encoding it as OTLP and decoding
+//! it, and is converted to chunks that Relay accepts and that can be read; the transaction names the chunk's profiler.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ use profbridge_wire::sentry::v1_reader::{Companion, read};
 use profbridge_wire::sentry::v1_upgrade::upgrade;
 use profbridge_wire::sentry::{chunk_reader, envelope};
 
-/// The longest message about a profile, in bytes: it ends up in a line of the log.
+/// The longest message about a profile, in bytes, because it is logged in one line.
 const MAX_MESSAGE: usize = 1 << 10;
 
 const TRANSACTION: &str = r#"{"contexts":{"trace":{"span_id":"00000000000000ff"}},"sdk":{"name":"a","version":"1"}}"#;
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
     let transaction = transaction.payload.plain().expect("it is here");
     for chunk in &upgraded.chunks {
         let json = chunk.payload.plain().expect("it is here");
-        // The profiler's id is the profile's, which need not have the form of ours.
+        // The profiler's id is that of the profile, which need not have the form of profbridge's.
         if let Err(violations) = validate(json, Strictness::Relay) {
             panic!("{violations:?}: {}", String::from_utf8_lossy(json));
         }

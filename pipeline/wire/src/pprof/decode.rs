@@ -334,7 +334,6 @@ impl<'a> Decoder<'a> {
         Ok(id)
     }
 
-    /// Appends an attribute.
     fn attribute(
         &mut self,
         key: Option<StringId>,

@@ -6,7 +6,6 @@
 //! pprof profiles ([`groups`]). Elements keep the order of the tables and are numbered from 1 on. A batch that becomes
 //! a single pprof profile keeps all its mappings, functions and locations; otherwise only those that samples use are
 //! written.
-//! written.
 //!
 //! `go tool pprof` shows one type of values and takes the first mapping for the program. So wall-clock time whose
 //! samples have thread states becomes two types, `cpu`, which is shown, and `off_cpu`; and the mapping of the process's

@@ -31,7 +31,6 @@ pub(super) enum Role {
     Root([u8; 8]),
 }
 
-/// The value of a label.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LabelValue<'a> {
     Text(&'a [u8]),

@@ -9,11 +9,11 @@
 //! | the flag of a remote parent | a span that is the first of its process by its kind |
 //!
 //! Sentry joins a span with profiles by `sentry.profiler_id` and a thread id that is text, where OpenTelemetry's
-//! conventions have an integer; servers of before June 2026 read `sentry.thread.id`. It takes the release from no
-//! attribute of the resource, and a span for the first of its process only if it has no parent or a remote one
+//! conventions have an integer; servers before June 2026 read `sentry.thread.id`. Sentry ignores the release in
+//! resource attributes. It treats a span as the first of its process only if the span has no parent or a remote one
 //! (getsentry/relay `relay-spans/src/otel_to_sentry_v2.rs`; getsentry/sentry `profiles/flamegraph.py`).
 //!
-//! To spans that a client sent to Sentry's endpoint itself ([`Spans::client`]) only changes of the pipeline are added.
+//! Spans that a client sent to Sentry's endpoint itself ([`Spans::client`]) only get the pipeline's changes.
 
 use profbridge_model::{Span, Spans};
 
@@ -30,7 +30,7 @@ use crate::spans::SpanView;
 /// (getsentry/relay `relay-config/src/config.rs`, `max_container_size`).
 pub const MAX_BYTES: usize = 11 << 20;
 
-/// The attribute with the rate with which the client kept a span: Sentry counts the span for that many.
+/// The attribute with the client's sample rate, by which Sentry extrapolates the number of spans.
 pub const CLIENT_SAMPLE_RATE: &str = "sentry.client_sample_rate";
 
 /// The thread id that servers before June 2026 read.
@@ -66,7 +66,7 @@ impl<'a> OwnAttributes<'a> {
     }
 }
 
-/// What Sentry needs to know of a process.
+/// The data about a process that Sentry needs.
 #[derive(Debug)]
 struct SentryProcess {
     release: Option<String>,
@@ -77,12 +77,12 @@ struct SentryProcess {
 #[derive(Debug)]
 pub struct SentrySpans<'a> {
     spans: &'a Spans,
-    /// By resource; empty if nothing is added but changes.
+    /// The processes by resource; empty if only changes are added.
     processes: Vec<SentryProcess>,
 }
 
 impl<'a> SentrySpans<'a> {
-    /// The spans of this batch. `environment` is that of processes without one.
+    /// The spans of this batch. `environment` is the default for processes without one.
     pub fn new(spans: &'a Spans, environment: &str) -> Self {
         let process = |resource| {
             let attributes = ResourceAttributes::of_resource(spans, resource);
@@ -93,8 +93,8 @@ impl<'a> SentrySpans<'a> {
         Self { spans, processes: resources.map(process).collect() }
     }
 
-    /// The requests with these spans, each with the number of its spans. A single span that is larger than a request
-    /// may be has its own.
+    /// The requests with these spans, each with the number of its spans. A single span above the size limit gets a
+    /// request of its own.
     pub fn requests(&self) -> Vec<(Vec<u8>, usize)> {
         let rewrite = |span: &Span| self.rewrite(span);
         match encode_within_with(self.spans, MAX_BYTES, &rewrite) {
@@ -154,8 +154,8 @@ impl<'a> SentrySpans<'a> {
     }
 }
 
-/// The rate with which a span was kept so far, if known: that of the pipeline or `sentry.sample_rate`, else the
-/// threshold that OpenTelemetry's samplers put into `tracestate` (OpenTelemetry specification, "TraceState: Probability
+/// The rate at which a span was kept so far, if known: that of the pipeline or `sentry.sample_rate`, else the threshold
+/// that OpenTelemetry's samplers put into `tracestate` (OpenTelemetry specification, "TraceState: Probability
 /// Sampling"), which Relay reads since 26.9.0.
 pub fn client_sample_rate(spans: &Spans, span: &Span) -> Option<f64> {
     let view = SpanView::of(spans, span);

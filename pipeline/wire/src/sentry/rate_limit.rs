@@ -11,7 +11,7 @@ use super::Category;
 /// How long to wait after a 429 without a duration.
 pub const DEFAULT: Duration = Duration::from_secs(60);
 
-/// Maximum duration of a limit. If a longer one is still valid, the server repeats it after the next attempt.
+/// Maximum duration of a limit. A server with a longer limit repeats it after the next attempt.
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The active limits of one DSN.

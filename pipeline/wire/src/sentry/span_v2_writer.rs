@@ -44,16 +44,17 @@ use crate::otlp::traces::{AnyValue, OtherSpanFields, SpanLink};
 /// `relay-config/src/config.rs`, `max_container_size`).
 const MAX_PAYLOAD: usize = 10 << 20;
 
-/// The origin of converted spans, as Relay has it for those of its OTLP endpoint (getsentry/relay
+/// The origin of converted spans, the same as Relay gives to spans of its OTLP endpoint (getsentry/relay
 /// `relay-spans/src/otel_to_sentry_v2.rs`).
 const ORIGIN: &str = "auto.otlp.spans";
 
-/// What the spans of one process share.
+/// The attributes that the spans of one process share.
 #[derive(Debug)]
 pub struct ProcessAttributes(Map<String, Value>);
 
 impl ProcessAttributes {
-    /// The attributes that follow from a resource of this batch. `about` is the same resource, as transactions have it.
+    /// The attributes that follow from a resource of this batch. `about` is the same resource, prepared for
+    /// transactions.
     pub fn of(spans: &Spans, resource: &SpanResource, about: &TransactionResource) -> Self {
         let received = || resource_attributes(spans, resource);
         let added = resource.added.iter().map(|(key, value)| (&**key, AnyValue::Text(value)));
@@ -138,7 +139,7 @@ fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
     object
 }
 
-/// The name of a span, which Sentry requires. For one without it is the operation, as Relay names it.
+/// The name of a span, which Sentry requires. A span without a name gets its operation, as in Relay.
 fn name<'a>(fields: &OtherSpanFields<'a>, span: &Span) -> &'a str {
     if !fields.name.is_empty() {
         return fields.name;
@@ -153,7 +154,7 @@ fn name<'a>(fields: &OtherSpanFields<'a>, span: &Span) -> &'a str {
     }
 }
 
-/// Adds what a span of a container has and one of OTLP has elsewhere.
+/// Adds attributes that a container's span needs, from the places where OTLP has the same data.
 fn complete(spans: &Spans, span: &Span, process: &ProcessAttributes, attributes: &mut Map<String, Value>) {
     let mut add = |key: &str, value: Option<Value>| {
         if let Some(value) = value {

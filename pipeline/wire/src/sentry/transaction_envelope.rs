@@ -15,9 +15,9 @@ use super::transaction::{NameSource, Summary, TransactionResource};
 /// The lines before a transaction's JSON: the envelope's header and the item's. A line break follows the JSON.
 ///
 /// The header `trace` is the Dynamic Sampling Context (Sentry developer documentation, "Dynamic Sampling Context"),
-/// whose values are text. It is that of the process's own root, since OTLP does not carry the one of the trace's first
-/// process. As in Sentry's SDKs, it has no transaction name if the name may contain identifiers. If the destination
-/// `to` is unknown, as for a file, it has no `public_key`: Relay then ignores it (getsentry/relay
+/// whose values are text. It describes the process's own root, since OTLP does not carry the context of the trace's
+/// first process. As in Sentry's SDKs, it has no transaction name if the name may contain identifiers. If the
+/// destination `to` is unknown, as for a file, it has no `public_key`: Relay then ignores it (getsentry/relay
 /// `relay-sampling/src/dsc.rs`, where the key is required), and profbridge's own reader takes the rate from it.
 pub fn head(transaction: &Summary, resource: &TransactionResource, to: Option<&Dsn>) -> String {
     let name = Some(&*transaction.name).filter(|_| transaction.source != NameSource::Url);

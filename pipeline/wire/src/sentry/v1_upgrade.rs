@@ -19,8 +19,8 @@ pub struct Upgraded {
     /// The chunks, usually one, each an item of the type `profile_chunk`. Each must be sent in its own envelope: Relay
     /// rejects two profiles in one (getsentry/relay `relay-server/src/utils/sizes.rs`).
     pub chunks: Vec<Item>,
-    /// The position of the transaction in the envelope, and its new item. `None` if there is none: the profile of an
-    /// unsampled transaction is sent alone.
+    /// The position of the transaction in the envelope, and its new item. `None` if the envelope has no transaction:
+    /// the profile of an unsampled transaction is sent alone.
     pub transaction: Option<(usize, Item)>,
     /// What happened to the profile's samples.
     pub report: ConversionReport,
@@ -32,7 +32,7 @@ pub enum UpgradeError {
     /// The batch was not read from a V1 profile.
     #[error("the batch is no V1 profile of Sentry's")]
     NoProfile,
-    /// No chunk could be made of it.
+    /// No sample of the profile is left to send.
     #[error("no sample of the profile is left to send")]
     NoChunk,
     /// The transaction's payload is only in the compressed body.

@@ -22,7 +22,6 @@ fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, any_value::Value::StringValue(value.to_owned()))
 }
 
-/// One OTLP span with these attributes and resource attributes.
 fn otlp(attributes: Vec<KeyValue>, resource: Vec<KeyValue>, parent: &[u8], flags: u32) -> Spans {
     let span = ProtoSpan {
         trace_id: vec![1; 16],

@@ -184,7 +184,6 @@ fn profile(strings: &[&str]) -> EarlierProfile {
     }
 }
 
-/// A request of 1.3 with these profiles.
 fn request_1_3(profiles: &[EarlierProfile]) -> Vec<u8> {
     V1_3.request(&Resource::default(), profiles)
 }

@@ -143,7 +143,6 @@ impl PprofProfile {
         self.string_table.len() as i64 - 1
     }
 
-    /// A type with its unit.
     pub(crate) fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
         ValueType { r#type: self.text(kind), unit: self.text(unit) }
     }
@@ -205,7 +204,6 @@ impl PprofProfile {
     }
 }
 
-/// The content of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ProfileContents {
     types: Vec<[String; 2]>,

@@ -1,4 +1,4 @@
-//! Arbitrary requests of spans that keep the rules.
+//! Arbitrary valid requests with spans.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Requests whose spans all have ids and do not end before they begin.
+/// Requests whose spans all have ids and do not end before they start.
 pub(crate) fn requests() -> impl Strategy<Value = ExportTraceServiceRequest> {
     vec(resource_spans(), 0..4).prop_map(|resource_spans| ExportTraceServiceRequest { resource_spans })
 }
@@ -109,7 +109,7 @@ fn attributes() -> impl Strategy<Value = Vec<KeyValue>> {
     vec(one.prop_map(|(key, value)| KeyValue { key, value, key_strindex: 0 }), 0..5)
 }
 
-/// Values of attributes; if `references`, some refer to a table of strings of any length.
+/// Attribute values; if `references`, some refer to a string table of any length.
 pub(crate) fn any_values(references: bool) -> impl Strategy<Value = AnyValue> {
     use any_value::Value as Any;
     let leaf = prop_oneof![
@@ -130,7 +130,7 @@ pub(crate) fn any_values(references: bool) -> impl Strategy<Value = AnyValue> {
     })
 }
 
-/// An attribute; if `references`, some keys refer to a table of strings of any length.
+/// An attribute; if `references`, some keys refer to a string table of any length.
 pub(crate) fn key_value(value: impl Strategy<Value = AnyValue>, references: bool) -> impl Strategy<Value = KeyValue> {
     let index = (0..1000).prop_map(move |index| if references { index } else { 0 });
     let key = prop_oneof![text().prop_map(|key| (key, 0)), index.prop_map(|index| (String::new(), index))];

@@ -31,8 +31,8 @@ fn read(bytes: impl Into<Bytes>) -> Result<DecodedSpans, DecodeError> {
     decode(bytes.into(), &Limits::default())
 }
 
-/// Guarantees: of a request the spans that break a rule are left out, each with its place and the rule, and the others
-/// are taken. What is left does not leave as the bytes that came.
+/// Guarantees: spans that break a rule are left out of the request and reported with their place and the rule; the
+/// other spans are taken. The rest is encoded anew, not passed on as the received bytes.
 #[test]
 fn one_span_is_refused_not_its_trace() {
     let wrong = [
@@ -58,7 +58,7 @@ fn one_span_is_refused_not_its_trace() {
     }
 }
 
-/// Guarantees: zeros for a parent are none, as some write them.
+/// Guarantees: a parent id of zeros, which some producers write, means no parent.
 #[test]
 fn zeros_are_no_parent() {
     let read = read(request(vec![Span { parent_span_id: vec![0; 8], ..good(2) }]).encode_to_vec()).unwrap();
@@ -66,7 +66,7 @@ fn zeros_are_no_parent() {
     assert!(read.spans.received().is_some());
 }
 
-/// Guarantees: text that is not UTF-8 costs one span where it stands in a span, and the request outside of one.
+/// Guarantees: invalid UTF-8 inside a span costs this span, outside of spans the whole request.
 #[test]
 fn invalid_text() {
     let mut bytes = request(vec![good(1), good(2)]).encode_to_vec();
@@ -75,11 +75,11 @@ fn invalid_text() {
     let taken = read(bytes).unwrap();
     assert_eq!((taken.spans.spans().len(), taken.refused_spans), (1, 1));
     assert!(taken.refused[0].rule.contains("not UTF-8"), "{:?}", taken.refused);
-    // `ResourceSpans.schema_url` with one byte that is none.
+    // `ResourceSpans.schema_url` with an invalid byte.
     assert!(matches!(read(&b"\x0a\x03\x1a\x01\xff"[..]), Err(DecodeError::Malformed { .. })));
 }
 
-/// Guarantees: values that nest too deep cost the span that has them.
+/// Guarantees: values that are nested too deeply cost the span that contains them.
 #[test]
 fn deep_values() {
     let value = (0..40).fold(field(1, b"x"), |value, _| field(5, &field(1, &value)));
@@ -91,7 +91,8 @@ fn deep_values() {
     assert_eq!(taken.refused[0].rule, "values nest deeper than 16");
 }
 
-/// Guarantees: too many values, and more memory than a request may take, are refused as limits.
+/// Guarantees: requests with too many values, or that need more memory than allowed, are refused with an error of
+/// limits.
 #[test]
 fn limits() {
     let few = Limits { max_values: 3, ..Limits::default() };
@@ -100,7 +101,7 @@ fn limits() {
     let bytes = field(1, &field(2, &field(2, &span)));
     assert!(matches!(decode(bytes.into(), &few), Err(DecodeError::LimitExceeded { .. })));
 
-    // Two bytes for each of a million scopes without anything.
+    // A million empty scopes of two bytes each.
     let empty = field(1, &[0x12, 0].repeat(1 << 20));
     assert!(matches!(read(empty), Err(DecodeError::LimitExceeded { .. })));
     let small = Limits { max_request: 8, ..Limits::default() };
@@ -110,8 +111,8 @@ fn limits() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Guarantees: no bytes make the reading fail otherwise than with an error, and what it takes can be read and
-    /// written.
+    /// Guarantees: arbitrary bytes make the reader fail only with an error, and what it accepts can be written and
+    /// read.
     #[test]
     fn mutations(request in requests(), changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..6), cut in any::<u16>()) {
         let mut bytes = request.encode_to_vec();

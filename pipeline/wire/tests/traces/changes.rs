@@ -1,4 +1,4 @@
-//! What is found out about spans is written in OTLP's words.
+//! Changes to spans are written as OTLP attributes.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ fn link(thread_id: &str) -> ProfilerLink {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Guarantees: a span that was linked and thinned says so by attributes, in the place of those that it had under
-    /// the same keys, and everything else of it and of all others stays as it was. A resource that was given attributes
-    /// has them behind its own. How long that is, is known before it is written.
+    /// Guarantees: attributes of a linked and sampled span replace attributes with the same keys; everything else in
+    /// this span and in others is unchanged. Attributes added to a resource follow its own. The length is known before
+    /// writing.
     #[test]
     fn changes_are_attributes(request in requests(), which in any::<u64>(), rate in 0.0..=1.0f64, numeric in any::<bool>()) {
         let mut spans = read(&request);
@@ -64,8 +64,8 @@ proptest! {
     }
 }
 
-/// Guarantees: a span that was one of a container of Sentry's is known by its attribute, whoever writes it and in
-/// whatever order; an attribute of another value, of another key or of an event's is none.
+/// Guarantees: a span from a span container of Sentry is recognized by its attribute, whatever the order of the encoded
+/// fields; an attribute with another value or key, or an attribute of an event, does not count.
 #[test]
 fn streamed_spans_are_known() {
     let is_streamed = |attributes: Vec<KeyValue>| {
@@ -82,7 +82,7 @@ fn streamed_spans_are_known() {
         assert!(!is_streamed(texts(&[other])));
     }
     assert!(!is_streamed(vec![pair("sentry.form", value_of(Any::BytesValue(b"span_v2".to_vec())))]));
-    // The value before the key, as protobuf allows it.
+    // The value before the key, which protobuf allows.
     let turned = [field(2, &field(1, b"span_v2")), field(1, b"sentry.form")].concat();
     let span = [field(1, &[7; 16]), field(2, &[8; 8]), field(9, &turned)].concat();
     let request = field(1, &field(2, &field(2, &span)));

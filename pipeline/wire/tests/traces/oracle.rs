@@ -1,4 +1,4 @@
-//! What is read of a request, and what is written of it again, is what prost reads.
+//! Compares what is read from a request, and what is written again, with what prost reads.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{self as common, any_value::Value as Any};
@@ -35,7 +35,7 @@ fn value(value: AnyValue<'_>) -> common::AnyValue {
     common::AnyValue { value }
 }
 
-/// As prost has them, where a value that says nothing is one that is not there.
+/// The attributes as prost has them, where an empty value is absent.
 fn attributes<'a>(all: impl Iterator<Item = (&'a str, AnyValue<'a>)>) -> impl Iterator<Item = common::KeyValue> {
     all.map(|(key, value)| common::KeyValue { key: key.to_owned(), value: Some(self::value(value)), key_strindex: 0 })
 }
@@ -92,7 +92,7 @@ fn check(spans: &Spans, span: &Span, message: &Message) {
     }
 }
 
-/// The spans of a request with what they stand in, which is all that it says beside its order.
+/// The spans of a request, each with its resource and scope: the whole content except for the grouping.
 pub(crate) fn flat(request: &ExportTraceServiceRequest) -> Vec<(ResourceSpans, ScopeSpans, Message)> {
     let mut all = Vec::new();
     for resource in &request.resource_spans {
@@ -106,7 +106,7 @@ pub(crate) fn flat(request: &ExportTraceServiceRequest) -> Vec<(ResourceSpans, S
 }
 
 proptest! {
-    /// Guarantees: a request with a span is known as one of spans.
+    /// Guarantees: a request with a span is recognized as a request of spans.
     /// rule: otep-0239#same-layout
     #[test]
     fn known_as_spans(request in requests()) {
@@ -120,7 +120,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Guarantees: all that a request says is read as prost reads it, wherever it stands.
+    /// Guarantees: everything in a request is read as prost reads it.
     #[test]
     fn reads_what_prost_reads(request in requests()) {
         let spans = read(&request);
@@ -136,8 +136,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: a batch that nobody changed leaves as the bytes that it came as, and one that lost spans as a
-    /// request that says of the others what it said before, and of which the length is known beforehand.
+    /// Guarantees: an unchanged batch is written as the received bytes; one that lost spans is a request in which the
+    /// other spans are unchanged, and its length is known beforehand.
     #[test]
     fn writes_what_is_left(request in requests(), kept in any::<u64>()) {
         let spans = read(&request);
@@ -152,8 +152,8 @@ proptest! {
         prop_assert_eq!(flat(&ExportTraceServiceRequest::decode(&*written).unwrap()), left);
     }
 
-    /// Guarantees: the parts of a split are requests within the limit, unless one span alone is larger, and together
-    /// say what the whole said.
+    /// Guarantees: the parts of a split are requests within the limit, unless a single span is larger, and together
+    /// have the content of the whole.
     #[test]
     fn parts_are_the_whole(request in requests(), limit in 1usize..2000) {
         let spans = read(&request);

@@ -1,4 +1,4 @@
-//! Any spans at all.
+//! Arbitrary spans.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::transactions::support::{batch, event, list, map, pair, segmented, span, status, value_of, write};
 
-/// Keys that have a meaning, and some that have none.
+/// Keys of attributes, with and without a meaning for transactions.
 const KEYS: &str = "\
     http.request.method http.method http.route http.target http.url http.host url.full url.path url.query url.scheme \
     url.template server.address server.port client.address db.system db.system.name db.query.text db.statement \
@@ -26,7 +26,7 @@ fn key() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(KEYS.split(' ').chain([""]).collect::<Vec<_>>())
 }
 
-/// Texts that some of these keys expect, and some that none does; separated by spaces.
+/// Values that some of these keys expect, and others that none expects; separated by spaces.
 const TEXTS: &str = "GET /a/{id} http://u:p@h:1/a?b#c ://@? h ::1 0.5 -1 200 custom chat latest None python \
     service.name=x,service.version=y 0123456789abcdef0123456789abcdef \n \"\\\u{1}";
 
@@ -77,8 +77,8 @@ fn spans() -> impl Strategy<Value = Vec<Span>> {
 }
 
 proptest! {
-    /// Guarantees: whatever spans say, the transaction keeps every rule of the schema and its bounds, on one line, and
-    /// each span is in it or counted as lost.
+    /// Guarantees: for arbitrary spans, the transaction follows the schema, is within its limits and on one line, and
+    /// each span is either in it or counted as lost.
     /// rule: event-schema#event-type, event-schema#event-spans, event-schema#transaction-sdk, tracing-sdk#event
     #[test]
     fn valid(spans in spans(), resource in attributes(), root in 0..8_usize) {
@@ -95,7 +95,7 @@ proptest! {
     }
 }
 
-/// Guarantees: keys of all lengths, one of them twice, far more than are compared one by one, stand once each.
+/// Guarantees: each key is written once, also if a span has a duplicate among very many keys of all lengths.
 /// rule: event-schema#trace-data
 #[test]
 fn no_key_twice() {

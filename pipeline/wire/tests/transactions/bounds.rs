@@ -1,4 +1,4 @@
-//! What is too much: spans, data, texts.
+//! Too many spans, too much data, too long texts.
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use profbridge_model::{Quantities, Reason};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::transactions::support::{MS, START, batch, event, int, list, pair, span, text, texts, write};
 
-/// So many spans below a root, each with data of so many bytes, those that begin last first.
+/// The transaction of a root with `count` children in reverse order of time, each with a text of `bytes(number)` bytes.
 fn many(count: usize, bytes: impl Fn(usize) -> usize, name: &str) -> crate::transactions::support::WrittenTransaction {
     let mut spans = vec![span(1, 0, "root", SpanKind::Server, vec![])];
     for number in (0..count).rev() {
@@ -23,7 +23,7 @@ fn many(count: usize, bytes: impl Fn(usize) -> usize, name: &str) -> crate::tran
     write(&batch(vec![], spans))
 }
 
-/// Guarantees: of more than a thousand spans those stay that began first, and the others are counted.
+/// Guarantees: of more than a thousand spans, the earliest are kept and the others are counted.
 /// rule: event-schema#event-spans, tracing-sdk#max-spans
 #[test]
 fn too_many_spans() {
@@ -39,7 +39,7 @@ fn too_many_spans() {
     assert_eq!(numbers, (0..MAX_SPANS as u64).collect::<Vec<_>>());
 }
 
-/// Guarantees: where a transaction is too large the largest data goes first, no more than needed, and no span.
+/// Guarantees: a transaction that is too large loses its largest data first, no more than necessary, and no span.
 /// rule: event-schema#event-spans
 #[test]
 fn the_largest_data_goes() {
@@ -54,7 +54,7 @@ fn the_largest_data_goes() {
     assert_eq!(spans[3]["data"], json!({"sentry.origin": "auto.otlp.spans"}));
 }
 
-/// Guarantees: what is too large without any data loses the spans that began last.
+/// Guarantees: a transaction that is too large even without data loses its latest spans.
 /// rule: event-schema#event-spans
 #[test]
 fn too_large_without_data() {
@@ -67,7 +67,7 @@ fn too_large_without_data() {
     assert!(written.json.len() > MAX_TRANSACTION_BYTES - 200_000);
 }
 
-/// Attack: one span of forty megabytes, as one text, as many, and as lists in lists, costs its data and nothing else.
+/// Attack: a span of forty megabytes, in one text, many texts or nested lists, loses its data and nothing else.
 /// rule: event-schema#event-spans
 #[test]
 fn one_huge_span() {
@@ -91,10 +91,10 @@ fn one_huge_span() {
     assert_eq!(write(&spans).notes.shed_data, 1, "a resource of ten megabytes is left out as well");
 }
 
-/// Attack: of spans that would make a third of a gigabyte of JSON only what fits stays, without losing a span.
+/// Attack: spans that would become a third of a gigabyte of JSON lose data until they fit, but no span is lost.
 #[test]
 fn far_too_much_data() {
-    // A byte that becomes six in JSON.
+    // A byte that becomes six bytes in JSON.
     let large = "\u{1}".repeat(60_000);
     let mut spans = vec![span(1, 0, "root", SpanKind::Server, vec![])];
     for number in 0..900_u64 {
@@ -107,7 +107,7 @@ fn far_too_much_data() {
     assert!(written.notes.shed_data >= 898, "{}", written.notes.shed_data);
 }
 
-/// Guarantees: headers, tags, events, names, descriptions and hosts are bounded, and what is beyond that is counted.
+/// Guarantees: headers, tags, events, names, descriptions and hosts are limited, and what exceeds a limit is counted.
 /// rule: event-schema#event-transaction, event-schema#event-tags, event-schema#request
 #[test]
 fn of_each_field() {

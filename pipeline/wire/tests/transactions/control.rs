@@ -1,4 +1,4 @@
-//! The conversion against the control: another reading of the same rules, made of prost and serde structs
+//! Compares the conversion with an independent one on prost and serde structs
 //! (`profbridge_testkit::naive::transaction`).
 
 use bytes::Bytes;
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::transactions::support::write;
 
-/// Guarantees: of traces as a service writes them each transaction says what the control says, and beside that only who
-/// sent it and its id.
+/// Guarantees: for typical traces of a service each transaction equals the independent one, except for the sender and
+/// the event's id.
 #[test]
 fn as_the_control() {
     let request = traces::request(50, SEED).encode_to_vec();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::transactions::support::{batch, int, list, pair, span, status, text, texts, write, written};
 
-/// What the only span of a transaction is called: operation, name, source.
+/// Operation, name and source of a transaction with a single span.
 fn described(name: &str, kind: SpanKind, attributes: &[(&str, &str)]) -> (Value, String, String) {
     let event = written(span(1, 0, name, kind, texts(attributes))).event;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -15,7 +15,7 @@ fn described(name: &str, kind: SpanKind, attributes: &[(&str, &str)]) -> (Value,
     (op, text(&event["transaction"]), text(&event["transaction_info"]["source"]))
 }
 
-/// Guarantees: each row of the table of conventions.
+/// Guarantees: each row of the table of conventions holds.
 /// rule: event-schema#event-transaction, event-schema#event-transaction-info, event-schema#trace-op
 /// rule: event-schema#transaction-source, event-schema#sources
 #[test]
@@ -61,7 +61,7 @@ fn each_row() {
         ("n", Internal, &[], None, "n", "custom"),
         ("n", Unspecified, &[], None, "n", "custom"),
         ("", Internal, &[], None, "<unlabeled transaction>", "custom"),
-        // Of several conventions the first counts.
+        // If several conventions apply, the first one counts.
         (
             "n",
             Client,
@@ -70,7 +70,7 @@ fn each_row() {
             "GET http://h/",
             "url",
         ),
-        // What a span says in Sentry's own words wins.
+        // Sentry's own attributes take precedence.
         ("n", Server, &[("sentry.op", "task"), ("sentry.source", "view")], Some("task"), "n", "view"),
         ("n", Server, &[get, ("http.route", "/u"), ("sentry.source", "custom")], Some("http.server"), "n", "custom"),
         (
@@ -110,7 +110,7 @@ fn children() {
     );
 }
 
-/// Guarantees: each row of the table of statuses.
+/// Guarantees: each row of the table of statuses holds.
 /// rule: event-schema#trace-status, event-schema#span-status
 #[test]
 fn statuses() {
@@ -147,8 +147,8 @@ fn statuses() {
     assert_eq!(of(0, "", vec![pair("rpc.response.status_code", text("?"))]), "ok");
 }
 
-/// Guarantees: an operation or a source that Sentry would refuse is left out and counted, and nothing else with it;
-/// what is no text is none.
+/// Guarantees: an operation or source that Sentry would refuse, or that is not a string, is left out, and nothing else
+/// is; the refused ones are counted.
 /// rule: event-schema#trace-op, event-schema#transaction-source
 #[test]
 fn refused_words() {

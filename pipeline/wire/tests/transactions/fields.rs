@@ -1,4 +1,4 @@
-//! What each field of a transaction says.
+//! Each field of a transaction.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
@@ -16,7 +16,7 @@ fn of_resource(attributes: &[(&str, &str)]) -> Value {
     write(&batch(texts(attributes), vec![span(1, 0, "n", SpanKind::Internal, vec![])])).event
 }
 
-/// Guarantees: each language has its platform, and every other one is `other`.
+/// Guarantees: each known language has its platform; all others are `other`.
 /// rule: event-schema#event-platform
 #[test]
 fn platforms() {
@@ -29,8 +29,8 @@ fn platforms() {
     assert_eq!(of_resource(&[])["platform"], "other");
 }
 
-/// Guarantees: whoever asks for the operation of a span is told that of its transaction, by what the conventions say
-/// and by what the span says itself.
+/// Guarantees: the operation of a transaction can be asked for before it is written, whether conventions or the span's
+/// own attributes determine it.
 #[test]
 fn operations_are_known_beforehand() {
     for (attributes, op) in [
@@ -47,8 +47,8 @@ fn operations_are_known_beforehand() {
     }
 }
 
-/// Guarantees: release, environment and distribution follow the rules of chunks, and what Sentry would refuse is left
-/// out and counted.
+/// Guarantees: release, environment and distribution follow the rules of chunks; values that Sentry would refuse are
+/// left out and counted.
 /// rule: event-schema#event-release
 #[test]
 fn release_environment_dist() {
@@ -74,7 +74,7 @@ fn release_environment_dist() {
         assert_eq!(written.notes.invalid_values, 1, "{key} {wrong}");
         let gone =
             ["release", "environment", "dist"].iter().filter(|member| written.event.get(**member).is_none()).count();
-        // Of a process without a name there is no release anyway, nor a distribution.
+        // Without a service name there is neither a release nor a distribution.
         assert_eq!(gone, if key.starts_with("deployment") { 3 } else { 2 }, "{key}");
     }
 }
@@ -135,7 +135,8 @@ fn contexts() {
     assert_eq!((bare.get("server_name"), bare.get("tags"), bare.get("user")), (None, None, None));
 }
 
-/// Guarantees: what a resource says becomes tags where it keeps their rules; the rest is only in the context.
+/// Guarantees: attributes of a resource become tags if they follow the rules of tags; the others are only in the
+/// context.
 /// rule: event-schema#event-tags, event-schema#otel-resource
 #[test]
 fn tags() {
@@ -159,7 +160,7 @@ fn tags() {
     assert_eq!(event["contexts"]["otel"]["resource"].as_object().unwrap().len(), 11);
 }
 
-/// Guarantees: what was given to a resource on the way is said like what it came with, and does not replace it.
+/// Guarantees: attributes added to a resource by processors are written like its own, and do not replace them.
 #[test]
 fn added_to_the_resource() {
     let mut spans = batch(texts(&[("host.name", "own")]), vec![span(1, 0, "n", SpanKind::Internal, vec![])]);
@@ -169,8 +170,8 @@ fn added_to_the_resource() {
     assert_eq!((&event["server_name"], &event["release"]), (&json!("own"), &json!("shop")));
 }
 
-/// Guarantees: the request that a server's span answers, its answer, its user and the browser, member by member; of
-/// older names as well.
+/// Guarantees: the request of a server span, its response, user and browser, member by member, also from older
+/// attribute names.
 /// rule: event-schema#event-request, event-schema#event-user, event-schema#browser, event-schema#response
 /// rule: event-schema#request, event-schema#user
 #[test]
@@ -205,7 +206,7 @@ fn request() {
     assert_eq!(event["contexts"]["response"], json!({"status_code": 503, "headers": {"content-type": "text/plain"}}));
     assert_eq!(event["contexts"]["browser"], json!({"name": "Firefox", "version": "140"}));
     assert_eq!(event["user"], json!({"id": "7", "username": "ann", "name": "Ann B", "email": "a@b"}));
-    // A client's span says whom it called, which is no request that this process answered.
+    // A client span names the server it called; that is not a request to this process.
     let event = written(span(1, 0, "n", SpanKind::Client, attributes)).event;
     assert_eq!((event.get("request"), event["contexts"].get("response")), (None, None));
 
@@ -225,8 +226,8 @@ fn request() {
     }
 }
 
-/// Guarantees: ids, parent, times, links, events and all attributes of a span are there, and the fields that Sentry has
-/// for some of them are not repeated.
+/// Guarantees: ids, parent, times, links, events and all attributes of a span are written; attributes for which Sentry
+/// has fields are not repeated.
 /// rule: sample-format-v2#thread-id, event-schema#event-timestamps, event-schema#trace-ids, event-schema#trace-data
 /// rule: event-schema#otel-attributes, event-schema#event-sdk
 #[test]
@@ -283,8 +284,8 @@ fn data() {
     assert!(text.contains("\"start_timestamp\":1790000000.124456,\"timestamp\":1790000000.125456,"), "{text}");
 }
 
-/// Guarantees: the profiler and the thread that were found on the way, or that the span names itself, are where Sentry
-/// looks for them; the former win.
+/// Guarantees: profiler and thread are where Sentry looks for them; those that processors found take precedence over
+/// those that the span names itself.
 /// rule: sample-format-v2#profile-context, sample-format-v2#thread-id, sample-format-v2#linked-thread-name
 /// rule: sample-format-v2#span-profiler-id, profiles-sdk#linking-fields, event-schema#profile-context
 #[test]
@@ -319,7 +320,7 @@ fn profiler() {
     assert_eq!((wrong.event["contexts"].get("profile"), wrong.notes.invalid_values), (None, 1));
 }
 
-/// Guarantees: the same span is the same event whatever comes with it, and another span is another.
+/// Guarantees: a span always has the same event id, whatever its other content, and another span has another one.
 /// rule: event-schema#event-id
 #[test]
 fn event_ids() {
@@ -337,7 +338,7 @@ fn event_ids() {
     );
 }
 
-/// Guarantees: a segment without a root is a transaction of its first span, which keeps its parent.
+/// Guarantees: a segment without a root becomes a transaction of its first span, which keeps its parent.
 /// rule: event-schema#trace-ids
 #[test]
 fn without_a_root() {
@@ -369,8 +370,8 @@ fn trace_header(spans: &Spans) -> Value {
     lines[0]["trace"].clone()
 }
 
-/// Guarantees: the envelope's trace header, member by member: a name with identifiers is left out, and the rate is the
-/// one found on the way, else the span's own, where it is a rate.
+/// Guarantees: the envelope's trace header, member by member: names with identifiers are left out; the rate is that of
+/// processors, else the span's own if it is valid.
 /// rule: event-schema#trace-client-sample-rate
 #[test]
 fn trace() {

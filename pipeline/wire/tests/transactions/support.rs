@@ -1,4 +1,4 @@
-//! Spans as their producers write them, and the transactions that they become.
+//! Spans as their producers write them, and the resulting transactions.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 pub(crate) use crate::attributes::{int, list, map, pair, text, texts, value_of};
 
-/// When the spans of these tests begin, in nanoseconds since the Unix epoch.
+/// The start of spans in these tests, in nanoseconds since the Unix epoch.
 pub(crate) const START: u64 = 1_790_000_000_123_456_789;
 
 /// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// A span that began so many milliseconds after [`START`] and took as many.
+/// A span that starts `id` milliseconds after [`START`] and takes as long.
 pub(crate) fn span(id: u8, parent: u8, name: &str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
     Span {
         trace_id: vec![0xab; 16],
@@ -44,7 +44,7 @@ pub(crate) fn event(name: &str, attributes: Vec<KeyValue>) -> Event {
     Event { time_unix_nano: START + MS, name: name.to_owned(), attributes, ..Event::default() }
 }
 
-/// A batch that is one segment, whose first span is its root.
+/// A batch with a single segment, whose root is the first span.
 pub(crate) fn batch(resource: Vec<KeyValue>, spans: Vec<Span>) -> Spans {
     let scope =
         InstrumentationScope { name: "instrumentation".to_owned(), version: "1.2".to_owned(), ..Default::default() };
@@ -69,7 +69,6 @@ pub(crate) fn segmented(spans: &Spans, is_root: impl Fn(usize) -> bool) -> Spans
     Spans::new(spans.form(), spans.bytes().clone(), resources, scopes, marked, true).unwrap()
 }
 
-/// A transaction that was written.
 pub(crate) struct WrittenTransaction {
     pub(crate) json: Vec<u8>,
     pub(crate) event: Value,
@@ -78,7 +77,7 @@ pub(crate) struct WrittenTransaction {
     pub(crate) notes: Notes,
 }
 
-/// The transaction that a batch becomes, which keeps every rule of Sentry's.
+/// Converts a batch into one transaction, and checks that it follows all rules of Sentry.
 pub(crate) fn write(spans: &Spans) -> WrittenTransaction {
     let resource = TransactionResource::of(spans, &spans.resources()[0], "production");
     let mut writer = TransactionWriter::default();
@@ -96,7 +95,6 @@ pub(crate) fn write(spans: &Spans) -> WrittenTransaction {
     }
 }
 
-/// The transaction of one span.
 pub(crate) fn written(span: Span) -> WrittenTransaction {
     write(&batch(Vec::new(), vec![span]))
 }

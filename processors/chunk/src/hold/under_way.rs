@@ -11,7 +11,6 @@ use crate::config::Settings;
 use crate::divide::Divider;
 use crate::key::ProcessCell;
 
-/// A request that is partly absorbed.
 pub(super) struct PartlyAbsorbedRequest {
     pub(super) profiles: Profiles,
     pub(super) at: Position,

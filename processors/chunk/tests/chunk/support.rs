@@ -46,7 +46,6 @@ fn text(dictionary: &Dictionary, value: &Value) -> String {
     }
 }
 
-/// All observations of a batch.
 pub(crate) fn seen(batch: &Profiles) -> Vec<ObservationProperties> {
     let dictionary = batch.dictionary();
     let mut all = Vec::new();
@@ -142,7 +141,6 @@ pub(crate) fn observations(batches: &[Profiles]) -> Vec<u64> {
     batches.iter().map(Profiles::observations).collect()
 }
 
-/// Flushes a processor.
 pub(crate) fn flush(chunk: &mut ChunkProcessor) -> Vec<Profiles> {
     let mut out = Outbox::default();
     flush_all(chunk, at(0), &mut out);

@@ -19,7 +19,6 @@ fn captured() -> Profiles {
     profiles
 }
 
-/// The profiler id in a batch.
 fn named(batch: &Profiles) -> Option<ProfilerId> {
     whole_chunk::profiler_id(batch.dictionary(), &batch.resources()[0].resource.attributes)
 }

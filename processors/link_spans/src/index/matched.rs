@@ -85,7 +85,6 @@ impl<'a> MatchedProcess<'a> {
         self.identity() == identity || other.is_some_and(|other| self.process.may_equal(other))
     }
 
-    /// One of its threads.
     pub(super) fn matched(&self, (id, thread): (&ThreadId, &'a ObservedThread)) -> Option<MatchedThread<'a>> {
         id.to_text().map(|id| MatchedThread { id, name: thread.name.as_deref() })
     }

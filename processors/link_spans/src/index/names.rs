@@ -18,7 +18,6 @@ const ENTRY: u64 = 3 * size_of::<(u64, u32)>() as u64 / 2;
 pub(super) struct ProcessNames(BTreeSet<(u64, u32)>);
 
 impl ProcessNames {
-    /// Adds a name of a process.
     pub(super) fn add(&mut self, name: u128, process: u32) {
         if self.find(name).take(MOST_OF_A_NAME).count() < MOST_OF_A_NAME {
             self.0.insert((name as u64, process));

@@ -22,7 +22,6 @@ struct PreorderPlace {
     depth: u32,
 }
 
-/// Which spans are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunningSpans {
     /// None.
@@ -160,8 +159,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: in whatever order spans start and end, the innermost is the descendant of all other running
-        /// spans, and there is none if two of them are unrelated.
+        /// Guarantees: in whatever order spans start and end, the innermost span is the descendant of all other running
+        /// spans; if two running spans are unrelated, no span is the innermost.
         #[test]
         fn as_by_climbing(
             parents in prop::collection::vec(prop::option::of(0u32..20), 1..20),

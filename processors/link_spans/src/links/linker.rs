@@ -1,4 +1,4 @@
-//! Links the observations of a batch with the spans that their threads active.
+//! Links the observations of a batch with the spans that were active on their threads.
 
 use hashbrown::{HashMap, HashSet};
 use profbridge_identity::{Processes, RequestId, Rules};

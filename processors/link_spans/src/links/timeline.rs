@@ -1,4 +1,4 @@
-//! Which span a thread active at which time.
+//! Which span was active on a thread at which time.
 
 use super::ancestry::{Ancestry, RunningSpans};
 
@@ -10,7 +10,7 @@ pub(super) struct SpanInterval {
     pub(super) span: u32,
 }
 
-/// What a thread active at one time.
+/// What was active on a thread at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActiveSpan {
     /// No span.
@@ -21,14 +21,14 @@ pub(super) enum ActiveSpan {
     Several,
 }
 
-/// What a thread active from `start` on.
+/// What was active on a thread from `start` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ActiveSince {
     start: u64,
     active: ActiveSpan,
 }
 
-/// What a thread active over time. Lookups are fast if the times are mostly in order.
+/// What was active on a thread over time. Lookups are fast if the times are mostly in order.
 #[derive(Debug)]
 pub(super) struct SpanTimeline {
     /// Sorted by time, without equal neighbours. The first entry starts at time zero.
@@ -68,22 +68,22 @@ impl SpanTimeline {
         Self { all, at: 0 }
     }
 
-    /// Marks every time at which a span active as ambiguous: a thread that runs spans in turns may also have run others
-    /// that were not sampled.
+    /// Marks every time at which a span was active as ambiguous: a thread that runs spans in turns may also have run
+    /// others that were not sampled.
     pub(super) fn mark_ambiguous(&mut self) {
         for from in self.all.iter_mut().filter(|from| from.active != ActiveSpan::Nothing) {
             from.active = ActiveSpan::Several;
         }
     }
 
-    /// What active at a time.
+    /// What was active at a time.
     #[inline]
     pub(super) fn at(&mut self, time: u64) -> ActiveSpan {
         self.seek(time);
         self.all[self.at].active
     }
 
-    /// What active from `start` to `end`, both inclusive, if it was the same the whole time.
+    /// What was active from `start` to `end`, both inclusive, if it was the same the whole time.
     pub(super) fn throughout(&mut self, start: u64, end: u64) -> Option<ActiveSpan> {
         self.seek(start);
         let active = self.all[self.at].active;
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(course.throughout(120, 500), Some(ActiveSpan::Nothing));
     }
 
-    /// Guarantees: on a thread that runs spans in turns, every time at which any active is ambiguous.
+    /// Guarantees: on a thread that runs spans in turns, every time at which any span was active is ambiguous.
     #[test]
     fn turns() {
         let spans = [interval(0, 100, 10), interval(10, 20, 11), interval(200, 300, 12)];

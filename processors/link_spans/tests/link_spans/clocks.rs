@@ -54,8 +54,8 @@ fn a_clock_is_set_back() {
     }
 }
 
-/// Guarantees: nothing remains of the time before a clock was set back: threads that ended before are forgotten in
-/// time, though on their clock that time is still to come.
+/// Guarantees: threads that ended before a clock was set back are forgotten after the usual time, though on the new
+/// clock the times of their observations are still in the future.
 #[test]
 fn what_was_before_a_clock_was_set_back_is_forgotten() {
     let mut processor = link_spans("{}");

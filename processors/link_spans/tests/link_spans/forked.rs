@@ -44,7 +44,7 @@ fn the_thread_tells_the_process() {
     let out = advance(&mut processor, at(4 * S));
     assert_eq!((links(&out), note(&out, OF_THREAD), decided(&out)), (only("8"), 1, 1));
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
-    // A span of the parent itself is not counted as one.
+    // A span of the parent itself is not counted as that of a forked process.
     let out = process(&mut processor, forked(7), at(4 * S));
     assert_eq!((links(&out), note(&out, OF_THREAD)), (only("7"), 0));
     // The end of the span is not covered yet.

@@ -40,7 +40,7 @@ fn samples_say_it() {
             for spans_first in [false, true] {
                 let mut processor = link_spans("{}");
                 let batch = seen(&web(7), scope, "wall", &[(12, &[100, 150], 1), (13, &[100, 300], 2)]);
-                // Shows that samples here name spans, so that spans without attributes wait.
+                // With a sample that names its span, so that spans wait for samples.
                 process(&mut processor, seen(&web(8), scope, "wall", &[(1, &[0], 99)]), at(S));
                 let asked = spans(resource, vec![span(1, 90 * MS, 160 * MS, &native(13))]);
                 let out = if spans_first {
@@ -296,8 +296,9 @@ fn naming(pid: i64, first: u64, count: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: when memory is short, the spans that samples named first are forgotten and counted, but no process
-/// because of them: neither the one that names so many nor an idle one. The spans named last stay known.
+/// Guarantees: when memory is short, the spans that samples named first are forgotten and counted. No process is
+/// forgotten because of them, neither the one with so many named spans nor an idle one. The latest named spans stay
+/// known.
 #[test]
 fn named_spans_are_forgotten_early() {
     for max in [16u64, 64, 200] {

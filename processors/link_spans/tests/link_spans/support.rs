@@ -62,7 +62,7 @@ pub(crate) fn traced(pid: i64) -> [(&'static str, Value); 2] {
     [("host.name", text("web")), ("process.pid", IntValue(pid))]
 }
 
-/// The same for a program in a language.
+/// Like [`traced`], for a program in a language.
 pub(crate) fn traced_in(language: &str, pid: i64) -> [(&'static str, Value); 3] {
     let [host, pid] = traced(pid);
     [("telemetry.sdk.language", text(language)), host, pid]
@@ -113,7 +113,7 @@ pub(crate) fn profiles(resource: &[(&str, Any<'_>)], threads: &[(i64, &str, &[u6
     profiles_of_threads(resource, &threads)
 }
 
-/// The same, with the pointer of each thread after its name; 0 if unknown.
+/// Like [`profiles`], with the pointer of each thread after its name; 0 if unknown.
 pub(crate) fn profiles_of_threads(resource: &[(&str, Any<'_>)], threads: &[(i64, &str, i64, &[u64])]) -> Profiles {
     profiles_of_time("cpu", resource, threads)
 }
@@ -169,7 +169,7 @@ pub(crate) fn add_timed(
     }
 }
 
-/// The same as a batch; every thread is a `worker`.
+/// A batch as [`add_timed`] adds it, in which every thread is named `worker`.
 pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[(i64, &[u64], u8)]) -> Profiles {
     let samples: Vec<TimedSamples<'_>> =
         samples.iter().map(|(id, times, span)| (*id, "worker", *times, *span)).collect();
@@ -212,7 +212,6 @@ pub(crate) fn links(out: &Outbox) -> Vec<(u8, Link)> {
     profiler_links(out).into_iter().map(|(id, link)| (id, link.map(thread))).collect()
 }
 
-/// A link with a thread.
 pub(crate) fn linked(thread: &str) -> Link {
     Some(Some(thread.to_owned()))
 }

@@ -48,7 +48,7 @@ fn invalid_rates_are_refused() {
     }
 }
 
-/// Guarantees: each other broken rule is reported, all of them at once.
+/// Guarantees: violations of the other rules are reported too, all of them at once.
 #[test]
 fn every_rule_is_checked() {
     let yaml = "decision_wait: 0s\nprofile_wait: 2h\nmax_traces: 0\nmax_bytes: 1\n\

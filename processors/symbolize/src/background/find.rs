@@ -54,7 +54,6 @@ impl Finder {
         Self { processes: settings.processes, fuse: settings.symbolizer.fuse, hosts }
     }
 
-    /// Finds a file.
     pub(super) fn find(&self, file: &MappedFile) -> Option<VerifiedFile> {
         if !self.processes {
             return None;

@@ -9,7 +9,6 @@ use crate::names::FileId;
 /// The htlhash covers pages of this size, in bytes.
 const PAGE: u64 = 4096;
 
-/// Whether a file has an id.
 pub(super) fn has_id(file: &File, id: &FileId) -> bool {
     let (found, digits) = match id {
         FileId::Gnu(digits) => (profbridge_symbolizer::build_id(file), digits),

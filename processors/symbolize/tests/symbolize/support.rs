@@ -23,7 +23,6 @@ pub(crate) struct Fake(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 pub(crate) struct Known {
-    /// The answers.
     pub(crate) answers: HashMap<(FileId, CodeAddress), SymbolAnswer>,
     /// The answer for all other addresses; [`SymbolAnswer::Pending`] if none.
     pub(crate) other: Option<SymbolAnswer>,
@@ -61,7 +60,6 @@ impl NameSource for Fake {
     }
 }
 
-/// One line of symbols.
 pub(crate) fn symbols(function: &str, file: Option<&str>, line: u32) -> Arc<Symbols> {
     let frame = SymbolFrame {
         function: function.into(),

@@ -100,7 +100,6 @@ pub(crate) enum TreeTop {
     Root,
     /// A parent that has not arrived.
     Missing {
-        /// The parent's id.
         parent: SpanId,
         /// Whether the parent has been sent already.
         has_left: bool,

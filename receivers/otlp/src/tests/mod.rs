@@ -64,7 +64,6 @@ fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A running receiver.
 struct OtlpRig(ReceiverRig);
 
 impl std::ops::Deref for OtlpRig {

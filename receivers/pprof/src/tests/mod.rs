@@ -29,7 +29,6 @@ fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A running receiver.
 struct PprofRig(ReceiverRig);
 
 impl std::ops::Deref for PprofRig {

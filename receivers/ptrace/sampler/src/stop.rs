@@ -21,7 +21,6 @@ const PTRACE_EVENT_STOP: i32 = 128;
 /// Why a thread was not asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopRefusal {
-    /// The thread ended.
     Ended,
     /// The thread has another tracer, may not be traced, or is about to end.
     Denied,

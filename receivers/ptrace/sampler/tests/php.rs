@@ -38,9 +38,9 @@ function tell($trace, $line)
     $lines = ["fread\t\t0"];
     foreach ($trace as $entry) {
         $name = (isset($entry['class']) ? $entry['class'] . '::' : '') . $entry['function'];
-        // A file that is included has no name of its own here.
+        // The name of an included file is `{main}` here.
         $name = \strpos($name, 'include') === 0 || \strpos($name, 'require') === 0 ? '{main}' : $name;
-        // What is called from a native function tells no place: that is one without lines.
+        // A frame without a place is that of a native function.
         $lines[] = $name . "\t" . ($at ? $at[0] : '') . "\t" . ($at ? $at[1] : 0);
         $at = isset($entry['file']) ? [$entry['file'], $entry['line']] : null;
     }

@@ -22,7 +22,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// An event from the socket for the driver.
 #[derive(Debug)]
 pub(crate) enum ControlEvent {
-    /// A request.
     Request {
         connection: ConnectionId,
         /// The connected process, if its id is visible here.

@@ -51,7 +51,7 @@ fn conversation(path: &Path, bytes: Vec<u8>, lines: usize) -> JoinHandle<Vec<Str
     tokio::task::spawn_blocking(move || {
         let mut stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // If the server has closed the connection, its answers show that.
+        // An error here means that the server closed the connection, which its answers show.
         stream.write_all(&bytes).ok();
         BufReader::new(stream).lines().take(lines).map_while(Result::ok).collect()
     })

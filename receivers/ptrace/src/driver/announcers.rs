@@ -17,7 +17,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Announcers(HashMap<TargetId, Option<Instant>>);
 
 impl Announcers {
-    /// Called when a process of a target whose sampling is decided by spans was found.
+    /// Called when a process was found that belongs to a target whose sampling is decided by spans.
     pub(super) fn found(&mut self, target: TargetId, now: Instant) {
         self.0.entry(target).or_insert(Some(now + PATIENCE));
     }

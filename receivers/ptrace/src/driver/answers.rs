@@ -59,7 +59,8 @@ impl Driver {
         self.live.values().filter_map(|&number| Some((number, self.processes.get(&number)?)))
     }
 
-    /// The attached processes that a request names. If it names one and there is none, that is an error.
+    /// The attached processes that a request selects. It is an error if the request names a process that is not
+    /// attached.
     fn choose(&self, choice: &Choice) -> Result<Vec<u64>, RequestFault> {
         let target = choice.target.as_deref().map(|name| self.target(name)).transpose()?;
         let chosen = self.attached_processes().filter(|(_, tracked)| {

@@ -1,10 +1,10 @@
 //! Reports how much of running threads is visible: the number of sampled processes on each level, as gauges and in the
 //! log.
 //!
-//! A process has a log line when its level becomes known and when it changes. Processes come and go by hundreds, and
-//! levels are reviewed every second, so there are at most [`MOST_LINES`] such lines a minute, and two per process,
+//! A process has a log line when its level becomes known and when it changes. Hundreds of processes may come and go,
+//! and levels are reviewed every second, so there are at most [`MOST_LINES`] such lines a minute, and two per process,
 //! since the first level often changes a second later. Lines that were left out and are still true are logged at the
-//! end of the minute, combined into one if there are many; if a process is detached before that, the line about the
+//! end of the minute, combined into one if there are many. If a process is detached before that, the line about the
 //! detaching includes its level.
 
 use std::collections::BTreeMap;

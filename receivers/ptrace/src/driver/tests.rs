@@ -133,7 +133,7 @@ impl DriverHarness {
     }
 
     async fn ask(&self, connection: u64, peer: Option<u32>, request: ControlRequest) -> ControlResponse {
-        // What the sampler sent first is received first, since both queues were empty.
+        // Events that the sampler sent before the request are received before it, since both queues were empty.
         while self.sampler.notices.capacity() < self.sampler.notices.max_capacity() {
             tokio::task::yield_now().await;
         }

@@ -25,8 +25,8 @@ pub(super) struct KeptFiles {
 }
 
 impl KeptFiles {
-    /// Keeps a file open, or returns the same file if it is already kept. `None` if there is no room; the file is then
-    /// closed. `root` says whether its path can be opened inside its process's root.
+    /// Keeps a file open, or returns the open file if it is already kept. Closes the file and returns `None` if there
+    /// is no room. `root` says whether its path can be opened inside its process's root.
     pub(super) fn keep(&self, identity: FileIdentity, file: File, root: bool) -> Option<Arc<File>> {
         // The contents of a deleted file are lost when its last descriptor is closed.
         let has_path = root && file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);

@@ -8,7 +8,6 @@ use std::os::fd::AsRawFd as _;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
-/// A socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Socket {
     /// The number in the links of `/proc/PID/fd`.

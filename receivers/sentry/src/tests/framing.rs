@@ -80,7 +80,7 @@ async fn too_much() {
     }
 }
 
-/// Guarantees: everything that Relay accepts is accepted and forwarded byte for byte: no length, no final line break,
+/// Guarantees: all forms that Relay accepts are accepted and forwarded byte for byte: no length, no final line break,
 /// unknown keys and types, an empty payload, no items at all, and a header nested deeper than any stack.
 /// rule: transport#envelope
 #[tokio::test]

@@ -13,9 +13,9 @@ fn without_seconds(told: Option<&str>, most: u64) -> Option<String> {
     })
 }
 
-/// Guarantees: a limit on part of an envelope is returned with 200, one on all of it with 429; other clients get none.
-/// The pipelines get the whole envelope in any case, so that dropped items are reported, and profiles reach other
-/// exporters.
+/// Guarantees: a limit on part of an envelope is returned with 200, a limit on the whole envelope with 429, and other
+/// clients get no limits. The pipelines get the whole envelope in any case, so that dropped items are reported, and
+/// profiles reach other exporters.
 /// rule: transport#rate-limits, transport#rate-limits-dsn
 #[tokio::test]
 async fn limits_in_answers() {

@@ -47,7 +47,6 @@ fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A running receiver.
 struct SentryRig(ReceiverRig);
 
 impl std::ops::Deref for SentryRig {
@@ -188,7 +187,7 @@ fn json(answer: &ReadAnswer) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// Why a request was refused.
+/// The reason for a refusal.
 fn detail(answer: &ReadAnswer) -> String {
     json(answer)["detail"].as_str().unwrap().to_owned()
 }

@@ -1,22 +1,22 @@
-//! Spans that an SDK makes of its own posts to this receiver.
+//! Spans that an SDK creates for its own posts to this receiver.
 
 use profbridge_model::{Quantities, Reason};
 use profbridge_wire::sentry::span_items;
 
 use super::*;
 
-/// What Sentry's Python SDK 3.0.0b2 streams of an idle process: two spans of its own posts.
+/// What Sentry's Python SDK 3.0.0b2 streams from an idle process: two spans of its own posts.
 const PYTHON: &str = include_str!("../../../../pipeline/wire/testdata/sentry/python-3.0b2-span-own-posts.envelope");
 
-/// By what name its DSN knows the receiver.
+/// The receiver's name in the client's DSN.
 const HOST: &str = "192.0.2.1:27511";
 
 fn post_to(host: &'static str, body: impl Into<Bytes>) -> Post {
     post(body).header("x-forwarded-host", host)
 }
 
-/// Guarantees: a container of nothing but spans of posts to this receiver is answered and goes no further, and its
-/// spans are counted; posts to another host stay, and so do all with `drop_own_requests: false`.
+/// Guarantees: a container that has only spans of posts to this receiver is answered and dropped, and its spans are
+/// counted. Spans of posts to another host are kept, and with `drop_own_requests: false` all spans are kept.
 #[tokio::test]
 async fn nothing_else() {
     let rig = SentryRig::start(LOOPBACK).await;
@@ -33,8 +33,8 @@ async fn nothing_else() {
     }
 }
 
-/// Guarantees: of a container or a transaction only the spans of posts to a path of envelopes go, not those with spans
-/// below them, of other paths, or of servers, and other items of the envelope stay.
+/// Guarantees: only the spans of posts to an envelope path of this receiver are removed from a container or a
+/// transaction. Spans with children, spans of other paths, server spans, and other items of the envelope are kept.
 #[tokio::test]
 async fn among_others() {
     let span = |id: u8, parent: u8, op: &str, url: &str| {

@@ -52,8 +52,8 @@ async fn memory_that_becomes_free_is_taken() {
     }
 }
 
-/// Attack: compressed profiles, each of which fits into memory alone, come at the same time. None waits for the memory
-/// of another, and all are taken.
+/// Attack: compressed profiles, each of which fits into memory alone, arrive at the same time. No request waits for
+/// memory that another one holds, and all are accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decoding_waits_for_no_other() {
     const EACH: usize = 6;
@@ -118,8 +118,8 @@ async fn without_patience() {
     drop(held);
 }
 
-/// Guarantees: a shutdown frees the port, lets a request that the pipelines have finish with its answer, and tells one
-/// that waits for room to retry.
+/// Guarantees: a shutdown frees the port, lets a request that the pipelines already have finish with its answer, and
+/// tells a request that waits for room to retry.
 #[tokio::test]
 async fn a_shutdown() {
     let mut rig = SentryRig::start(LOOPBACK).await;

@@ -37,9 +37,9 @@ fn value(protobuf: &[u8]) -> Value {
     serde_json::from_str(&as_json(protobuf)).unwrap()
 }
 
-/// Guarantees: spans of a client are taken with every form of authentication, with and without a slash at the end,
-/// compressed or not, as protobuf and as JSON, and answered like Relay: 200 without a body. They keep the client's
-/// project, key, name and received bytes, also compressed.
+/// Guarantees: a client's spans are accepted with every form of authentication, with and without a slash at the end,
+/// compressed or not, as protobuf and as JSON, and answered as by Relay: 200 without a body. The spans keep the
+/// client's project, key, name and received bytes, also if compressed.
 /// rule: transport#path-otlp
 #[tokio::test]
 async fn every_form() {
@@ -73,7 +73,7 @@ async fn every_form() {
         let received = spans.received().unwrap();
         match &*media {
             PROTOBUF => assert_eq!(&received[..], PYTHON, "byte for byte"),
-            // The order of the fields is another one.
+            // The fields are in another order.
             _ => assert_eq!(value(received), value(PYTHON)),
         }
         assert_eq!(
@@ -95,8 +95,8 @@ fn refusal(answer: &ReadAnswer) -> (i64, String) {
     (refusal["code"].as_i64().unwrap(), refusal["message"].as_str().unwrap().to_owned())
 }
 
-/// Guarantees: what cannot be taken is refused with Relay's statuses and a `google.rpc.Status` that names the rule, in
-/// the encoding of the request; a request larger than Relay's limit is refused before it is read.
+/// Guarantees: an invalid request is refused with Relay's status and a `google.rpc.Status` that names the rule, in the
+/// encoding of the request. A request larger than Relay's limit is refused before it is read.
 /// rule: transport#path-otlp
 #[tokio::test]
 async fn refused() {
@@ -128,8 +128,8 @@ async fn refused() {
     }
 }
 
-/// Guarantees: of a request with valid and invalid spans the valid ones are taken, the others are counted, and the
-/// sender is told the first rule.
+/// Guarantees: the valid spans of a request are accepted, invalid ones are counted, and the sender is told the first
+/// rule that was broken.
 #[tokio::test]
 async fn some_invalid() {
     let mut rig = SentryRig::start(LOOPBACK).await;
@@ -142,7 +142,7 @@ async fn some_invalid() {
     assert_eq!(rig.consumer.totals().dropped.get(Reason::Malformed), Quantities::spans(1));
 }
 
-/// Guarantees: a request whose ids are base64 is taken, with all of its spans, and its sender is told.
+/// Guarantees: all spans of a request with base64 ids are accepted, and the sender is warned.
 #[tokio::test]
 async fn base64_ids() {
     let mut rig = SentryRig::start(LOOPBACK).await;

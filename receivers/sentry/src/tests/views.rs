@@ -92,8 +92,9 @@ async fn many_frames() {
     assert_eq!(answer.status, 200);
 }
 
-/// Guarantees: transactions and span containers are decoded into views of their items, also beside a profile; such an
-/// item counts as its spans; the envelope stays unchanged, and memory that both share is counted once.
+/// Guarantees: transactions and span containers are decoded into views of their items, also beside a profile. Such an
+/// item counts as its spans. The envelope stays unchanged, and memory that the envelope and its views share is counted
+/// once.
 #[tokio::test]
 async fn spans() {
     let mut rig = SentryRig::start(LOOPBACK).await;
@@ -185,8 +186,8 @@ async fn many_spans() {
     assert_eq!((answer.status, taken.quantities()), (200, Quantities::spans(90_000)));
 }
 
-/// Guarantees: with `resolve_clients` the process that sent spans is found by its connection; without it, for requests
-/// without spans, and for requests through a proxy, none is looked up.
+/// Guarantees: with `resolve_clients` the process that sent spans is found by its connection. It is not looked up
+/// without this option, for requests without spans, and for requests through a proxy.
 #[tokio::test]
 async fn clients() {
     let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;

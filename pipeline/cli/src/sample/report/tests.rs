@@ -73,10 +73,10 @@ const MEMCPY: ReportFrame<'_> = ("memcpy", "", 0);
 const POLL: ReportFrame<'_> = ("__GI___poll", "", 0);
 const WAIT4: ReportFrame<'_> = ("wait4", "", 0);
 
-/// Guarantees: the tree has the functions of the program, with their hottest lines, and behind each the libraries in
-/// which its time went; the hottest of them stands above it. Calls that take all of a caller's time are one row. The C
-/// library's time is its caller's. Although sixty times as much time was spent waiting, running comes first, and
-/// waiting is listed by reason.
+/// Guarantees: the tree has the functions of the program with their hottest lines, and behind each function the
+/// libraries in which its time was spent; the hottest function is named above the tree. A call that takes all of its
+/// caller's time shares its row. The C library's time counts for its caller. Running time comes first, even if sixty
+/// times as much time was spent waiting, and waiting is listed by reason.
 #[test]
 fn own_code_first() {
     let mut sums = sums();

@@ -32,7 +32,7 @@ pub(super) fn settings(arguments: &Subject) -> Settings {
     Settings { rate_hertz, mode, stops, subprocesses, max_processes: MOST_PROCESSES, ..Settings::default() }
 }
 
-/// How long it is watched whether processes run or only their children do.
+/// How long processes are observed to find out whether only their children run.
 const LOOK_AT_CHILDREN: Duration = Duration::from_secs(1);
 
 /// Processes count as idle below one part in this many of the time.
@@ -142,7 +142,7 @@ impl Run<'_> {
             own += time.own_since(before);
             of_children += time.since(before).0;
         }
-        // Processes that wait for their children wake up for signals.
+        // A process that waits for its children still runs briefly, to handle signals.
         if own * IDLE_PARTS > begun.elapsed() || of_children * BUSY_PARTS < begun.elapsed() {
             return;
         }

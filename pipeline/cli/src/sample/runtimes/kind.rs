@@ -13,9 +13,7 @@ pub(crate) enum Runtime {
     OpenJ9,
     /// Node.js.
     Node,
-    /// Deno.
     Deno,
-    /// .NET.
     DotNet,
     /// Erlang and Elixir.
     Beam,
@@ -25,9 +23,7 @@ pub(crate) enum Runtime {
     Ruby,
     /// PHP, on the command line, in FPM or in a web server.
     Php,
-    /// Perl.
     Perl,
-    /// Go.
     Go,
     /// Machine code without a known runtime.
     Native,

@@ -14,7 +14,6 @@ fn add(runtimes: &mut Runtimes, label: &str, runtime: Runtime, stacks: &[StackWi
     runtimes.add(label, runtime, &batch, &batch.resources()[0]);
 }
 
-/// A batch of these stacks.
 fn batch(stacks: &[StackWithTrust<'_>], waiting: bool) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");

@@ -12,16 +12,15 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// managers send SIGTERM and SIGHUP, and no person presses a key twice so fast.
 const TOGETHER: Duration = Duration::from_millis(200);
 
-/// The reaction to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalReaction {
-    /// The first one: sampling ends, and the command gets it.
+    /// The first signal: sampling ends, and the command gets the signal.
     Begin,
-    /// A different one that belongs to the first: the command gets it.
+    /// A different signal that accompanies the first one: the command gets it too.
     AsWell,
-    /// The same one again, which belongs to the first: ignored.
+    /// The first signal again, shortly after it: ignored.
     Again,
-    /// The second one: everything ends.
+    /// A second request: everything ends.
     End,
 }
 

@@ -21,13 +21,11 @@ pub(super) struct Cell<'a> {
     pub(super) depth: usize,
     /// The left edge.
     pub(super) left: u64,
-    /// The width.
     pub(super) width: u64,
     /// The stack that ends with it.
     pub(super) node: Node,
     /// The label.
     pub(super) name: &'a str,
-    /// The whole name.
     pub(super) whole_name: &'a str,
     /// Where its code is, with the line of own code that has the largest weight; empty if the name says enough.
     pub(super) place: String,

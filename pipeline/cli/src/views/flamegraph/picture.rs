@@ -86,7 +86,6 @@ pub(super) struct Picture<'a> {
 const DIFFERENCE: [(&str, &str); 3] = [("slower2", "slower"), ("faster2", "faster"), ("same1", "unchanged")];
 
 impl Picture<'_> {
-    /// Writes it.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let rows = self.views.iter().map(View::rows).max().unwrap_or_default();
         let graph = rows * ROW;
@@ -163,7 +162,7 @@ impl Picture<'_> {
         let part = |of: u64| of as f64 / total as f64 * (WIDTH - 2.0 * MARGIN);
         let (x, width) = (MARGIN + part(cell.left), part(cell.width));
         let place = if cell.place.is_empty() { String::new() } else { format!("{}, ", cell.place) };
-        // The whole name stands between the short one and the place if it has more.
+        // If the whole name differs from the short one, it is shown between the short name and the place.
         let whole = if cell.whole_name == cell.name { String::new() } else { format!("{}\n", cell.whole_name) };
         let growth = self.growth.as_ref().map(|growth| growth.get(&cell.node).copied().unwrap_or_default());
         let (class, grew) = match growth {
@@ -265,7 +264,7 @@ fn xml(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: long names keep both ends, and are left out where nothing would be left of them.
+    /// Guarantees: long names keep both ends, and are left out if too little of them would be visible.
     #[test]
     fn labels() {
         let width = |characters: f64| 2.0 * PADDING + characters * CHARACTER + 0.5;
@@ -277,7 +276,7 @@ mod tests {
         assert_eq!(label("漢字漢字", width(5.0)).as_deref(), Some("漢…字"));
     }
 
-    /// Guarantees: nothing in a name is markup, and no character is none of XML.
+    /// Guarantees: no name contains markup or a character that XML does not allow.
     #[test]
     fn escapes() {
         assert_eq!(xml("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");

@@ -2,7 +2,7 @@ use profbridge_wire::sentry::chunk::origin::CodeOrigin::{Interpreter, Kernel, Li
 
 use super::*;
 
-/// A frame: its name, its file (of source, or of machine code if it ends with none of a script), and its origin.
+/// A frame: its name, its file (a source file if it has a script's extension, else a binary), and its origin.
 type FrameWithOrigin = (&'static str, &'static str, CodeOrigin);
 
 /// The labels of a folded stack, both root first.
@@ -38,8 +38,8 @@ const DUMPS: FrameWithOrigin = ("dumps", "/usr/lib/python3.12/json/__init__.py",
 const ENCODE: FrameWithOrigin = ("encode", "/usr/lib/python3.12/json/encoder.py", Library);
 const POLL: FrameWithOrigin = ("epoll_wait", "libc.so.6", Library);
 
-/// Guarantees: of an interpreted program's stack the own functions stay, with the libraries above them as one frame and
-/// the entry of the library below; the interpreter, the C library and the kernel are not there.
+/// Guarantees: the folded stack of an interpreted program has its own functions, the libraries above them as one frame,
+/// and the library function that they call; frames of the interpreter, the C library and the kernel are dropped.
 #[test]
 fn interpreted() {
     let pbkdf2: FrameWithOrigin = ("pbkdf2_hmac", "_hashlib.cpython-312-x86_64-linux-gnu.so", Library);
@@ -68,8 +68,8 @@ fn interpreted() {
     }
 }
 
-/// Guarantees: of a compiled program's stack the own functions stay, with short names; what starts it and what lies
-/// between two of them is dropped, and below the last one the library's function is one frame.
+/// Guarantees: the folded stack of a compiled program has its own functions with short names, without the functions
+/// that start it or lie between two of them; the libraries that the last one calls are one frame.
 #[test]
 fn compiled() {
     let main: FrameWithOrigin = ("main", "shop", Own);
@@ -86,7 +86,7 @@ fn compiled() {
     }
 }
 
-/// Guarantees: at the end of a waiting thread's stack stands what it waits for, also if nothing else is known.
+/// Guarantees: the stack of a waiting thread ends with what it waits for, even if nothing else is known.
 #[test]
 fn waiting() {
     for (expected, frames) in [

@@ -11,7 +11,6 @@ use super::super::reader::ProtobufReader;
 pub(super) struct Census {
     scopes: usize,
     profiles: usize,
-    /// Samples.
     pub(super) samples: usize,
 }
 

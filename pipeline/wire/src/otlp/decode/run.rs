@@ -46,9 +46,7 @@ impl Spill {
 /// Buffers to join the lists of one message. They are empty between messages.
 #[derive(Debug, Default)]
 pub(crate) struct Scratches {
-    /// Attribute indices.
     pub(crate) attributes: Vec<u8>,
-    /// Timestamps.
     pub(crate) timestamps: Vec<u8>,
     /// Values, or the locations of a stack.
     pub(crate) values: Vec<u8>,

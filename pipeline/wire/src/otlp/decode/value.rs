@@ -20,7 +20,6 @@ pub(super) enum Draft {
 }
 
 impl Draft {
-    /// The finished value.
     pub(super) fn finish(self) -> Value {
         match self {
             Draft::Empty => Value::Empty,

@@ -8,7 +8,6 @@ pub(crate) trait FieldSink {
     /// Appends bytes unmodified.
     fn raw(&mut self, bytes: &[u8]);
 
-    /// Appends a varint.
     fn varint(&mut self, value: u64);
 
     /// Appends the content of a message, which has `size` bytes.
@@ -17,7 +16,6 @@ pub(crate) trait FieldSink {
     /// Opens a large message, whose size is counted once and remembered.
     fn open(&mut self, key: u8, sizes: &mut Sizes) -> OpenMessage;
 
-    /// Closes the message.
     fn close(&mut self, open: OpenMessage, sizes: &mut Sizes);
 }
 

@@ -23,8 +23,8 @@ pub(super) fn read(text: &str, out: &mut [u8]) -> Result<usize, String> {
     engine.decode_slice(text, out).map_err(|error| format!("is not base64: {error}"))
 }
 
-/// Whether a text can be the id of a trace or a span in base64, as protobuf's own JSON has it, instead of hexadecimal
-/// digits: no id in digits has such a length. Padding may be missing; what could be digits counts as digits.
+/// Whether the id of a trace or a span is base64, as in protobuf's own JSON, instead of hexadecimal digits. The lengths
+/// of both encodings differ. Base64 may lack its padding; a text that could be hexadecimal counts as hexadecimal.
 pub(super) fn is_id(text: &[u8]) -> bool {
     match text.len() {
         11 | 22 => !text.iter().all(u8::is_ascii_hexdigit),

@@ -60,7 +60,6 @@ struct FieldPlaces<'a> {
     count: usize,
 }
 
-/// Writes a message.
 fn object(schema: &'static Schema, message: ProtobufReader<'_>, text: &mut BoundedText<'_>, depth: u32) -> Result<()> {
     if depth >= MAX_DEPTH {
         return Err(Fault::limit("messages in each other", u64::from(MAX_DEPTH)));

@@ -39,13 +39,13 @@ pub(crate) struct Rewrite {
 }
 
 impl Rewrite {
-    /// Adds a text in the place of a received value.
+    /// Adds a text attribute, which replaces a received one with this key.
     pub(crate) fn text(&mut self, key: &'static str, text: &str) {
         self.replaced.push(key);
         put_text_attribute(&mut self.attributes, 0x4a, key, text);
     }
 
-    /// Adds a value, which is an encoded `AnyValue`, in the place of a received one.
+    /// Adds an attribute whose value is an encoded `AnyValue`; it replaces a received one with this key.
     pub(crate) fn value(&mut self, key: &'static str, value: &[u8]) {
         self.replaced.push(key);
         put_attribute(&mut self.attributes, 0x4a, key, value);
@@ -209,7 +209,6 @@ fn fields(mut reader: ProtobufReader<'_>) -> impl Iterator<Item = (u32, ByteRang
     })
 }
 
-/// Writes a rewritten span.
 fn write_rewritten(spans: &Spans, at: ByteRange, rewrite: &Rewrite, out: &mut Pieces<'_>) {
     let mut flags = HAS_IS_REMOTE | IS_REMOTE;
     for (key, field, inner) in fields(ProtobufReader::at(spans.bytes(), at)) {

@@ -50,7 +50,6 @@ impl<'a> Pieces<'a> {
         open
     }
 
-    /// Closes a nested message.
     pub(super) fn close(&mut self, NestedMessage { key, at, before }: NestedMessage) {
         let len = self.len - before;
         let head = self.write(|out| put::head(out, key, len));

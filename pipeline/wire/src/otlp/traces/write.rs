@@ -76,13 +76,11 @@ pub(crate) fn any_key_values(values: &KeyValues) -> Vec<u8> {
 /// The fields of a span that the model does not have. Kind and ids come from the model.
 #[derive(Debug, Default)]
 pub(crate) struct SpanFields {
-    /// Its name.
     pub(crate) name: String,
     /// `Status.code`.
     pub(crate) status_code: u64,
     /// `Status.message`.
     pub(crate) status_message: String,
-    /// Its attributes.
     pub(crate) attributes: KeyValues,
     /// The linked trace and span ids.
     pub(crate) links: Vec<(profbridge_model::TraceId, profbridge_model::SpanId)>,
@@ -95,7 +93,6 @@ pub(crate) struct Origin {
     pub(crate) resource: Vec<(&'static str, String)>,
     /// The name of the scope.
     pub(crate) scope: String,
-    /// The version of the scope.
     pub(crate) scope_version: String,
 }
 
@@ -123,7 +120,6 @@ pub(crate) fn request(spans: &[(Origin, Span, SpanFields)]) -> Vec<u8> {
     out
 }
 
-/// A `Span` message.
 fn message(span: &Span, fields: &SpanFields) -> Vec<u8> {
     let mut out = Vec::new();
     encoded(&mut out, 0x0a, span.trace_id.bytes());

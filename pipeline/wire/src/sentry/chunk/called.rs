@@ -15,7 +15,7 @@ use profbridge_model::{Dictionary, Line, Location, LocationId};
 pub(super) struct Called {
     /// The numbers by location, line index and written line number.
     numbers: HashMap<(LocationId, u32, u32), u32>,
-    /// One of these numbers, by location and line index.
+    /// Any one of these numbers, by location and line index.
     any: HashMap<(LocationId, u32), u32>,
 }
 

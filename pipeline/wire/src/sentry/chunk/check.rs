@@ -33,9 +33,7 @@ pub(super) struct Facts<'a> {
     pub(super) nanos: u64,
     /// The largest stack number of a sample, and the number of stacks.
     pub(super) stacks: (u64, u64),
-    /// Number of frames.
     pub(super) frames: usize,
-    /// The platform.
     pub(super) platform: &'a str,
     /// The size, in bytes.
     pub(super) bytes: u64,

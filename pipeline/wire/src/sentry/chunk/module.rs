@@ -267,7 +267,7 @@ fn behind_versions(path: &[u8]) -> &[u8] {
     rest
 }
 
-/// Strips the version of `puma-6.4.2`. `None` if there is none.
+/// Strips the version from a name such as `puma-6.4.2`; `None` if the name has no version.
 fn without_version(gem: &[u8]) -> Option<&[u8]> {
     let dash = gem.iter().rposition(|&byte| byte == b'-');
     dash.filter(|&dash| gem.get(dash + 1).is_some_and(u8::is_ascii_digit)).map(|dash| &gem[..dash])

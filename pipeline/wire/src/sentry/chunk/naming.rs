@@ -32,7 +32,6 @@ pub(super) fn split(runtime: Runtime, name: &[u8]) -> SplitName<'_> {
     SplitName { module: module.into(), function: function.into() }
 }
 
-/// Module and function.
 type ModuleFunction<'a> = (&'a [u8], &'a [u8]);
 
 fn position(text: &[u8], byte: u8) -> Option<usize> {

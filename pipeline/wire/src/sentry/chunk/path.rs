@@ -8,7 +8,6 @@ pub(super) fn basename(path: &[u8]) -> &[u8] {
     &path[start..]
 }
 
-/// Whether a path is absolute.
 pub(super) fn is_absolute(path: &[u8]) -> bool {
     path.starts_with(b"/") || path.get(1..3) == Some(b":\\")
 }

@@ -30,7 +30,6 @@ pub(super) enum Runtime {
     Lua,
 }
 
-/// Number of runtimes.
 pub(super) const RUNTIMES: usize = Runtime::Lua as usize + 1;
 
 impl Runtime {

@@ -25,7 +25,7 @@ pub struct ChunkHead<'a> {
     pub estimated_bytes: usize,
 }
 
-/// The properties of a chunk that are known after its last byte.
+/// The properties of a finished chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkSummary {
     /// Hash of profiler and content, in the form of a random UUID. Equal chunks have equal ids, so that a chunk that is

@@ -10,7 +10,6 @@ use crate::perf_name;
 
 const NOTHING: &[u8] = b"";
 
-/// The source of a frame.
 #[derive(Debug, Clone)]
 pub(super) struct FrameSource<'a> {
     pub(super) name: Cow<'a, [u8]>,

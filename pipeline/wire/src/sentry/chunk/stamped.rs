@@ -36,7 +36,6 @@ impl Stamped {
         (slot >> 32 == u64::from(self.stamp)).then_some(slot as u32)
     }
 
-    /// Sets the value of an id.
     #[inline]
     pub(super) fn set(&mut self, id: usize, value: u32) {
         if let Some(slot) = self.slots.get_mut(id) {

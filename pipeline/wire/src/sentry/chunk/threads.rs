@@ -16,7 +16,6 @@ use crate::json;
 pub(super) struct Lane {
     /// The id in the chunk.
     pub(super) id: String,
-    /// The name.
     pub(super) name: Option<StringId>,
     /// The priority of a thread in a preserved chunk.
     priority: Option<u32>,

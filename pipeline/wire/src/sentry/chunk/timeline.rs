@@ -26,7 +26,6 @@ pub(super) fn tick(key: u64) -> u64 {
     key >> NUMBER_BITS
 }
 
-/// The number in a key.
 #[inline]
 pub(super) fn number(key: u64) -> usize {
     (key & (NUMBERS as u64 - 1)) as usize

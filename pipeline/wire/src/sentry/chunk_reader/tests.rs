@@ -178,8 +178,8 @@ fn releases() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["sentry.platform", "sentry.profiler_id"]);
 }
 
-/// Guarantees: a chunk that was read but is no longer known to be one is converted to a chunk that Relay accepts, with
-/// the same profiler, every thread, and the time that Sentry attributed to each function.
+/// Guarantees: a chunk that was read, and whose marks as a chunk were lost, is converted to a chunk that Relay accepts,
+/// with the same profiler, every thread, and the time that Sentry attributed to each function.
 #[test]
 fn there_and_back() {
     for fixture in [PYTHON, NODE] {

@@ -60,7 +60,7 @@ fn written(spans: &Spans) -> Vec<OtlpSpan> {
     spans
 }
 
-/// The attributes whose keys Sentry reads, as text with its type. A key that is there twice is an error.
+/// The attributes whose keys Sentry reads, as text with its type. A duplicate key is an error.
 fn read_by_sentry(span: &OtlpSpan) -> BTreeMap<&str, String> {
     let mut all = BTreeMap::new();
     for KeyValue { key, value, .. } in &span.attributes {
@@ -82,12 +82,12 @@ fn keys<'a>(pairs: &[(&'a str, &str)]) -> BTreeMap<&'a str, String> {
     pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// Whether Relay takes it for the first span of its process (facts of `relay-spans`: no parent, or both flags).
+/// Whether Relay treats the span as the first of its process (facts of `relay-spans`: no parent, or both flags).
 fn is_segment(span: &OtlpSpan) -> bool {
     span.parent_span_id.is_empty() || span.flags & 0x300 == 0x300
 }
 
-/// Guarantees: each row of the table; values of the span itself win, and nothing is added that is unknown.
+/// Guarantees: each row of the table is applied; a span's own values take precedence, and unknown values are not added.
 /// rule: transport#otlp-spans
 #[test]
 fn table() {
@@ -150,8 +150,8 @@ fn table() {
     assert_eq!(found.iter().map(|span| span.flags).collect::<Vec<_>>(), [0x300, 0, 0x101, 0, 0x301]);
 }
 
-/// Guarantees: to spans of a client only what the pipeline found is added, in the types that Sentry reads; a span
-/// without changes keeps its bytes.
+/// Guarantees: a client's spans only get what the pipeline found, in the types that Sentry reads; a span without
+/// changes keeps its bytes.
 #[test]
 fn of_clients() {
     let mut spans = read(PYTHON.to_vec());

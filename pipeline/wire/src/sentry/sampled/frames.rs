@@ -122,7 +122,7 @@ fn location(
         }
     }
     if attributes.is_empty() {
-        // Otherwise it would be an empty location, and missing from its stack.
+        // Without this attribute the location would be empty, and its frame missing from the stack.
         attributes.push(("sentry.frame", true.into()));
     }
     let attributes = builder.attributes(&attributes);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub(in crate::sentry) struct OriginalProcess<'a> {
     pub(in crate::sentry) profiler_id: Uuid,
     pub(in crate::sentry) platform: &'a str,
-    /// Empty if there is none, like the environment.
+    /// The release and the environment; empty if unknown.
     pub(in crate::sentry) release: &'a str,
     pub(in crate::sentry) environment: &'a str,
 }

@@ -222,7 +222,6 @@ impl Collected {
     }
 }
 
-/// The byte range of a part of a payload.
 pub(in crate::sentry) fn place_in(payload: &str, part: &str) -> ByteRange {
     let start = (part.as_ptr() as usize).saturating_sub(payload.as_ptr() as usize);
     ByteRange { start: start as u32, len: part.len() as u32 }

@@ -53,7 +53,7 @@ fn pair(key: &str, value: Kind) -> KeyValue {
     KeyValue { key: key.to_owned(), value: any(value), ..KeyValue::default() }
 }
 
-/// Guarantees: each row of the documented table.
+/// Guarantees: each row of the documented table is applied.
 #[test]
 fn table() {
     let list = |values: Vec<Kind>| {
@@ -117,8 +117,8 @@ fn table() {
     assert_eq!(written(&spans)["items"][0], expected);
 }
 
-/// Guarantees: each row of the second table, for spans that were never in a container; the span's own attributes win,
-/// bytes that are no text are left out, and a segment that is not in the batch is not named.
+/// Guarantees: each row of the second table is applied to spans that were never in a container. The span's own
+/// attributes take precedence, bytes that are no text are left out, and a segment outside of the batch is not named.
 #[test]
 fn spans_of_other_sdks() {
     let text = |text: &str| Kind::StringValue(text.to_owned());

@@ -20,8 +20,8 @@
 //! | `sdk` | resource `telemetry.sdk.{name,version,language}`, the scope's name and version |
 //! | a span of a container | attribute `sentry.form`: `span_v2` |
 //!
-//! Everything else is left out, because OTLP has no place for it: breadcrumbs, the request, the user, measurements,
-//! other contexts.
+//! All other data (breadcrumbs, the request, the user, measurements, other contexts) is left out, because OTLP has no
+//! place for it.
 //!
 //! The kind follows from `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification,
 //! `SpanKind`):

@@ -152,8 +152,8 @@ impl TransactionResource {
     }
 }
 
-/// The release and the environment of a process, if Sentry accepts them. `default` is the environment of one that names
-/// none.
+/// The release and the environment of a process, if Sentry accepts them. `default` is the environment of a process
+/// without one.
 pub(in crate::sentry) fn release_and_environment(
     attributes: &ResourceAttributes<'_>,
     default: &str,

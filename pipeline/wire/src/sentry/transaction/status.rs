@@ -33,7 +33,6 @@ const OF_GRPC: [&str; 17] = [
 const OK: &str = OF_GRPC[0];
 const INTERNAL_ERROR: &str = "internal_error";
 
-/// The status of a span.
 pub(super) fn sentry_status(fields: &OtherSpanFields<'_>, known: &KnownAttributes<'_>) -> &'static str {
     match fields.status_code {
         1 => OK,

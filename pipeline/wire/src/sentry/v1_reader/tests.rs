@@ -61,7 +61,6 @@ fn profile() -> Json {
 const TRANSACTION: &str = r#"{"sdk":{"name":"sentry.python","version":"2.75.0"},"environment":"prod","dist":"d1",
     "release":"not@this","transaction":"renamed"}"#;
 
-/// An envelope with a transaction and a profile.
 fn enveloped(profile: &Json, transaction: Option<&'static str>) -> profbridge_model::Envelope {
     let mut envelope = profbridge_model::Envelope::default();
     envelope.items.push(envelope::item("profile", None, profile.to_string()));

@@ -1,4 +1,4 @@
-//! One test per abuse: what is amplified, by how much at most, and what the safe outcome is.
+//! One test for each abuse, with its amplification, the limit of this amplification, and the safe outcome.
 
 use profbridge_wire::otlp::json::{self, Message};
 use profbridge_wire::otlp::{DecodeError, Limits};
@@ -13,8 +13,8 @@ fn decode(text: &str) -> Result<(), DecodeError> {
     json::decode(text.as_bytes(), &Limits::default()).map(drop)
 }
 
-/// Amplification: recursion, a frame of the stack for each level. Ceiling: 128 levels where fields are known, 16 values
-/// in each other. Outcome: refused; a field that is unknown is passed over, however deep it is.
+/// Amplification: recursion, a stack frame for each level. Ceiling: 128 levels of known fields, 16 nested values.
+/// Outcome: refused; an unknown field is skipped, however deep it is.
 /// rule: otlp#json-mapping
 #[test]
 fn a_hundred_thousand_levels() {
@@ -45,8 +45,8 @@ fn a_hundred_thousand_levels() {
     assert!(decode(&"[".repeat(100_000)).is_err());
 }
 
-/// Amplification: a number of two bytes becomes eight. Ceiling: four times the text, asked for before it is taken.
-/// Outcome: read, within that.
+/// Amplification: a number of two bytes becomes eight bytes. Ceiling: four times the text, reserved before the memory
+/// is taken. Outcome: read within this ceiling.
 #[test]
 fn short_numbers() {
     let zeros = "0,".repeat(99_999) + "0";
@@ -65,8 +65,8 @@ fn short_numbers() {
     }
 }
 
-/// Amplification: memory. Ceiling: the limits of a request, of the text and of what it is read as, and what the caller
-/// grants. Outcome: refused before it is taken.
+/// Amplification: memory. Ceiling: the limits of a request, of its text and of its decoded form, and the caller's
+/// limit. Outcome: refused before the memory is taken.
 #[test]
 fn limits() {
     let text = format!(r#"{{"dictionary":{{"stringTable":["{}"]}}}}"#, "x".repeat(5_000));
@@ -87,8 +87,8 @@ fn limits() {
     assert_eq!(refused, DecodeError::LimitExceeded { what: "bytes of the request, read from JSON", limit });
 }
 
-/// Amplification: time, where each end of a message moves what is in it. Ceiling: one move for each level, of which
-/// there are 128 at most. Outcome: read; the answer is what matters here, not the clock.
+/// Amplification: time, since the end of each message moves the message's content. Ceiling: one move for each of at
+/// most 128 levels. Outcome: read; the test checks the result, not the time.
 #[test]
 fn long_messages_in_each_other() {
     let long = "x".repeat(1 << 20);
@@ -103,8 +103,8 @@ fn long_messages_in_each_other() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Guarantees: no damage to a text makes the reader panic, and what it lets through is written and read again as
-    /// the same.
+    /// Guarantees: the reader does not panic on damaged text, and what it accepts is the same after writing and reading
+    /// it.
     #[test]
     fn damaged(
         of in requests(),
@@ -133,7 +133,7 @@ proptest! {
         drop(json::decode(&text, &Limits::default()));
     }
 
-    /// Guarantees: no bytes make the writer panic, and it writes exactly what prost reads.
+    /// Guarantees: the writer does not panic on any bytes, and writes exactly what prost reads.
     #[test]
     fn damaged_protobuf(
         of in requests(),

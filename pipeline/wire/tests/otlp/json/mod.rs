@@ -1,4 +1,4 @@
-//! OTLP in JSON, held against JSON that is made of prost's structs.
+//! Compares OTLP in JSON with JSON made from prost's structs.
 
 mod attacks;
 mod spans;
@@ -30,7 +30,7 @@ fn written(message: Message, protobuf: &[u8]) -> Value {
     serde_json::from_slice(&out).unwrap()
 }
 
-/// The same value, its doubles as `serde_json` reads them, which is not to the last bit.
+/// The same value with doubles as `serde_json` reads them, which may differ in the last bit.
 fn through_text(value: Value) -> Value {
     json_of(&value.to_string())
 }
@@ -38,8 +38,8 @@ fn through_text(value: Value) -> Value {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Guarantees: every field of an arbitrary lawful request is read, in whatever lawful way it was written, in any
-    /// order, with unknown fields; and the batch is the one that the same request in protobuf makes.
+    /// Guarantees: every field of an arbitrary valid request is read, in any valid form and order, with unknown fields
+    /// in between; the batch equals the batch of the same request in protobuf.
     /// rule: otlp#json-names, otlp#json-unknown
     #[test]
     fn profiles_are_read(request in requests(), seed: u64, pretty: bool) {
@@ -53,7 +53,7 @@ proptest! {
         prop_assert_eq!(decoded.profiles.received.as_deref(), Some(&*protobuf));
     }
 
-    /// Guarantees: what is written is what the specification says, however the protobuf message was written.
+    /// Guarantees: JSON is written as specified, whatever the encoding of the protobuf message.
     /// rule: otlp#json-names, otlp#json-64-bit
     #[test]
     fn profiles_are_written(request in requests(), seed: u64) {
@@ -75,7 +75,7 @@ proptest! {
         prop_assert_eq!(written(Message::TracesRequest, &protobuf), expected);
     }
 
-    /// Guarantees: what was written is read as the same bytes, to the last bit of a double.
+    /// Guarantees: written doubles are read back with the same bits.
     #[test]
     fn doubles(number: f64) {
         let value = AnyValue { value: Some(any_value::Value::DoubleValue(number)) };
@@ -91,15 +91,15 @@ proptest! {
     }
 }
 
-/// A request with an attribute of this value in JSON, and what is read of it.
+/// Reads a request that has an attribute with this JSON value, and returns the attribute's value.
 fn value(value: &str) -> Result<Option<any_value::Value>, String> {
     let text = format!(r#"{{"dictionary":{{"attributeTable":[{{"value":{value}}}]}}}}"#);
     let request = ExportProfilesServiceRequest::decode(&*read(Message::ProfilesRequest, &text)?).unwrap();
     Ok(request.dictionary.unwrap().attribute_table[0].value.clone().unwrap_or_default().value)
 }
 
-/// Guarantees: a value of an attribute is there even where it is zero, doubles have three names, numbers may stand in
-/// strings, and a value is of one type.
+/// Guarantees: an attribute's value of zero is kept, doubles may be one of three names, numbers may be strings, and a
+/// value has only one type.
 /// rule: otlp#json-64-bit, otlp#json-mapping
 #[test]
 fn values() {
@@ -171,7 +171,7 @@ fn values() {
     }
 }
 
-/// Guarantees: ids are hexadecimal, or base64 if they have the length of an id then, and nothing else.
+/// Guarantees: an id is hexadecimal, or base64 that decodes to the length of an id; anything else is refused.
 /// rule: otlp#json-ids
 #[test]
 fn ids() {
@@ -217,8 +217,8 @@ fn ids() {
     assert!(profile("00112233*not-an-id").unwrap_err().contains("is not base64"));
 }
 
-/// Guarantees: a failure names the place in the words of the definition, and the byte where it was noticed, also where
-/// lines were broken.
+/// Guarantees: an error names the field as in the protobuf definition, and the byte where it was noticed, also in text
+/// with line breaks.
 #[test]
 fn places() {
     for (text, expected) in [
@@ -245,7 +245,7 @@ fn places() {
     assert_eq!(error, "malformed request: request (at byte 6): the text is not UTF-8");
 }
 
-/// Guarantees: the names of earlier layouts are refused with the name, since a reader that ignored them would lose the
+/// Guarantees: field names of earlier layouts are refused by name, since a reader that ignored them would lose the
 /// profile.
 /// rule: otlp#json-unknown
 #[test]
@@ -261,7 +261,7 @@ fn earlier_layouts() {
     }
 }
 
-/// Guarantees: what is decoded of JSON is refused by the same rules as what came in protobuf, at the same place.
+/// Guarantees: JSON is refused by the same rules, and at the same place, as the same request in protobuf.
 #[test]
 fn rules_of_the_decoder() {
     let text = json!({ "dictionary": { "stackTable": [{}, { "locationIndices": [7] }] } }).to_string();
@@ -274,7 +274,7 @@ fn rules_of_the_decoder() {
     assert_eq!((decoded.refused_profiles(), decoded.profiles.received.is_none()), (1, true));
 }
 
-/// Guarantees: answers are read and written.
+/// Guarantees: responses are read and written.
 #[test]
 fn responses() {
     let text = r#"{"partialSuccess":{"rejectedProfiles":"3","errorMessage":"no"}}"#;

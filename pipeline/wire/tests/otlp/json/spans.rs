@@ -30,7 +30,7 @@ fn scope_spans(style: &mut Style, of: &ScopeSpans) -> Value {
     style.object(fields)
 }
 
-/// A number of an enumeration, by chance as its name.
+/// A number of an enumeration, in some cases as its name.
 fn named(style: &mut Style, names: &[&'static str], number: i32) -> Option<Value> {
     let name = usize::try_from(number).ok().and_then(|number| names.get(number));
     name.filter(|_| style.way(4) == 3).map_or_else(|| style.small(number), |&name| Some(name.into()))

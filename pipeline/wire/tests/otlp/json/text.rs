@@ -1,5 +1,5 @@
-//! prost's structs as JSON, field by field, as the definitions and the mapping say it: another reading of both than the
-//! table by which profbridge reads and writes JSON.
+//! Writes prost's structs as JSON, field by field, independently of the table by which profbridge reads and writes
+//! JSON.
 
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD, Engine as _};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::scramble::Random;
 
-/// How JSON is written: as the specification says, or, by chance, in any way that readers take.
+/// How JSON is written: as specified, or in random forms that readers accept.
 pub(super) struct Style(Option<Random>);
 
 /// A field in JSON: its name in the definition and its value; `None` where it is left out.
@@ -25,7 +25,7 @@ impl Style {
         Self(Some(Random::new(seed)))
     }
 
-    /// One of several ways; the first is the specification's.
+    /// Chooses one of several forms; the first is the specified one.
     pub(super) fn way(&mut self, ways: usize) -> usize {
         self.0.as_mut().map_or(0, |random| random.below(ways))
     }
@@ -46,12 +46,12 @@ impl Style {
         Value::Object(object)
     }
 
-    /// A scalar that is left out where it is zero, most often.
+    /// A scalar, which is in most cases omitted if it is zero.
     fn unless(&mut self, zero: bool, value: Value) -> Option<Value> {
         (!zero || self.way(4) == 3).then_some(value)
     }
 
-    /// A list that is left out where it is empty, most often.
+    /// A list, which is in most cases omitted if it is empty.
     pub(super) fn list(&mut self, values: Vec<Value>) -> Option<Value> {
         self.unless(values.is_empty(), Value::Array(values))
     }
@@ -60,7 +60,6 @@ impl Style {
         self.unless(text.is_empty(), text.into())
     }
 
-    /// An integer of 32 bits.
     pub(super) fn small(&mut self, value: impl Into<i64>) -> Option<Value> {
         let value = value.into();
         let text = self.integer(value);
@@ -75,7 +74,6 @@ impl Style {
         }
     }
 
-    /// An integer of 64 bits.
     pub(super) fn large(&mut self, value: impl Into<i128>) -> Option<Value> {
         let value = value.into();
         let text = self.long(value);

@@ -2,7 +2,7 @@
 //! address 0 on.
 //!
 //! The input is a kind of relocation, an offset, a thread pointer and an address (8 bytes each), then the memory.
-//! Promises: no panic; a bounded number of reads; a resource and attributes within their limits.
+//! Guarantees: no panic; a bounded number of reads; a resource and attributes within their limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

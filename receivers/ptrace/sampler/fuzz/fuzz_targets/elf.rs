@@ -1,6 +1,6 @@
-//! Bytes that claim to be an ELF file.
+//! Reads arbitrary bytes as an ELF file.
 //!
-//! Promises: no panic; memory in proportion to the file; every function in the index can be looked up, or the lookup
+//! Guarantees: no panic; memory in proportion to the file; every function in the index can be looked up, or the lookup
 //! fails with an error.
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Bytes that claim to be the text of `/proc/PID/maps`.
+//! Reads arbitrary bytes as the text of `/proc/PID/maps`.
 //!
-//! Promises: no panic; mappings are in order, without overlaps, and no more than are allowed.
+//! Guarantees: no panic; mappings are in order, without overlaps, and within their maximum number.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! The records of a perf ring buffer, one after the other; the header of each gives its length.
+//! Reads arbitrary bytes as records of a perf ring buffer; the header of each gives its length.
 //!
-//! Promises: no panic; every step advances by a whole record; a stack is part of its record, and no longer than the
+//! Guarantees: no panic; every step advances by a whole record; a stack is part of its record, and no longer than the
 //! requested size.
 #![no_main]
 

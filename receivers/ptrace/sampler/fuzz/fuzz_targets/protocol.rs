@@ -1,7 +1,6 @@
-//! The owner reads packets of any content, one after the other, as from a sampler process that an attacker has taken
-//! over.
+//! The owner reads arbitrary packets, as from a sampler process that an attacker has taken over.
 //!
-//! Each packet is a length of two bytes, followed by as many bytes. Promises: no panic; an accepted event refers only
+//! Each packet is a length of two bytes, followed by as many bytes. Guarantees: no panic; an accepted event refers only
 //! to announced processes, mappings and functions; its re-encoded form is accepted too.
 #![no_main]
 

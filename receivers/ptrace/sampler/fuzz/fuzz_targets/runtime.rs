@@ -1,7 +1,7 @@
 //! Reads the frames of an interpreter from a recording of its memory in which some words are changed.
 //!
 //! The input is a recording of any interpreter, followed by changes: an index into its bytes (4 bytes) and a word (8
-//! bytes) each. The last byte is the number of changes. Promises: no panic; no more frames than the limit; bounded
+//! bytes) each. The last byte is the number of changes. Guarantees: no panic; no more frames than the limit; bounded
 //! texts; bounded reads for the frames of a native stack.
 #![no_main]
 

@@ -3,7 +3,7 @@
 //! The bytes are 17 registers, the mask of the known ones, the stack's length in words (one byte), the stack, and the
 //! file. It is mapped twice: as a file, and as code compiled at run time.
 //!
-//! Promises: no panic; the stack ends within the limits; unwinding with and without cached data gives the same stack.
+//! Guarantees: no panic; the stack ends within the limits; unwinding with and without cached data gives the same stack.
 #![no_main]
 
 use std::fs::File;

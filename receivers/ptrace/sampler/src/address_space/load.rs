@@ -157,7 +157,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             FileKind::Image(object) => (object, None),
             FileKind::Generated => match self.moved_text(entry, lines)? {
                 Some((cached, line, bias)) => {
-                    // Such a module is identified by its memory and not by the file, since the kernel reports the
+                    // `module.file` stays that of the memory (no file), since the kernel's records are about the
                     // memory.
                     module.kind = ModuleKind::File;
                     module.bias = bias;

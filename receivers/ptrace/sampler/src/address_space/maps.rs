@@ -19,7 +19,6 @@ const MAX_PATH: usize = 4096;
 
 const DELETED: &[u8] = b" (deleted)";
 
-/// One line of the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MapsLine {
     pub(super) entry: MapsEntry,

@@ -47,7 +47,6 @@ impl Again {
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// The process is attached.
     Attached(ProcessId),
     /// The process cannot be attached to; the owner was informed of the reason.
     Refused,

@@ -63,7 +63,7 @@ struct AttachedProcess {
     reload: upkeep::Reload,
     /// The mappings reported since the process's maps were last read.
     mapped: Vec<MappedAt>,
-    /// The number of bytes by which putting folders in front of them made the paths of functions' files longer.
+    /// By how many bytes the paths of functions' files grew because folders were put in front of them.
     folders: usize,
     /// The context that the process publishes.
     shown: contexts::PublishedContext,

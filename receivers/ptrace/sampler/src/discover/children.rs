@@ -25,7 +25,6 @@ const DESCENDANTS: usize = 1024;
 /// The CPU time used by a process and its children, at one moment.
 #[derive(Debug, Default)]
 pub struct DescendantsTime {
-    /// The clock ticks used by the process itself.
     own: u64,
     /// The living children by id: the name, and the clock ticks used by the child itself and by its own reaped
     /// children.
@@ -180,8 +179,8 @@ mod tests {
         [waits, reads, two].into_iter().for_each(end);
     }
 
-    /// Guarantees: the time of children is what they used meanwhile, whether they are alive or were reaped, and busy
-    /// children are named, most first.
+    /// Guarantees: the CPU time of children since a moment includes living and reaped ones; busy children are named,
+    /// most first.
     #[test]
     fn time_of_children() {
         let at = |reaped, living: &[(u32, u64)]| DescendantsTime {

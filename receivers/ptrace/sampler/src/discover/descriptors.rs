@@ -1,7 +1,7 @@
 //! Names the file or socket on which a blocked thread waits.
 //!
-//! `/proc/PID/task/TID/syscall` tells the descriptor. Reading it does not disturb the thread, and of a running one it
-//! tells nothing. `/proc/PID/fd` names the file; the peer of a socket is in the tables of its network namespace.
+//! `/proc/PID/task/TID/syscall` has the descriptor, or nothing while the thread runs; reading it does not disturb the
+//! thread. `/proc/PID/fd` names the file; the peer of a socket is in the tables of its network namespace.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::probe::{Activity, read_syscall};
 
-/// System calls that transfer data by the descriptor that is their first argument, or wait for it.
+/// System calls that transfer data by the descriptor in their first argument, or wait for it.
 const CALLS: [libc::c_long; 22] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -37,11 +37,11 @@ const CALLS: [libc::c_long; 22] = [
     libc::SYS_ioctl,
 ];
 
-/// At most this many sockets are looked up, and this much of each table of sockets is read, in bytes.
+/// The maximum number of sockets that are looked up, and how much of each table of sockets is read, in bytes.
 const SOCKETS: usize = 512;
 const TABLE: u64 = 1 << 20;
 
-/// The names of descriptors so far.
+/// The names of descriptors found so far.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     sockets: HashMap<(u32, u64), Arc<str>>,
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a thread that waits in `wait`, and returns what it is found to wait for.
+    /// Starts a thread that waits in `wait`, and returns what [`Descriptors`] finds that it waits for.
     fn awaited(wait: impl FnOnce() + Send + 'static) -> String {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that waits for a peer, for anybody, a local socket or a pipe is found to wait for it, and
-    /// one that does not exist for none of them.
+    /// Guarantees: what a thread waits for is named for a connected and a listening socket, a local socket and a pipe,
+    /// and for a thread that does not exist there is no name.
     #[test]
     fn sockets_and_pipes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(Descriptors::default().awaited_by(u32::MAX, 1), None);
     }
 
-    /// Guarantees: addresses of both families are read, and what is none is refused.
+    /// Guarantees: addresses of both families are parsed, and malformed ones are refused.
     #[test]
     fn addresses() {
         for (text, expected) in [

@@ -103,7 +103,6 @@ fn find_text<S: ByteSource + ?Sized>(source: &S, headers: &Headers, text: &'stat
     None
 }
 
-/// The position of a string.
 fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
     let (&first, mut from) = (text.first()?, 0);
     loop {

@@ -138,7 +138,7 @@ pub struct Mapped<'a> {
 pub enum User {
     /// All registers.
     Registers(Registers),
-    /// There are none: it is a kernel thread or a thread that is ending.
+    /// No registers: the thread belongs to the kernel or is ending.
     None,
     /// The registers of a 32-bit program.
     OtherArchitecture,

@@ -80,7 +80,7 @@ fn started_by_a_link() {
         // redis, PostgreSQL and nginx write their status into their arguments like this.
         ("server", Some("server *:6379"), "server"),
         ("server", Some("-server"), "server"),
-        // The thread's name still shows the name.
+        // The name of the thread still is the name of the program.
         ("server", Some("anything"), "server"),
         ("check-rdb", Some("other"), "check-rdb"),
         ("check-rdb", Some("../other"), "check-rdb"),

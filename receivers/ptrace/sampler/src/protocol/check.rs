@@ -24,7 +24,6 @@ pub struct PacketChecker {
 struct RequestedData {
     /// The names of environment variables.
     environment: Vec<String>,
-    /// The number of thread attributes.
     thread_attributes: u32,
 }
 

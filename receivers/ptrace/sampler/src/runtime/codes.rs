@@ -27,7 +27,6 @@ const MAX_COPIES: usize = 131_072;
 
 /// The code of a function or a script, as cached.
 pub(super) trait CachedCode: Debug {
-    /// The fingerprint type.
     type Fingerprint: Debug + Clone + PartialEq;
 
     /// How many cached codes may have instructions at the same address; one more drops the oldest.

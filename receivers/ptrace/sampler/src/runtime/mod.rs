@@ -52,7 +52,6 @@ pub const MAX_FRAMES: usize = 1024;
 /// The maximum number of functions that are read for the first time in one stack; further ones are shown as unknown.
 const MAX_NEW: u32 = 64;
 
-/// A kind of interpreter.
 struct InterpreterKind {
     /// The symbols by which a file is recognized as this interpreter.
     symbols: &'static SymbolNames,
@@ -273,7 +272,7 @@ pub struct NativelyNamed {
     pub locations: Vec<(usize, Location)>,
     /// The number of functions whose position in the source is known.
     pub positioned: u64,
-    /// The number of other functions with a name.
+    /// The number of functions shown for frames that may execute a function inlined into them instead.
     pub named: u64,
     /// The number of functions shown in place of either themselves or a function inlined into them.
     pub inlined: u64,

@@ -399,7 +399,6 @@ impl Active {
         1_000_000_000 / self.schedule.period_nano()
     }
 
-    /// The slot of one second ago.
     pub(super) fn slot_a_second_ago(&self) -> u64 {
         self.slot.saturating_sub(self.slots_per_second())
     }

@@ -56,7 +56,7 @@ pub(super) enum Proof {
 }
 
 impl Proof {
-    /// Whether the data is used.
+    /// Whether the data that was read may be used.
     pub(super) fn holds(self) -> bool {
         self != Self::None
     }

@@ -57,7 +57,7 @@ pub(super) struct SettleRules {
     /// Running time, in nanoseconds, that has no samples because the thread was in the kernel, where no samples may be
     /// taken.
     pub(super) kernel_nano: u64,
-    /// The divisor of the time for which the thread's event is open: one part in this many.
+    /// The thread's event is open only for one part in this many of the time.
     pub(super) duty_divisor: u64,
     /// Whether only running time is settled (cpu mode).
     pub(super) cpu: bool,
@@ -86,7 +86,6 @@ pub(super) enum TimeSource {
     Records {
         /// When the thread started, if that was within the settled time.
         began: Option<Instant>,
-        /// Whether the thread has ended.
         ended: bool,
     },
 }
@@ -108,13 +107,11 @@ pub(super) enum Unsampled {
     NotSampled,
     /// The thread ran in the kernel, where no samples may be taken.
     InTheKernel,
-    /// The thread waited for a processor.
     WaitingForProcessor,
     /// The thread must have been blocked, although no examination found it blocked.
     NotSeen,
 }
 
-/// A span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimeSpan {
     pub(super) begins: Instant,
@@ -128,7 +125,6 @@ pub(super) struct Settled {
     /// The samples by their index in the batch, each with the time that it covers, in the order in which they were
     /// taken.
     pub(super) samples: Vec<(u32, TimeSpan)>,
-    /// The time without samples.
     pub(super) without_samples: Vec<(Unsampled, TimeSpan)>,
     /// Samples of the running thread that cover less than their period, and how much less, in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,

@@ -115,7 +115,6 @@ impl Processors {
     }
 }
 
-/// The event of one processor.
 #[derive(Debug)]
 struct ProcessorEvent {
     event: OwnedFd,

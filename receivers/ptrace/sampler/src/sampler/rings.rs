@@ -252,7 +252,6 @@ pub(super) enum ThreadChangeKind {
     Turn(Option<Instant>, Cause),
     /// The thread was started.
     Started,
-    /// The thread ended.
     Ended,
 }
 

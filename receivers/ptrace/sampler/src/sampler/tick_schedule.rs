@@ -18,7 +18,6 @@ pub(super) struct TickSchedule {
     due: Instant,
 }
 
-/// A tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tick {
     /// The slot to which the tick belongs.

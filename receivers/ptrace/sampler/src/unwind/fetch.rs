@@ -94,7 +94,6 @@ impl HoldingRegisters {
     }
 }
 
-/// The state on a path.
 #[derive(Debug, Clone)]
 struct PathState {
     values: Simulation<ValueOrigin>,

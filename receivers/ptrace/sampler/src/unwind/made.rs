@@ -16,7 +16,6 @@ pub(super) const ROOT: u64 = CODE + 2;
 /// The mask with which all registers are known.
 pub(super) const ALL: u32 = (1 << COUNT) - 1;
 
-/// The code.
 pub(super) struct SyntheticCode(Vec<u8>);
 
 impl SyntheticCode {

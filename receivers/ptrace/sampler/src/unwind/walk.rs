@@ -203,7 +203,6 @@ fn begins_greenlet(module: &Module, address: u64, frames: &[Frame]) -> bool {
         && frames.iter().any(|frame| frame.location.mapping() != module.mapping)
 }
 
-/// Creates the frame for these registers.
 pub(super) fn frame(registers: &Registers, location: Location) -> Frame {
     Frame { pc: registers.instruction_pointer(), sp: registers.stack_pointer(), location, registers: *registers }
 }

@@ -316,7 +316,7 @@ impl TrapSession {
         Self::start_with(false)
     }
 
-    /// The same; with `commands`, the sampler process can start commands.
+    /// Like [`TrapSession::start`]; with `commands`, the sampler process can start commands.
     pub(crate) fn start_with(commands: bool) -> Self {
         // Tests examine the last events too, so the sampler's shutdown must not be cut short on a busy machine.
         let options = StartOptions { commands, stop_timeout: PATIENCE, ..StartOptions::default() };

@@ -106,8 +106,8 @@ async fn a_level_is_logged() {
     rig.stop().await;
 }
 
-/// Guarantees: if the levels of many processes become known within a short time, one line sums up all but the first; a
-/// level that keeps changing has two lines a minute, one that changes back has none, and if a process is detached
+/// Guarantees: if the levels of many processes become known within a short time, one line sums up all but the first. A
+/// level that keeps changing has two lines a minute, a level that changes back has none, and if a process is detached
 /// before its line is due, the line about the detaching includes it.
 #[tokio::test(start_paused = true)]
 async fn many_levels_are_summed_up() {
@@ -120,8 +120,7 @@ async fn many_levels_are_summed_up() {
         rig.say(on_level(number, if number % 2 == 0 { Level::Kernel } else { Level::None })).await;
     }
     rig.say(Event::Detached { process: ProcessId(all), why: Detached::Exited }).await;
-    // Log lines of both processes exist: one process changes its level and changes it back, the other keeps its new
-    // level.
+    // Both processes already have a log line: one changes its level and changes it back, the other keeps its new level.
     rig.say(on_level(2, Level::Processors)).await;
     rig.say(on_level(2, Level::Kernel)).await;
     rig.say(on_level(4, Level::Processors)).await;

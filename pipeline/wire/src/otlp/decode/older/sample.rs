@@ -199,7 +199,6 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// Appends to a list, and returns the range.
 fn append<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Range<usize> {
     let start = list.len();
     list.extend_from_slice(more);

@@ -17,7 +17,6 @@ pub(super) struct ReadState<'g> {
     stop: Option<DecodeError>,
 }
 
-/// A step of a path.
 pub(super) enum PathStep {
     Field(&'static str),
     Element(usize),

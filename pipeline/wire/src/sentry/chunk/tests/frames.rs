@@ -31,7 +31,7 @@ pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
     (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
 }
 
-/// Guarantees: a native frame points into an image of type `symbolic` (Relay rejects the chunk for others) with an
+/// Guarantees: a native frame points into an image of type `symbolic` (Relay rejects a chunk with other types) with an
 /// absolute address; a frame without a name is named by its file and page, and counted.
 /// rule: differences#image-type, differences#frame-function, sample-format-v2#debug-meta, sample-format-v2#frames
 /// rule: sample-format-v2#frame-address, sample-format-v2#frame-grouping, profiles-sdk#v2-debug-meta

@@ -25,7 +25,6 @@ fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
     }
 }
 
-/// A Python frame with this system name.
 fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value {
     let lines = [(name, file, 12, 0)];
     let location = TestLocation { system_name, ..TestLocation::new("cpython", &lines) };
@@ -350,9 +349,8 @@ const LANGUAGES: [(&str, &str); 7] = [
 ];
 
 /// The documented collisions: a Python module below two conventional roots, a path relative to a root, and a module
-/// next to a package of the same name. Guarantees: configuring the actual roots resolves the first, since `/` then
+/// next to a package of the same name. Guarantees: configuring the actual roots resolves the first one, and `/` then
 /// applies to all other files.
-/// takes all others.
 #[test]
 fn what_merges() {
     for same in ["/app/users.py", "/code/users.py", "users.py", "/app/users/__init__.py"] {

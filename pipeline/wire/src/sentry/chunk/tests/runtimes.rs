@@ -7,7 +7,6 @@ use super::frames::{LIBC, chunk};
 use super::support::TestLocation;
 use crate::sentry::chunk::Settings;
 
-/// Functions with their files.
 type FunctionFiles = &'static [(&'static str, &'static str)];
 
 /// Runtimes whose frames have neither address nor mapping: title, `profile.frame.type`, and functions.

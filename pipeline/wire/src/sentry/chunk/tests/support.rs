@@ -196,7 +196,6 @@ pub(super) fn convert_as(batch: &Profiles, settings: Settings, strictness: Stric
     Converted { report, chunks, collected }
 }
 
-/// A sample of a chunk.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ChunkSample {
     pub(super) thread: String,

@@ -10,7 +10,6 @@ use crate::runtime::code_reader::ResolveSession;
 
 /// How to read code of one kind.
 pub(in crate::runtime) trait CodeSource: Sized {
-    /// The type of the cached code.
     type Code: CachedCode;
     /// The data that is read besides the fingerprint.
     type Texts;

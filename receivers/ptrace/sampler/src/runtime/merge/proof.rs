@@ -324,7 +324,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// The known registers of a frame that calls preserve.
+/// The known values of a frame's callee-saved registers.
 fn kept_registers(frame: &Frame) -> Vec<u64> {
     KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect()
 }

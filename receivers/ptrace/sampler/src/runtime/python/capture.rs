@@ -25,7 +25,6 @@ const SAME_CALL: u64 = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaptureResult {
-    /// The thread has frames.
     Frames,
     /// The thread is not executing Python code.
     Idle,

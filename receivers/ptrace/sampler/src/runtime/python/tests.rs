@@ -39,7 +39,6 @@ fn place(recording: &mut Recording) -> PythonPlace {
     PythonPlace::at(recording.runtime, recording.version, recording).unwrap()
 }
 
-/// The interpreter state of the recorded thread.
 fn state(recording: &mut Recording) -> InterpreterThread {
     let (place, mut states) = (place(recording), InterpreterThreads::default());
     states.walk(&place, recording);

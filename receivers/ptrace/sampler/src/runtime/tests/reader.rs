@@ -25,7 +25,6 @@ pub(in crate::runtime) fn recorded_file(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/tests/recordings/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// A recording by its name.
 pub(in crate::runtime) fn recording(name: &str) -> Recording {
     Recording::parse(&recorded_file(&format!("{name}.bin"))).unwrap()
 }

@@ -56,7 +56,6 @@ impl Found {
         ruby::RubyPlace::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
     }
 
-    /// Creates a V8 from its constants.
     fn v8(constants: v8::Constants) -> Result<Self, String> {
         v8::V8Layout::from_constants(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
     }

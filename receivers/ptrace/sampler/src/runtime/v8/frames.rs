@@ -52,7 +52,6 @@ impl Words {
     }
 }
 
-/// A native frame to be named.
 #[derive(Debug)]
 pub(super) struct NativeFrameToName<'a> {
     frame: &'a Frame,
@@ -87,7 +86,7 @@ impl<'a> NativeFrameToName<'a> {
 pub(super) enum FrameMeaning {
     /// These functions, innermost first, each with the character offset of its source position, if known.
     Functions(Vec<(KnownFunction, Option<u32>)>),
-    /// This function, or one that was inlined into it: the name says so.
+    /// This function or one inlined into it; the shown name says that it is not known which.
     Inlined(KnownFunction),
     /// This function or one inlined into it, in code without positions. V8's own profiler reports the outer function,
     /// and so does this sampler, which counts these cases.

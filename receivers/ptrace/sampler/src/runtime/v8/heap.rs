@@ -47,7 +47,6 @@ impl Heap<'_, '_> {
         word(&mut self.target, object.wrapping_sub(1).wrapping_add(offset))
     }
 
-    /// Reads bytes of an object, from an offset on.
     pub(super) fn read(&mut self, object: u64, offset: u64, bytes: &mut [u8]) -> bool {
         is_object(object) && self.target.read(object.wrapping_sub(1).wrapping_add(offset), bytes)
     }

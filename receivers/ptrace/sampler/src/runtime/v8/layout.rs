@@ -97,7 +97,6 @@ pub(super) struct Kinds {
     pub(super) last: u32,
 }
 
-/// The fields of `Code`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CodeFields {
     /// The deoptimization data; in Sparkplug's code, the byte code.

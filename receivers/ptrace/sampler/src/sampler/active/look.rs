@@ -48,9 +48,7 @@ pub(in crate::sampler) enum Examination {
     Stands,
     /// According to its switch records the thread waits for a processor; neither its stack nor its registers are known.
     Preempted,
-    /// The thread is blocked.
     Blocked(BlockedAt),
-    /// The thread has ended.
     Ended,
 }
 

@@ -38,7 +38,6 @@ pub(super) struct Placing {
 #[derive(Debug, Default)]
 pub(super) struct PlacedSpans {
     pub(super) samples: Vec<(u32, TimeSpan)>,
-    /// The time without samples.
     pub(super) without_samples: Vec<(Unsampled, TimeSpan)>,
 }
 
