@@ -248,7 +248,7 @@ for (let number = 0; number < 3; number += 1) {
 const app = express();
 app.get("/things/:name", (request, response) => {
   const { name } = request.params;
-  part(`work ${name}`, () => (name === "one" ? busy_in_one : busy_in_two)(Date.now() + 1000));
+  part(`work ${name}`, () => (name === "one" ? busy_in_one : busy_in_two)(Date.now() + 2000));
   Sentry.captureMessage(`served ${name}`);
   response.send("done");
 });
