@@ -389,7 +389,7 @@ def compare(binary, label, sdk, mode, form):
             work = one["name"].removeprefix("work ")
             place = profiler, thread, one["start"] / 1e9, one["end"] / 1e9
             # Node moves code and does not say when in its list of names: one may be of what lay there before.
-            check_spans(work, [place], chunks, {f"busy_in_{work}"}, 0.1 if os.path.isdir(sdk) else 0)
+            check_spans(work, [place], chunks, {f"busy_in_{work}"}, 0.2 if os.path.isdir(sdk) else 0)
     expect(counts["wrong"] == 0, f"{name}: no span names a wrong profiler or thread")
     expect(counts["profiler"] == len(arrived), f"{name}: {counts['profiler']} of {len(arrived)} name the profiler")
     # Nothing says on which thread a span of Python ran, unless the span processor of the example does.
