@@ -85,7 +85,8 @@ impl EnvelopeHandler {
         let (received, _) = self.read(&head, &intake, body).await?;
         let client = head.meta.forwarded_for.is_none().then_some(head.peer).flatten().zip(head.owner.clone());
         let own_hosts = if self.settings.drop_own_requests { head.hosts } else { Vec::new() };
-        let job = TracesJob { coding: head.coding, media, own_hosts, bytes: received.bytes, permit: received.permit };
+        let (bytes, permit) = (received.bytes, received.permit);
+        let job = Box::new(TracesJob { coding: head.coding, media, own_hosts, bytes, permit });
         let decoded = body::run_in_turn(&self.slots, &intake, job, TracesJob::run).await;
         let decoded = decoded.unwrap_or_else(|| Err(fault::internal()))?;
         let DecodedRequest { mut decoded, own_requests, permit, warning } = decoded;
@@ -152,7 +153,7 @@ struct DecodedRequest {
 
 impl TracesJob {
     /// Decodes the spans with memory from this intake. If it lacks memory, gives back what it took.
-    fn run(mut self, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Self>)> {
+    fn run(mut self: Box<Self>, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Box<Self>>)> {
         let received = self.permit.bytes();
         match self.decode(intake) {
             Ok((mut decoded, warning)) => {
