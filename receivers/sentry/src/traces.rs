@@ -27,6 +27,7 @@ use profbridge_wire::sentry::Category;
 use crate::call::{EnvelopeHandler, RequestHead, RequestOutcome, authenticate, is_allowed};
 use crate::fault::{self, Fault};
 use crate::limits;
+use crate::own_requests;
 
 /// The size of a request that Relay accepts, in bytes (getsentry/relay `relay-config/src/config.rs`,
 /// `max_container_size`).
@@ -79,10 +80,15 @@ impl EnvelopeHandler {
         intake.room_for(TelemetryKind::Spans).await?;
         let (received, _) = self.read(&head, &intake, body).await?;
         let client = head.meta.forwarded_for.is_none().then_some(head.peer).flatten().zip(head.owner.clone());
+        let own_hosts = if self.settings.drop_own_requests { head.hosts } else { Vec::new() };
         let ReceivedBody { bytes, permit } = received;
-        let job = TracesJob { coding: head.coding, media, bytes, permit, warning: None };
+        let job = Box::new(TracesJob { coding: head.coding, media, own_hosts, bytes, permit, warning: None });
         let decoded = body::run_in_turn(&self.slots, &intake, job, TracesJob::run).await;
-        let DecodedRequest { mut decoded, permit, warning } = decoded.unwrap_or_else(|| Err(fault::internal()))?;
+        let decoded = decoded.unwrap_or_else(|| Err(fault::internal()))?;
+        let DecodedRequest { mut decoded, own_requests, permit, warning } = decoded;
+        if own_requests > 0 {
+            self.intake.refused(Reason::OwnRequests, Quantities::spans(own_requests));
+        }
         let mut items = ItemCounts { spans: decoded.spans.spans().len() as u64, ..ItemCounts::NONE };
         let warning = self.complaint(&decoded)?.or(warning);
         if decoded.spans.is_empty() {
@@ -125,6 +131,8 @@ impl EnvelopeHandler {
 struct TracesJob {
     coding: Coding,
     media: Media,
+    /// By which names clients know this receiver, if spans of posts to it are dropped.
+    own_hosts: Vec<String>,
     bytes: Bytes,
     permit: Permit,
     /// The number of spans that are lost, and what is wrong with the request.
@@ -134,6 +142,8 @@ struct TracesJob {
 /// Decoded spans.
 struct DecodedRequest {
     decoded: DecodedSpans,
+    /// The number of spans that were dropped, because an SDK's own posts made them.
+    own_requests: u64,
     permit: Permit,
     /// The number of spans that are lost, and what is wrong with the request.
     warning: Option<(u64, String)>,
@@ -141,9 +151,12 @@ struct DecodedRequest {
 
 impl TracesJob {
     /// Decodes the spans with memory from this intake. If it lacks memory, gives back what it took.
-    fn run(mut self, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Self>)> {
+    fn run(mut self: Box<Self>, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Box<Self>>)> {
         match self.decode(intake) {
-            Ok(decoded) => Ok(DecodedRequest { decoded, permit: self.permit, warning: self.warning }),
+            Ok(mut decoded) => {
+                let own_requests = own_requests::remove_spans(&mut decoded.spans, &self.own_hosts);
+                Ok(DecodedRequest { decoded, own_requests, permit: self.permit, warning: self.warning })
+            }
             Err(fault) => {
                 self.permit.set(self.bytes.len() as u64);
                 let lacks_memory = fault.retry_after.is_some();
