@@ -143,6 +143,7 @@ async fn some_invalid() {
 }
 
 /// Guarantees: a request whose ids are base64 is taken, with all of its spans, and its sender is told.
+/// rule: transport#otlp-base64-ids
 #[tokio::test]
 async fn base64_ids() {
     let mut rig = SentryRig::start(LOOPBACK).await;
