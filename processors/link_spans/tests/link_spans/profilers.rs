@@ -1,6 +1,6 @@
 //! Several profilers of one process.
 
-use profbridge_engine::component::Processor as _;
+use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{Envelope, ProfilerId, Profiles, Spans, Telemetry};
 
@@ -21,7 +21,7 @@ pub(crate) fn observed(
     seen(resource, scope, kind, &[(7, &times, 0)])
 }
 
-fn profiler(out: &profbridge_engine::component::Outbox) -> Option<ProfilerId> {
+fn profiler(out: &Outbox) -> Option<ProfilerId> {
     let [(1, link)] = &profiler_links(out)[..] else { panic!("{:?}", out.telemetry) };
     link.as_ref().map(|link| link.profiler_id)
 }
@@ -104,7 +104,7 @@ fn run_of_node(run: usize) -> Profiles {
 }
 
 /// What was written into each span: the position of the profiler in `RUNS`, and the thread.
-fn runs(out: &profbridge_engine::component::Outbox) -> Vec<(u8, Option<(Option<usize>, Option<String>)>)> {
+fn runs(out: &Outbox) -> Vec<(u8, Option<(Option<usize>, Option<String>)>)> {
     let run = |of: ProfilerLink| {
         let run = RUNS.iter().position(|run| *run == of.profiler_id.to_string());
         let name = of.thread_name.map_or_else(String::new, |name| format!(" {name}"));
@@ -207,6 +207,27 @@ fn threads_of_every_type() {
         let out = process(&mut processor, container(&[(1, true, attributes)], 100, 200), at(S));
         assert_eq!(runs(&out), [(1, if is_left { None } else { on_main(0) })], "{json}");
     }
+}
+
+/// Attack: a trace of many spans whose segment never comes.
+/// Guarantees: the memory for spans that wait has a bound; all leave, and are counted.
+/// rule: transport#span-many
+#[test]
+fn children_without_end() {
+    let mut processor = link_spans("{max_bytes: 256KiB}");
+    let child = node(&[(2, 1)], &[]).spans().next().unwrap().clone();
+    let (mut left, mut without) = (0, 0);
+    let mut count = |out: &Outbox| {
+        left += profiler_links(out).len();
+        without += note(out, "spans_without_their_segment");
+    };
+    for _ in 0..20 {
+        let spans = child.rearranged(vec![child.spans()[0].clone(); 1000]);
+        count(&process(&mut processor, spans, at(S)));
+        assert!(processor.held().bytes < 1 << 20, "{}", processor.held().bytes);
+    }
+    count(&advance(&mut processor, at(30 * S)));
+    assert_eq!((left, without), (20_000, 20_000));
 }
 
 /// Guarantees: the memory for segments has a bound, and what is forgotten early is counted.
