@@ -83,10 +83,8 @@ impl SdkRuntime {
         if !self.profilers_on_segments || !span.is_streamed || view.attribute(ID).is_some() {
             return SdkProfiler::Unknown;
         }
-        let of_segment = |id: SpanId| SdkProfiler::OfSegment(Link {
-            trace_id: *span.trace_id.bytes(),
-            span_id: *id.bytes(),
-        });
+        let of_segment =
+            |id: SpanId| SdkProfiler::OfSegment(Link { trace_id: *span.trace_id.bytes(), span_id: *id.bytes() });
         let segment = || view.segment_id().filter(|id| *id != span.span_id);
         view.profiler_id().map(SdkProfiler::Named).or_else(|| segment().map(of_segment)).unwrap_or(SdkProfiler::Unknown)
     }

@@ -85,7 +85,8 @@ pub(crate) fn decide(
     for (group, of) in in_order {
         let span = &spans.spans()[of.first];
         let key = match group {
-            DecisionGroup::Trace(..) if !context.sampler.keeps_all() => {
+            // A decision in the header comes with each container.
+            DecisionGroup::Trace(_, trace) if !context.sampler.keeps_all() && header.of(*trace).sampled.is_none() => {
                 let process = context.processes.identify(spans, span).identity ^ client;
                 Some(TraceKey { process, trace: span.trace_id })
             }
@@ -98,7 +99,7 @@ pub(crate) fn decide(
         of.decision = context.sampler.decide(&SpanView::of(spans, span), of.is_root, header, out);
         if let Some(key) = key {
             let rootless = !of.is_root;
-            out.note(crate::WITHOUT_ROOT, u64::from(rootless && header.of(span.trace_id).sampled.is_none()));
+            out.note(crate::WITHOUT_ROOT, rootless.into());
             traces.remember(key, Decided { decision: of.decision, rootless }, context.sampler, now, out);
         }
     }

@@ -134,7 +134,7 @@ pub(crate) fn container(spans: &[(u8, bool, Vec<String>)], from: u64, to: u64) -
         format!(
             r#"{{"trace_id":"{}","span_id":"{}","parent_span_id":"ffffffffffffffff","name":"x","status":"ok",{times},
                 "is_segment":{is_segment},"attributes":{{{}}}}}"#,
-            "11".repeat(16),
+            "01".repeat(16),
             hex(*id),
             attributes.join(",")
         )

@@ -1,12 +1,12 @@
 use bytes::Bytes;
 use profbridge_engine::component::Outbox;
+use profbridge_engine::component::Processor as _;
 use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{
     Builder, ByteRange, Envelope, Item, ItemView, Profiles, Quantities, Reason, SampledOut, SampledOutCounts,
     SampledOutOrigin, Span, SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId,
 };
-use profbridge_engine::component::Processor as _;
 use profbridge_processor_sample::{TRANSACTIONS, WITHOUT_ROOT};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::{envelope, profile_items, span_items, span_writer};
@@ -328,7 +328,8 @@ fn containers_of_a_trace_are_decided_alike() {
 /// rule: transport#span-header
 #[test]
 fn headers_of_containers() {
-    let kept = |yaml: &str, header: &str| spans_left(&process(&mut sample(yaml), stream(header, &[CHILD, SEGMENT]), at(0)));
+    let kept =
+        |yaml: &str, header: &str| spans_left(&process(&mut sample(yaml), stream(header, &[CHILD, SEGMENT]), at(0)));
     let header = |more: &str| format!(r#"{{"trace_id":"{:032x}"{more}}}"#, 1);
     let all_no = "traces_rules: [{sampled: false}]";
     assert_eq!(kept(all_no, "null"), 0);

@@ -200,8 +200,7 @@ fn containers() {
 #[test]
 fn odd_spans_of_containers() {
     let span = |changes: Value| {
-        let mut span =
-            json!({"trace_id": TRACE, "span_id": ID, "name": "x", "start_timestamp": 1, "end_timestamp": 2});
+        let mut span = json!({"trace_id": TRACE, "span_id": ID, "name": "x", "start_timestamp": 1, "end_timestamp": 2});
         span.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         span
     };
@@ -218,7 +217,8 @@ fn odd_spans_of_containers() {
     items.push(span(json!({"trace_id": "0123456789ABCDEF-0123456789ABCDEF".replace('-', "")})));
     items.push(span(json!({"start_timestamp": 3})));
     items.push(span(json!({"end_timestamp": null})));
-    let text = json!({"version": 2, "items": items}).to_string().replacen("\"name\":\"x\"", &format!("\"n\":{deep}"), 1);
+    let text =
+        json!({"version": 2, "items": items}).to_string().replacen("\"name\":\"x\"", &format!("\"n\":{deep}"), 1);
     let read = span_v2_reader::read(&Bytes::from(text), Some(9), &TraceHeader::default()).unwrap();
     assert_eq!((read.spans.spans().len(), read.unread), (7, 2));
     assert_eq!(read.first_unread.unwrap().to_string(), "items[7].timestamp: is before the start");
