@@ -123,7 +123,8 @@ impl SpanDecider<'_> {
             self.out.note(notes::HAD_PROFILER, 1);
             self.out.note(notes::GOT_THREAD, thread_id.is_some().into());
         } else {
-            self.report.linked(claims, notes::BY_SEGMENT, self.now, self.out);
+            let note = if thread_id.is_some() { notes::BY_SEGMENT } else { notes::NO_THREAD };
+            self.report.linked(claims, note, self.now, self.out);
         }
         if thread_id.is_some() || matches!(sdk, SdkProfiler::OfSegment(_)) {
             let link = ProfilerLink { profiler_id, thread_id, thread_name };

@@ -20,7 +20,7 @@ pub(crate) const BY_ID: &str = "spans_linked_by_thread_id";
 pub(crate) const BY_NAME: &str = "spans_linked_by_thread_name";
 /// Found as the main thread.
 pub(crate) const BY_MAIN: &str = "spans_linked_to_main_thread";
-/// A span of a container that got the profiler of its segment: its SDK names profilers on segments only.
+/// Found by the profiler that its segment names: the SDK names profilers on segments only.
 pub(crate) const BY_SEGMENT: &str = "spans_linked_by_segment";
 /// Spans that named a profiler of their SDK, and got its thread.
 pub(crate) const GOT_THREAD: &str = "spans_given_the_thread_of_their_profiler";

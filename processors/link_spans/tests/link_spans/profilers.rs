@@ -151,7 +151,7 @@ fn what_does_not_come_is_not_invented() {
     let mut processor = link_spans("{}");
     let out = process_and_wait(&mut processor, asked(), at(S), at(17 * S));
     assert_eq!(runs(&out), [(2, Some((Some(0), None))), (1, None), (4, None)]);
-    let notes = ["spans_linked_by_segment", "spans_with_profiler", "spans_without_their_segment"];
+    let notes = ["spans_linked_without_thread", "spans_with_profiler", "spans_without_their_segment"];
     assert_eq!((notes.map(|name| note(&out, name)), decided(&out)), ([1, 1, 1], 3));
     let mut processor = link_spans("{main_thread: true}");
     let out = process(&mut processor, node(&[(2, 1), (1, 1)], &[(1, 0)]), at(S));

@@ -1,6 +1,5 @@
 use bytes::Bytes;
-use profbridge_engine::component::Outbox;
-use profbridge_engine::component::Processor as _;
+use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{
