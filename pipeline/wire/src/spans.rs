@@ -41,10 +41,6 @@ pub const PARENT_SAMPLED: &str = "sentry.parent_sampled";
 /// The attribute with the random number from 0 to 1 that is compared with a trace's sample rate.
 pub const SAMPLE_RAND: &str = "sentry.sample_rand";
 
-/// The attributes of a span in a container with the id and the name of its segment.
-const SEGMENT_ID: &str = "sentry.segment.id";
-const SEGMENT_NAME: &str = "sentry.segment.name";
-
 /// A view of a span.
 #[derive(Debug)]
 pub struct SpanView<'a> {
@@ -183,12 +179,12 @@ impl<'a> SpanView<'a> {
 
     /// The first span of its process in its trace, if the span names it, as those of containers do.
     pub fn segment_id(&self) -> Option<SpanId> {
-        SpanId::parse(&self.attribute(SEGMENT_ID)?.into_text()?)
+        SpanId::parse(&self.attribute("sentry.segment.id")?.into_text()?)
     }
 
     /// The name of that span.
     pub fn segment_name(&self) -> Option<String> {
-        self.attribute(SEGMENT_NAME).and_then(SpanValue::into_text)
+        self.attribute("sentry.segment.name").and_then(SpanValue::into_text)
     }
 
     /// The rate at which the span was kept by a program, other than the rate of its trace: above 0 and at most 1.

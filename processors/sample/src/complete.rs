@@ -2,7 +2,7 @@
 //! them, and spans that the processor `transactions` has grouped.
 //!
 //! The spans of a trace may come in several containers, and children before their root span. So the first container
-//! decides for the others, which needs no waiting ([`Traces::remember`]).
+//! decides for the others, which needs no waiting ([`Traces::decided`]).
 
 use std::collections::HashMap;
 
@@ -100,7 +100,8 @@ pub(crate) fn decide(
         if let Some(key) = key {
             let rootless = !of.is_root;
             out.note(crate::WITHOUT_ROOT, rootless.into());
-            traces.remember(key, Decided { decision: of.decision, rootless }, context.sampler, now, out);
+            traces.set_decided(key, Decided { decision: of.decision, rootless }, now, out);
+            traces.enforce_bounds(now, context.sampler, out);
         }
     }
     // Sentry takes the rate of a transaction from the header of its envelope, and of other spans from each of them.

@@ -232,21 +232,8 @@ impl Traces {
         }
     }
 
-    /// Stores the decision about a trace whose spans do not wait.
-    pub(crate) fn remember(
-        &mut self,
-        key: TraceKey,
-        decided: Decided,
-        sampler: &mut TraceSampler,
-        now: Now,
-        out: &mut Outbox,
-    ) {
-        self.set_decided(key, decided, now, out);
-        self.enforce_bounds(now, sampler, out);
-    }
-
     /// Stores a decision, and releases the spans that waited for it.
-    fn set_decided(&mut self, key: TraceKey, decided: Decided, now: Now, out: &mut Outbox) {
+    pub(crate) fn set_decided(&mut self, key: TraceKey, decided: Decided, now: Now, out: &mut Outbox) {
         let until = now.monotonic_nano.saturating_add(self.wait);
         self.order.push_back((until, key));
         let before = self.known.insert(key, TraceSpans { until, state: TraceState::Decided(decided) });
@@ -313,7 +300,7 @@ impl Traces {
     }
 
     /// Decides traces early, the oldest first, if too many spans wait or too many traces are known.
-    fn enforce_bounds(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
+    pub(crate) fn enforce_bounds(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         let mut early = 0;
         while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
         {
