@@ -103,8 +103,11 @@ fn run_of_node(run: usize) -> Profiles {
     profiles(&[("sentry.profiler_id", Any::Str(RUNS[run]))], &[(0, "main", &ticks(500, 950))])
 }
 
-/// What was written into each span: the position of the profiler in `RUNS`, and the thread.
-fn runs(out: &Outbox) -> Vec<(u8, Option<(Option<usize>, Option<String>)>)> {
+/// The position of a profiler in `RUNS`, and a thread.
+type RunLink = Option<(Option<usize>, Option<String>)>;
+
+/// What was written into each span.
+fn runs(out: &Outbox) -> Vec<(u8, RunLink)> {
     let run = |of: ProfilerLink| {
         let run = RUNS.iter().position(|run| *run == of.profiler_id.to_string());
         let name = of.thread_name.map_or_else(String::new, |name| format!(" {name}"));
@@ -113,7 +116,7 @@ fn runs(out: &Outbox) -> Vec<(u8, Option<(Option<usize>, Option<String>)>)> {
     profiler_links(out).into_iter().map(|(id, link)| (id, link.map(run))).collect()
 }
 
-fn on_main(run: usize) -> Option<(Option<usize>, Option<String>)> {
+fn on_main(run: usize) -> RunLink {
     Some((Some(run), Some("0 main".to_owned())))
 }
 
@@ -203,7 +206,7 @@ fn threads_of_every_type() {
         let mut processor = link_spans("{}");
         process(&mut processor, run_of_node(0), at(S));
         let thread = format!(r#""thread.id":{{"value":{json},"type":"string"}}"#);
-        let attributes: Vec<String> = of_node(1, Some(0)).into_iter().chain([thread.clone()]).collect();
+        let attributes: Vec<String> = of_node(1, Some(0)).into_iter().chain([thread]).collect();
         let out = process(&mut processor, container(&[(1, true, attributes)], 100, 200), at(S));
         assert_eq!(runs(&out), [(1, if is_left { None } else { on_main(0) })], "{json}");
     }
