@@ -210,7 +210,7 @@ fn odd_spans_of_containers() {
         json!(7),
         json!("x"),
         json!([1, "x", null]),
-        json!({"a": 7, "b": {"value": [1, "x", {"c": [null]}], "type": "array"}, "d": {"value": 18_446_744_073_709_551_615_u64}}),
+        json!({"a": 7, "b": {"value": [1, "x", {"c": [null]}], "type": "array"}, "d": {"value": u64::MAX}}),
         json!({"thread.id": {"value": {"value": 7}}, "sentry.segment.id": {"value": 7}, "sentry.segment.name": null}),
     ];
     let mut items: Vec<Value> = attributes.iter().map(|of| span(json!({"attributes": of}))).collect();
