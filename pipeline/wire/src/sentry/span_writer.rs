@@ -19,8 +19,8 @@
 //!   Existing values are replaced. A thread's id is written as text, since that is the thread's key in a chunk
 //!   (Sentry developer documentation, "Sample Format V2", "Profile Context"; `sentry.profiler_id` is the name in
 //!   getsentry/sentry-conventions). A transaction's rate is only written if the envelope's header describes a trace:
-//!   otherwise Sentry has nothing to apply it to. The header of a container stays as it is, since the program that began
-//!   the trace wrote it.
+//!   otherwise Sentry has nothing to apply it to. The header of a container stays as it is: the program that began the
+//!   trace wrote it.
 //! * Nothing else may change a payload that has a view.
 //!
 //! The text of spans that could not be read stays unchanged.
