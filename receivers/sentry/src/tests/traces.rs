@@ -181,6 +181,7 @@ async fn some_invalid() {
 }
 
 /// Guarantees: all spans of a request with base64 ids are accepted, and the sender is warned.
+/// rule: transport#otlp-base64-ids
 #[tokio::test]
 async fn base64_ids() {
     let mut rig = SentryRig::start(LOOPBACK).await;
