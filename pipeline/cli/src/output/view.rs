@@ -71,9 +71,9 @@ impl ViewOutput {
             return left_out;
         }
         match telemetry {
-            Telemetry::Profiles(_) => {}
             Telemetry::Spans(batch) => timeline.name_spans(batch),
             Telemetry::Envelope(envelope) => envelope.spans().for_each(|batch| timeline.name_spans(batch)),
+            _ => {}
         }
         Quantities { spans: 0, ..left_out }
     }

@@ -81,7 +81,11 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
         ));
     }
     if functions.is_empty() {
-        let why = if state.filter.is_empty() { "no functions yet: their names are being read" } else { "no function with this name" };
+        let why = if state.filter.is_empty() {
+            "no functions yet: their names are being read"
+        } else {
+            "no function with this name"
+        };
         rows.push(row(why.to_owned(), Style::Other));
     }
     rows.truncate(height.saturating_sub(1));
