@@ -23,7 +23,7 @@ use crate::message;
 use crate::onward::ToUpstream;
 use crate::prepare::{self, Meta};
 use crate::sampled_out;
-use crate::spans;
+use crate::spans::{self, ClientSpanLimits};
 
 /// Sends profiles, transactions and envelopes to Sentry.
 pub struct SentryExporter {
@@ -85,6 +85,14 @@ impl SentryExporter {
             ..HttpClientConfig::default()
         };
         let ExporterContext { peer_limits, via, .. } = context;
+        let Settings { id, destinations, default, spans: mode, .. } = &self.settings;
+        let limits = ClientSpanLimits {
+            destinations: Arc::clone(destinations),
+            default: *default,
+            mode: *mode,
+            clock: self.clock.clone(),
+        };
+        peer_limits.offer_span_limits(id, Arc::new(limits));
         let failed = |error: EndpointError| StartError(error.to_string());
         if self.settings.destinations.upstream_of(None).is_some() {
             // Receivers forward requests of unknown types through this.
