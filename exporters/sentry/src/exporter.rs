@@ -169,8 +169,7 @@ impl Observer<Meta> for SentryExporter {
 
     fn keep<'a>(&'a self, requests: Vec<&'a Request<Meta>>) -> BoxFuture<'a, usize> {
         let Some(folder) = self.settings.on_shutdown.clone() else { return Box::pin(std::future::ready(0)) };
-        let unsent: Vec<_> =
-            requests.into_iter().map(|request| Unsent::new(request, self.clock.now(), &self.settings.chunk)).collect();
+        let unsent: Vec<_> = requests.into_iter().map(|request| Unsent::new(request, self.clock.now())).collect();
         Box::pin(async move {
             let all = unsent.len();
             let shown = folder.display().to_string();
@@ -179,9 +178,9 @@ impl Observer<Meta> for SentryExporter {
             };
             let exporter = &self.settings.id;
             if let Some(error) = failed {
-                tracing::error!(exporter, folder = shown, "{} of {all} unsent envelopes are lost: {error}", all - kept);
+                tracing::error!(exporter, folder = shown, "{} of {all} unsent requests are lost: {error}", all - kept);
             }
-            tracing::warn!(exporter, "{kept} unsent envelopes are kept; `profbridge send {shown}` delivers them");
+            tracing::warn!(exporter, "{kept} unsent requests are kept; `profbridge send {shown}` delivers them");
             kept
         })
     }
