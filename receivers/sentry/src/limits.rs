@@ -59,7 +59,8 @@ pub(crate) fn fault(time: Duration, limits: Option<&ClientLimits>) -> Fault {
     let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", LIMITED);
     let header = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok());
     let headers = header.map(|limits| (RATE_LIMITS, limits)).into_iter().collect();
-    Fault { retry_after: Some(time), refused: Some(Reason::RateLimited), headers, ..fault }
+    let retry_after = Some(Duration::from_secs(whole_seconds(time)));
+    Fault { retry_after, refused: Some(Reason::RateLimited), headers, ..fault }
 }
 
 /// Seconds, rounded up.
