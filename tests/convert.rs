@@ -186,6 +186,52 @@ fn sentry_there_and_back() {
     assert_eq!((items.len(), items[0].0["type"].as_str()), (1, Some("span")));
 }
 
+/// Guarantees: `exporters.sentry.spans` decides what spans become, from OTLP in both encodings and from containers, and
+/// no span is lost: transactions, containers, or OTLP with what Sentry needs, whose thread ids are text. A transaction
+/// of an SDK stays one.
+#[test]
+fn forms_of_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (container, transaction) = (captured("node-11.1-span.envelope"), captured("python-2.75-transaction.envelope"));
+    let form = |input: &str, output: &str, form: &str| {
+        convert(folder, &[input, "-o", output, "--set", &format!("exporters.sentry.spans={form}")]).stdout
+    };
+    convert(folder, &[&container, "-o", "node.otlp"]);
+    convert(folder, &[&transaction, "-o", "python.json"]);
+    for (number, input) in [&*container, "node.otlp", "python.json"].into_iter().enumerate() {
+        let output = format!("transactions-{number}");
+        form(input, &output, "transactions");
+        let spans = transactions(&folder.join(output))
+            .iter()
+            .map(|of| 1 + of["spans"].as_array().unwrap().len())
+            .sum::<usize>();
+        assert_eq!(spans, 2, "{input}");
+        let output = format!("for-sentry-{number}.otlp");
+        form(input, &output, "otlp");
+        let request = ExportTraceServiceRequest::decode(&*read(folder, &output)).unwrap();
+        let spans = request.resource_spans.iter().flat_map(|of| &of.scope_spans).flat_map(|of| &of.spans);
+        let attributes: Vec<Vec<_>> =
+            spans.map(|span| span.attributes.iter().map(|pair| &*pair.key).collect()).collect();
+        assert!(
+            attributes.len() == 2 && attributes.iter().all(|of| of.contains(&"sentry.environment")),
+            "{attributes:?}"
+        );
+    }
+    let streamed = form("python.json", "streamed.envelope", "streamed");
+    assert!(streamed.starts_with("wrote envelopes of 1 container with 2 spans to"), "{streamed}");
+    let (header, items) = split_envelope(&read(folder, "streamed.envelope"));
+    assert_eq!(items[0].0["item_count"], 2);
+    assert!(header["trace"].is_object(), "{header}");
+    for input in [&container, &transaction] {
+        let same = form(input, "same.envelope", "streamed");
+        assert!(same.starts_with("wrote 1 envelope, as it came in, to"), "{same}");
+    }
+    form("python.json", "for-sentry.json", "otlp");
+    let text = String::from_utf8(read(folder, "for-sentry.json")).unwrap();
+    assert!(text.contains(r#"{"key":"thread.id","value":{"stringValue":"#), "{text}");
+}
+
 /// The name of a transaction, its trace context and its spans. A missing status is `ok` in OTLP.
 fn transaction_fields(transaction: &Value) -> Vec<Value> {
     let keys = ["trace_id", "span_id", "parent_span_id", "op", "description"];
@@ -215,4 +261,28 @@ fn parts_spare_inputs_and_each_other() {
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains("a-2.pprof: it is one of the inputs"), "{}", finished.stderr);
     assert_eq!(before, ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap()));
+}
+
+/// Guarantees: a picture of profiles without a process has the name of their file, its options are refused where they
+/// have no meaning, and a page takes spans.
+#[test]
+fn pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("work.folded", b"main;parse 4\nmain 2\n");
+    convert(folder.path(), &["work.folded", "-o", "a.svg"]);
+    assert!(String::from_utf8(read(folder.path(), "a.svg")).unwrap().contains(">work.folded</text>"));
+    write("spans.otlp", &traces().encode_to_vec());
+    write("profiles.otlp", &profiles());
+    for (output, left_out) in [("a.html", false), ("a.speedscope.json", true)] {
+        let finished = convert(folder.path(), &["profiles.otlp", "spans.otlp", "-o", output]);
+        assert_eq!(finished.stderr.contains("left out 4 spans"), left_out, "{}", finished.stderr);
+    }
+    convert(folder.path(), &["profiles.otlp", "-o", "a.html", "--graph", "flame"]);
+    assert!(String::from_utf8(read(folder.path(), "a.html")).unwrap().contains("\"is_flame\":true"));
+    for (option, output) in [("--graph=flame", "a.pprof"), ("--lines", "a.otlp")] {
+        let refused = run(folder.path(), &["convert", "profiles.otlp", "-o", output, option]);
+        assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains("has no meaning for what is written"), "{}", refused.stderr);
+    }
 }

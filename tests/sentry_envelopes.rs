@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::thread;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::backend::sentry::{Behaviour, KEY, ReceivedEnvelope, SentryBackend};
 use crate::process::{PATIENCE, Profbridge, eventually};
@@ -21,6 +21,19 @@ const CAPTURES: [(&str, &[&str]); 9] = [
     ("node-11.1-span", &["span"]),
     ("node-10.78-span-stream", &["span"]),
     ("node-11.12-span-stream", &["span"]),
+];
+
+/// Captures of streamed spans. For SDKs that name the profiler on segments only: its id, and whether a chunk of it is
+/// among the captures.
+const STREAMS: [(&str, Option<(&str, bool)>); 8] = [
+    ("python-2.75-span-stream", None),
+    ("python-3.0b2-span-stream", None),
+    ("python-3.0b2-span-link", None),
+    ("python-3.0b2-span-threads-asyncio-error", None),
+    ("python-3.0b2-span-own-posts", None),
+    ("node-11.1-span", Some(("29a0028e3c8648e8ba8a369c9a501923", true))),
+    ("node-11.12-span-stream", Some(("59004354eeac43a5a8a680f1b1552894", true))),
+    ("node-10.78-span-stream", Some(("0578d5bf287748468902cd43b5af2d7a", false))),
 ];
 
 /// The key of another client.
@@ -62,18 +75,21 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// A file of a capture.
+    fn read(name: &str, ending: &str) -> Vec<u8> {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry");
+        std::fs::read(folder.join(format!("{name}.{ending}"))).unwrap()
+    }
+
     /// A capture, with the compression of its SDK.
     pub(crate) fn capture(name: &str) -> Self {
-        let path = |ending| {
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(format!("{name}.{ending}"))
-        };
-        let head = std::fs::read_to_string(path("headers")).unwrap();
+        let head = String::from_utf8(Self::read(name, "headers")).unwrap();
         let lines = head.lines().filter(|line| !line.is_empty()).map(str::to_owned);
         let of_transport = |line: &String| {
             let name = line.split(':').next().unwrap().to_lowercase();
             ["host", "connection", "transfer-encoding", "content-length"].contains(&&*name)
         };
-        let mut body = std::fs::read(path("envelope")).unwrap();
+        let mut body = Self::read(name, "envelope");
         if head.to_lowercase().contains("content-encoding: gzip") {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(&body).unwrap();
@@ -189,6 +205,47 @@ fn captures_arrive_as_they_came() {
     }
     stop(profbridge);
     assert_eq!(sentry.received.all().len(), CAPTURES.len());
+}
+
+/// Guarantees: streamed spans of every SDK pass receiver, `link_spans` and exporter with their header. Python's, which
+/// name profiler and thread, arrive as they came; each of Node's has the profiler of its segment, and the thread if a
+/// chunk of the profiler came; nothing else changes.
+/// rule: transport#span-header, profiles-sdk#linking-profiler, profiles-sdk#linking-thread
+#[test]
+fn streams_are_linked() {
+    let sentry = SentryBackend::start();
+    let config = configuration(&format!("upstream: '{}'", sentry.url()), "")
+        .replace("exporters: [sentry]}", "processors: [link_spans], exporters: [sentry]}");
+    let profbridge = Profbridge::start(&format!("processors: {{link_spans: {{span_wait: 1s}}}}\n{config}"));
+    let address = profbridge.address("sentry/http");
+    let chunks = ["node-11.1-profile_chunk", "node-11.12-profile_chunk-trace"];
+    chunks.iter().for_each(|name| assert_eq!(Sent::capture(name).to(address).status(), 200, "{name}"));
+    sentry.received.wait(chunks.len());
+    STREAMS.iter().for_each(|(name, _)| assert_eq!(Sent::capture(name).to(address).status(), 200, "{name}"));
+    let all = sentry.received.wait(chunks.len() + STREAMS.len());
+    for (name, profiler) in STREAMS {
+        let sent = String::from_utf8(Sent::read(name, "envelope")).unwrap();
+        let lines: Vec<Value> = sent.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [header, item, container] = &lines[..] else { panic!("{name}: {lines:?}") };
+        let received = all.iter().find(|received| received.header == *header).expect(name);
+        let (of_item, payload) = &received.items[0];
+        assert_eq!((received.items.len(), &of_item["item_count"]), (1, &item["item_count"]), "{name}");
+        let mut expected = container.clone();
+        let text = |text: &str| json!({"value": text, "type": "string"});
+        for span in expected["items"].as_array_mut().unwrap() {
+            let Some((profiler, has_chunk)) = profiler else { continue };
+            span["attributes"]["sentry.profiler_id"] = text(profiler);
+            if has_chunk {
+                span["attributes"]["thread.id"] = text("0");
+                span["attributes"]["thread.name"] = text("main");
+            }
+        }
+        assert_eq!(serde_json::from_slice::<Value>(payload).unwrap(), expected, "{name}");
+        if profiler.is_none() {
+            assert_eq!(String::from_utf8_lossy(payload), sent.lines().nth(2).unwrap(), "{name}");
+        }
+    }
+    stop(profbridge);
 }
 
 /// Guarantees: Sentry's rate limits are returned to the affected client, with 429 if nothing of an envelope would be

@@ -80,10 +80,17 @@ def adapted(name, replaced):
 PYTHON = [sys.executable, "-u"]
 
 
-def beside_the_sampler(binary, config, text, arguments, transactions, interpreter=PYTHON, environment=None):
-    """Runs a program beside profbridge until so many transactions are in the Sentry that it returns, with the program's
-    process id. PID, DSN and UPSTREAM in the configuration are replaced; `arguments` makes those of the program of the running
-    profbridge. The program reads a line when it may begin."""
+def transactions(sentry):
+    return items(sentry, "transaction")
+
+
+def beside_the_sampler(
+    binary, config, text, arguments, count, interpreter=PYTHON, environment=None, found=transactions,
+):
+    """Runs a program beside profbridge until `count`, which may be a function, transactions, or what else `found`
+    finds, are in the Sentry that it returns, with the program's process id. PID, DSN and UPSTREAM in the configuration
+    are replaced; `arguments` makes those of the program of the running profbridge. The program reads a line when it may
+    begin."""
     sentry = Server(takes)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "shop")
@@ -106,7 +113,8 @@ def beside_the_sampler(binary, config, text, arguments, transactions, interprete
                 time.sleep(2)
                 program.stdin.write(b"\n")
                 expect(program.wait(PATIENCE) == 0, "the program ended well")
-                wait_for("the transactions are in Sentry", lambda: len(items(sentry, "transaction")) == transactions)
+                expected = count() if callable(count) else count
+                wait_for("everything is in Sentry", lambda: len(found(sentry)) >= expected)
                 assert profbridge.stop() == 0
                 return sentry, program.pid
         finally:

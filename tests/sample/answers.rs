@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{CollapsedStacks, Sampling, by_some_run, measured, permitted, sample_known, stops, until_met};
+use super::{CollapsedStacks, Sampling, by_some_run, measured, sample_known, stops, until_met};
 use crate::process::{Finished, run};
 use crate::targets::{TargetProgram, known};
 
@@ -10,31 +10,6 @@ use crate::targets::{TargetProgram, known};
 fn own_times(finished: &Finished) -> HashMap<&str, u64> {
     let entry = |(name, nano): (_, &str)| (name, nano.parse().unwrap());
     finished.stdout.lines().map(|line| line.split_once(' ').map(entry).unwrap()).collect()
-}
-
-/// Guarantees: for a program that spends 70 %, 20 % and 10 % of its processor time in three functions and measures this
-/// itself, the result is within two percentage points.
-#[test]
-fn shares() {
-    let folder = tempfile::tempdir().unwrap();
-    // If threads have to be stopped, a saturated machine gives fewer samples in the same time.
-    let seconds = if permitted() { "8" } else { "25" };
-    by_some_run(|| {
-        let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", seconds);
-        let truth = own_times(&finished);
-        let all: u64 = truth.values().sum();
-        let sampled = stacks.sampled();
-        assert_eq!(truth.len(), 3, "{}", finished.stdout);
-        for (name, nano) in truth {
-            let expected = nano as f64 * 100.0 / all as f64;
-            let measured = sampled.percent(sampled.total(name));
-            measured!((measured - expected).abs() < 2.0, "{name}: {measured:.2} %, expected {expected:.2} %");
-        }
-        let sum = stacks.nano() as f64;
-        measured!((sum / all as f64 - 1.0).abs() < 0.1, "{sum} of {all} ns were measured");
-        assert_eq!(sampled.hottest(), "seventy");
-        Ok(())
-    });
 }
 
 /// Guarantees: at one sample per second the result has as much running time as the program used, up to its end.

@@ -73,18 +73,6 @@ mod tests {
         }
     }
 
-    /// Guarantees: the section accepts the Collector's keys, has defaults, and an error names an unknown key.
-    #[test]
-    fn sections() {
-        let create = |yaml: &str| (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).err().map(|all| all.to_string());
-        assert_eq!(create(""), None);
-        assert_eq!(create("verbosity: detailed"), None);
-        let problem = create("verbosity: loud").unwrap();
-        assert!(problem.contains("basic") && problem.contains("detailed"), "{problem}");
-        assert!(create("sampling_initial: 2").unwrap().contains("unknown key `sampling_initial`"));
-        assert!((FACTORY.description.needs)(&Section::defaults()).is_empty());
-    }
-
     /// Guarantees: telemetry is logged as one event.
     #[tokio::test]
     async fn logs() {

@@ -28,6 +28,7 @@ pub(crate) fn summarize(telemetry: &Telemetry, verbosity: Verbosity) -> String {
         Telemetry::Profiles(batch) => profiles(&mut text, batch, verbosity),
         Telemetry::Spans(batch) => spans::summary(&mut text, batch, verbosity),
         Telemetry::Envelope(envelope) => self::envelope(&mut text, envelope, verbosity),
+        other => write!(text, "{}: {}", other.kind().noun(), other.quantities()),
     };
     debug_assert!(written.is_ok(), "writing into a string does not fail");
     text

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use profbridge_codec::sentry::{SpanEnvelope, TransactionTarget, grouped};
 use profbridge_codec::{otlp, sentry};
 use profbridge_engine::component::{Now, Prepared};
-use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
+use profbridge_model::{Envelope, Profiles, Reason, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 
 use crate::config::{Settings, StorageLimits};
@@ -73,6 +73,7 @@ impl FormatEncoder {
             (Self::Envelopes(encoder, compression), Telemetry::Spans(spans)) => {
                 transactions(encoder, spans, *compression)
             }
+            (Self::Envelopes(..), other) => Prepared::lost(Reason::Unroutable, other.quantities()),
             (Self::Messages(encoder), telemetry) => {
                 let mut prepared = encoder.encode(telemetry).prepared(|_| FileMeta::of(String::new()));
                 // Only the exporters that send OTLP report these notes.

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use profbridge_codec::otlp::{Signal, SignalCount};
+use profbridge_codec::otlp::SignalCount;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_model::Quantities;
+use profbridge_model::{Loss, Quantities, Reason};
 use profbridge_wire::otlp::{Limits, json};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
@@ -56,11 +56,7 @@ const UNREADABLE: &str = "otlp_answers_unreadable";
 
 /// [`accepted`] for an answer in JSON.
 pub(crate) fn accepted_json(settings: &Settings, request: &Request<OtlpMeta>, body: &[u8]) -> Accepted {
-    let message = match request.meta.batch.signal {
-        Signal::Profiles => json::Message::ProfilesResponse,
-        Signal::Traces => json::Message::TracesResponse,
-    };
-    match json::read(message, body, &Limits::default(), &mut |_| true) {
+    match json::read(request.meta.batch.signal.names().response, body, &Limits::default(), &mut |_| true) {
         Ok(protobuf) => accepted(settings, request, &protobuf),
         Err(_) => unreadable(settings, "it is no response of the export service"),
     }
@@ -74,14 +70,15 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<OtlpMeta>, body: &
     let Some(partial) = response.partial_success else { return Accepted::default() };
     let rejected = rejected(request, partial.rejected);
     let text = settings.peer.shown(&partial.error_message);
-    let what = request.meta.batch.signal.noun();
+    let what = request.meta.batch.signal.names().elements;
     let message = match (partial.rejected, &*text) {
         (..=0, "") => return Accepted::default(),
         (..=0, text) => format!("{}: {text}", settings.peer.host),
         (count, "") => format!("{}: {count} {what} were rejected", settings.peer.host),
         (count, text) => format!("{}: {count} {what} were rejected: {text}", settings.peer.host),
     };
-    Accepted { rejected, message: Some(message), ..Accepted::default() }
+    let losses = vec![Loss { reason: Reason::RejectedByPeer, quantities: rejected }];
+    Accepted { losses, message: Some(message), ..Accepted::default() }
 }
 
 /// A success whose body cannot be decoded. The status alone says that the request was accepted and must not be resent

@@ -87,6 +87,16 @@ pub enum AttributeReferences {
     Keep,
 }
 
+impl Config {
+    /// The key with the complete URL of a signal, and its value.
+    pub(crate) fn signal_endpoint(&self, signal: Signal) -> (&'static str, &str) {
+        match signal {
+            Signal::Profiles => ("profiles_endpoint", &self.profiles_endpoint),
+            Signal::Traces => ("traces_endpoint", &self.traces_endpoint),
+        }
+    }
+}
+
 /// A signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

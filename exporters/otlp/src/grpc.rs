@@ -1,4 +1,4 @@
-//! Makes one call of `ProfilesService/Export` or `TraceService/Export`.
+//! Makes one call of the `Export` method of a signal's service.
 //!
 //! Does not use tonic's generated client: that would compress again at each attempt, and it panics if an error's
 //! details are not valid base64. A unary call is one frame: a flag, a length, and the message, which is already
@@ -14,7 +14,6 @@ use ::http::{Method, StatusCode, Uri, Version};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use profbridge_codec::otlp::Signal;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_engine::http_out;
 use profbridge_engine::via::{self, Via};
@@ -30,14 +29,6 @@ use tonic::{Code, Status};
 use crate::answer::{self, FailedAttempt};
 use crate::prepare::OtlpMeta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
-
-/// The method that receives a signal.
-const fn method(signal: Signal) -> &'static str {
-    match signal {
-        Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
-        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    }
-}
 
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -84,14 +75,14 @@ pub(crate) async fn export(
 
 /// Builds the request. The channel adds scheme, host and user agent.
 fn build_call(settings: &Settings, via: &Via, request: &Request<OtlpMeta>) -> http::Request<tonic::body::Body> {
-    let compression = request.meta.compression.content_encoding();
+    let (signal, compression) = (request.meta.batch.signal.names(), request.meta.compression.content_encoding());
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
     *call.version_mut() = Version::HTTP_2;
-    *call.uri_mut() = Uri::from_static(method(request.meta.batch.signal));
+    *call.uri_mut() = Uri::from_static(signal.grpc_path);
     *call.headers_mut() = settings.peer.headers.clone();
     let headers = call.headers_mut();
-    headers.insert(via::HEADER, via.header(request.meta.batch.signal.kind()));
+    headers.insert(via::HEADER, via.header(signal.kind));
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     if let Some(name) = compression {
@@ -239,7 +230,7 @@ fn verdict(
         && retry_info.is_none()
         && answer::says_too_large(status.message());
     if retry == Retry::Never {
-        let what = request.meta.batch.signal.name();
+        let what = request.meta.batch.signal.names().name;
         match (status.code(), request.meta.compression.content_encoding()) {
             (Code::Unimplemented, Some("zstd")) => {
                 error.message.push_str(&format!("; it may not take {what}, or not with `compression: zstd`"));

@@ -1,4 +1,4 @@
-//! Makes one POST of `ExportProfilesServiceRequest` or `ExportTraceServiceRequest`.
+//! Makes one POST of a request.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ pub(crate) async fn export(
     let url = settings.target.url(signal).ok_or_else(|| SendError {
         retry: Retry::Never,
         reason: Reason::Internal,
-        message: format!("{}: no URL takes {}", settings.peer.host, signal.name()),
+        message: format!("{}: no URL takes {}", settings.peer.host, signal.names().name),
     })?;
     let media = match request.meta.encoding {
         Encoding::Protobuf => PROTOBUF,
@@ -40,7 +40,7 @@ pub(crate) async fn export(
     let mut headers = settings.peer.headers.clone();
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ACCEPT_ENCODING));
     let coding = request.meta.compression.content_encoding();
-    let answer = out.post(url, signal.kind(), headers, media, coding, request.body.clone()).await;
+    let answer = out.post(url, signal.names().kind, headers, media, coding, request.body.clone()).await;
     let answer = answer.map_err(|failure| settings.peer.failed(&failure))?;
     if answer.status.is_success() {
         return Ok(success(settings, request, &answer));
@@ -49,7 +49,7 @@ pub(crate) async fn export(
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut error = answer.refused(&settings.peer, &text, since_epoch);
     if status == StatusCode::NOT_FOUND {
-        error.message.push_str(&format!("; it may not take {}, or under another path", signal.name()));
+        error.message.push_str(&format!("; it may not take {}, or under another path", signal.names().name));
     }
     // The specification asks for 413; the Collector's receiver sends 400.
     let too_large = answer.body.is_ok() && (status == 413 || (status == 400 && answer::says_too_large(&text)));

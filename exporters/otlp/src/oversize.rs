@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use profbridge_codec::otlp::{Cut, SignalCount, cut};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_model::Loss;
 
 use crate::prepare::OtlpMeta;
 
@@ -77,7 +78,7 @@ impl UnsentParts {
     }
 
     /// Records the outcome of the next part. Returns the combined result after the last one. A part that was refused
-    /// for good counts as rejected, like the profiles of a partial success, and the other parts are still sent.
+    /// for good is lost, like the profiles of a partial success, and the other parts are still sent.
     ///
     /// # Errors
     ///
@@ -90,12 +91,13 @@ impl UnsentParts {
         let accepted = match outcome {
             Ok(accepted) => accepted,
             Err(error) if error.retry == Retry::Never => {
-                Accepted { rejected: part.quantities, message: Some(error.message), ..Accepted::default() }
+                let losses = vec![Loss { reason: error.reason, quantities: part.quantities }];
+                Accepted { losses, message: Some(error.message), ..Accepted::default() }
             }
             Err(error) => return Err(error),
         };
         let mut left = self.left();
-        left.combined.rejected += accepted.rejected;
+        left.combined.losses.extend(accepted.losses);
         left.combined.message = left.combined.message.take().or(accepted.message);
         left.combined.notes.extend(accepted.notes);
         left.parts.pop_front();

@@ -47,12 +47,9 @@ pub(crate) fn prepare(
     telemetry: &Telemetry,
 ) -> Prepared<OtlpMeta> {
     let is_sent = |signal: Signal| settings.signals.contains(&signal);
-    // Spares the encoding of what is not sent; an envelope may contain both.
-    let signal = [Signal::Profiles, Signal::Traces].into_iter().find(|signal| signal.kind() == telemetry.kind());
-    if signal.is_some_and(|signal| !is_sent(signal)) {
-        let mut prepared = Prepared::default();
-        prepared.losses.add(Reason::OtherSignal, telemetry.quantities());
-        return prepared;
+    // Spares the encoding of what is not sent; an envelope may contain several signals.
+    if Signal::find(|names| names.kind == telemetry.kind()).is_some_and(|signal| !is_sent(signal)) {
+        return Prepared::lost(Reason::OtherSignal, telemetry.quantities());
     }
     encoder.limit(limit);
     let mut prepared =

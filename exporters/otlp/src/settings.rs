@@ -11,13 +11,6 @@ use profbridge_net::compression::Compression;
 
 use crate::config::{AttributeReferences, Config, Protocol};
 
-/// The path that the specification appends to an HTTP endpoint for profiles (opentelemetry-proto
-/// `docs/specification.md`; the signal and its path are in development).
-const PROFILES_PATH: &str = "/v1development/profiles";
-
-/// The path for traces.
-const TRACES_PATH: &str = "/v1/traces";
-
 /// A smaller request has no room for a resource and a stack.
 const MIN_REQUEST_BYTES: u64 = 1024;
 
@@ -53,8 +46,7 @@ pub(crate) enum OtlpDestination {
     Grpc(GrpcClientConfig),
     /// Each signal has its own URL. Signals without one are not sent.
     Http {
-        profiles: Option<Uri>,
-        traces: Option<Uri>,
+        urls: Vec<(Signal, Uri)>,
         client: Box<HttpClientConfig>,
     },
 }
@@ -67,10 +59,9 @@ impl OtlpDestination {
 
     /// The URL of a signal. HTTP only.
     pub(crate) fn url(&self, signal: Signal) -> Option<&Uri> {
-        match (self, signal) {
-            (OtlpDestination::Http { profiles, .. }, Signal::Profiles) => profiles.as_ref(),
-            (OtlpDestination::Http { traces, .. }, Signal::Traces) => traces.as_ref(),
-            (OtlpDestination::Grpc(_), _) => None,
+        match self {
+            OtlpDestination::Http { urls, .. } => urls.iter().find(|(of, _)| *of == signal).map(|(_, url)| url),
+            OtlpDestination::Grpc(_) => None,
         }
     }
 
@@ -80,9 +71,7 @@ impl OtlpDestination {
             OtlpDestination::Grpc(client) => {
                 grpc_destination(&client.endpoint, client.tls.insecure).iter().map(host_and_port).collect()
             }
-            OtlpDestination::Http { profiles, traces, .. } => {
-                profiles.iter().chain(traces).map(host_and_port).collect()
-            }
+            OtlpDestination::Http { urls, .. } => urls.iter().map(|(_, url)| host_and_port(url)).collect(),
         }
     }
 }
@@ -137,9 +126,7 @@ impl Settings {
 type Checked = Result<(OtlpDestination, Uri), Problems>;
 
 fn grpc(config: &Config, section: &Section) -> Checked {
-    for (key, written) in
-        [("profiles_endpoint", &config.profiles_endpoint), ("traces_endpoint", &config.traces_endpoint)]
-    {
+    for (key, written) in Signal::ALL.map(|signal| config.signal_endpoint(signal)) {
         if !written.is_empty() {
             let hint = "write `endpoint: host:4317`, or `protocol: http/protobuf`";
             return Err(section.problem(key, "gRPC has no paths, so there is no such key for it", hint).into());
@@ -160,22 +147,20 @@ fn grpc(config: &Config, section: &Section) -> Checked {
 }
 
 fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
-    let paths = [
-        ("profiles_endpoint", &config.profiles_endpoint, PROFILES_PATH),
-        ("traces_endpoint", &config.traces_endpoint, TRACES_PATH),
-    ];
-    let urls = paths.map(|(key, whole, path)| url(config, section, key, whole, path));
-    let [profiles, traces] = urls;
-    let (profiles, traces) = (profiles?, traces?);
-    let Some(first) = profiles.as_ref().or(traces.as_ref()) else {
+    let mut urls = Vec::new();
+    for signal in Signal::ALL {
+        urls.extend(url(config, section, signal)?.map(|url| (signal, url)));
+    }
+    let Some((of_first, first)) = urls.first() else {
         let hint = "write `endpoint: http://host:4318`";
         return Err(section.problem("endpoint", "the key `endpoint` is missing", hint).into());
     };
     let encrypted = first.scheme_str() == Some("https");
-    if traces.as_ref().is_some_and(|traces| traces.scheme() != first.scheme()) {
+    if let Some((other, _)) = urls.iter().find(|(_, url)| url.scheme() != first.scheme()) {
         let hint = "write two exporters, one for each";
-        let message = "profiles and traces cannot go over TLS and without it by one exporter";
-        return Err(section.problem("traces_endpoint", message, hint).into());
+        let [one, another] = [of_first, other].map(|signal| signal.names().name);
+        let message = format!("{one} and {another} cannot go over TLS and without it by one exporter");
+        return Err(section.problem(config.signal_endpoint(*other).0, message, hint).into());
     }
     let first = first.clone();
     let client = HttpClientConfig {
@@ -187,12 +172,13 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
         max_response_bytes: MAX_RESPONSE_BYTES,
         ..HttpClientConfig::default()
     };
-    Ok((OtlpDestination::Http { profiles, traces, client: Box::new(client) }, first))
+    Ok((OtlpDestination::Http { urls, client: Box::new(client) }, first))
 }
 
 /// The URL of one signal: the one configured for it, or its path appended to the endpoint. `None` if neither is
 /// configured.
-fn url(config: &Config, section: &Section, key: &str, whole: &str, path: &str) -> Result<Option<Uri>, Problems> {
+fn url(config: &Config, section: &Section, signal: Signal) -> Result<Option<Uri>, Problems> {
+    let (key, whole) = config.signal_endpoint(signal);
     let hint = "write `http://host:4318` or `https://...`";
     let base = &*config.endpoint;
     if !whole.is_empty() {
@@ -206,6 +192,6 @@ fn url(config: &Config, section: &Section, key: &str, whole: &str, path: &str) -
         let rule = "the endpoint cannot be used: a query belongs into `profiles_endpoint`, which takes the whole URL";
         return Err(section.problem("endpoint", rule, hint).into());
     }
-    let url = format!("{}{path}", base.strip_suffix('/').unwrap_or(base));
+    let url = base.strip_suffix('/').unwrap_or(base).to_owned() + signal.names().http_path;
     Ok(Some(check_url(section, "endpoint", &url, hint)?))
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use profbridge_codec::otlp::{EncoderOptions, OtlpEncoder};
 use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
-use profbridge_model::{Builder, Profiles, Telemetry};
+use profbridge_model::{Profiles, Telemetry};
 use profbridge_testkit::{ManualClock, batch};
 use profbridge_wire::otlp::{self, EncodeOptions, Limits};
 

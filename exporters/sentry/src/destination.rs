@@ -43,7 +43,9 @@ pub struct Destination {
     next_report: AtomicU64,
     zstd: AtomicU8,
     accepted: AtomicBool,
-    lacks_otlp: AtomicBool,
+    /// Until when the server is taken for one without an OTLP endpoint, in nanoseconds of the exporter's clock; 0 if it
+    /// never said so.
+    no_otlp_until: AtomicU64,
 }
 
 impl Destination {
@@ -65,7 +67,7 @@ impl Destination {
             zstd: AtomicU8::new(Zstd::Untried as u8),
             next_report: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
-            lacks_otlp: AtomicBool::new(false),
+            no_otlp_until: AtomicU64::new(0),
         };
         destination.auth =
             destination.auth_header(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
@@ -142,14 +144,20 @@ impl Destination {
         self.zstd.fetch_max(zstd as u8, Ordering::Relaxed) < zstd as u8
     }
 
-    /// Whether the server is known to have no OTLP endpoint.
-    pub fn lacks_otlp(&self) -> bool {
-        self.lacks_otlp.load(Ordering::Relaxed)
+    /// Whether the server is taken for one without an OTLP endpoint.
+    pub fn lacks_otlp(&self, now: u64) -> bool {
+        self.no_otlp_until.load(Ordering::Relaxed) > now
     }
 
-    /// Records that the server has no OTLP endpoint. Returns whether that was unknown.
-    pub fn set_lacks_otlp(&self) -> bool {
-        !self.lacks_otlp.swap(true, Ordering::Relaxed)
+    /// Records that the server answered as one without an OTLP endpoint, which holds until then. Returns whether that
+    /// is news.
+    pub fn set_lacks_otlp(&self, until: u64) -> bool {
+        self.no_otlp_until.swap(until, Ordering::Relaxed) == 0
+    }
+
+    /// Records that the server has an OTLP endpoint. Returns whether it was taken for one without.
+    pub fn set_has_otlp(&self) -> bool {
+        self.no_otlp_until.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Records that the server accepted profiles. Returns whether it was the first time.

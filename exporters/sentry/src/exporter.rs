@@ -7,7 +7,8 @@ use std::time::Duration;
 use profbridge_codec::sentry::EnvelopeEncoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{
-    Accepted, BoxFuture, Exporter, ExporterContext, Now, Observer, Prepared, Request, SendError, StartError,
+    Accepted, BoxFuture, Exporter, ExporterContext, Now, Observer, PartlySettled, Prepared, Request, SendError,
+    StartError,
 };
 use profbridge_engine::http_out::HttpOut;
 use profbridge_engine::peer_limits::PeerLimits;
@@ -18,10 +19,11 @@ use tokio::sync::Semaphore;
 
 use crate::Settings;
 use crate::config::SpanMode;
+use crate::destination::Destination;
 use crate::keep::{self, Unsent};
 use crate::message;
 use crate::onward::ToUpstream;
-use crate::prepare::{self, Meta};
+use crate::prepare::{self, Meta, RequestItem};
 use crate::sampled_out;
 use crate::spans::{self, ClientSpanLimits};
 
@@ -106,16 +108,29 @@ impl SentryExporter {
         Ok(())
     }
 
-    /// Counts a request's items as lost, for the next client report, and merges back the report that it carried.
+    /// Counts a request's items as lost, for the next client report, and merges back the report that it carried. Spans
+    /// of transactions that are settled already are not among them.
     pub(crate) fn report_loss(&self, request: &Request<Meta>, discarded: Option<Discarded>) {
-        let mut report = request.meta.destination.report();
-        if let Some(carried) = &request.meta.report {
-            report.merge(carried);
+        let meta = &request.meta;
+        if let Some(carried) = &meta.report {
+            meta.destination.report().merge(carried);
         }
-        let Some(discarded) = discarded else { return };
-        for (category, quantity) in request.meta.items.iter().filter_map(|item| item.counted) {
-            report.record(discarded, category, quantity);
-        }
+        let settled = meta.progress.get().map(|parts| parts.settled).unwrap_or_default();
+        let settled = settled.delivered.spans + settled.losses.total().spans;
+        report_items(&meta.destination, &meta.items, settled, discarded);
+    }
+}
+
+/// Records items as lost, but for as many spans.
+pub(crate) fn report_items(
+    destination: &Destination,
+    items: &[RequestItem],
+    settled: u64,
+    discarded: Option<Discarded>,
+) {
+    let Some(discarded) = discarded else { return };
+    for (category, quantity) in items.iter().filter_map(|item| item.counted) {
+        destination.report().record(discarded, category, quantity.saturating_sub(settled));
     }
 }
 
@@ -142,6 +157,7 @@ impl Exporter for SentryExporter {
                 spans::prepare(encoder, &self.settings, spans, now)
             }
             Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
+            other => Prepared::lost(Reason::Unroutable, other.quantities()),
         }
     }
 
@@ -192,6 +208,10 @@ impl Observer<Meta> for SentryExporter {
         // Sentry drops only the limited items of an envelope, so one unlimited item makes it worth sending.
         let limited = !meta.items.is_empty() && meta.items.iter().all(|item| destination.blocks(item.limited_by, now));
         limited.then_some(Reason::RateLimited)
+    }
+
+    fn settled(&self, request: &Request<Meta>) -> Option<PartlySettled> {
+        Some(request.meta.progress.get()?.settled)
     }
 
     fn meta_bytes(&self, request: &Request<Meta>) -> u64 {

@@ -29,7 +29,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Settings};
+pub use config::{Config, Settings, SpanMode};
 pub use exporter::SentryExporter;
 
 use std::time::Duration;

@@ -17,10 +17,13 @@ pub(crate) const DISABLED: &str = "no DSN is set, so nothing is sent to sentry; 
 pub(crate) const UNGROUPED: &str = "`spans: transactions` puts spans together by the batch that they came in: where a \
      request spreads over several, it becomes several transactions; add the processor `transactions` to the pipeline";
 
-/// Logged if a server has no OTLP endpoint, and `spans` allows another form.
-pub(crate) const LACKS_OTLP: &str = "the server has no endpoint for OTLP (sentry has one since 25.10), so spans are sent as \
-     transactions from here on: sentry counts them as such, spans of later batches are transactions of their own, and \
-     the processor `transactions` puts them together";
+/// Logged if a server has no OTLP endpoint, and `spans` leaves the choice.
+pub(crate) const LACKS_OTLP: &str = "the server has no endpoint for OTLP (sentry has one since 25.10), so spans are sent \
+     as transactions, and about once an hour as OTLP: sentry counts them as transactions, spans of later batches are \
+     transactions of their own, and the processor `transactions` puts them together";
+
+/// Logged if a server has an OTLP endpoint that it did not have before.
+pub(crate) const HAS_OTLP: &str = "the server has an endpoint for OTLP now, so spans are sent there again";
 
 /// Server and project of a DSN, for messages.
 pub(crate) fn server_and_project(dsn: &Dsn) -> String {

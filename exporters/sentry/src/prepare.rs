@@ -1,14 +1,14 @@
 //! Turns telemetry into finished requests.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use profbridge_codec::sentry::{ContentEncoding, EnvelopeEncoder, Settled, settled};
 use profbridge_codec::{Encoded, Message};
-use profbridge_engine::component::{Now, Prepared, Request};
+use profbridge_engine::component::{Now, PartlySettled, Prepared, Request, SendError};
 use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, SpanForm, Spans};
 use profbridge_net::compression::Compression;
@@ -44,6 +44,35 @@ pub struct Meta {
     pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which rate limits in the answer are passed back to the client.
     pub(crate) peer_key: Option<String>,
+    /// How far the transactions have come that are sent in place of the body.
+    pub(crate) progress: Progress,
+}
+
+/// What became of the transactions that are sent in place of a body with OTLP, one post each. It outlives an attempt,
+/// so the next one goes on behind those that are settled: converting the body again gives the same transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(Mutex<Option<Box<SentParts>>>);
+
+/// The settled ones of the transactions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SentParts {
+    /// How many they are.
+    pub(crate) count: usize,
+    /// What they held.
+    pub(crate) settled: PartlySettled,
+    /// Why the first of those failed that failed for good.
+    pub(crate) error: Option<SendError>,
+}
+
+impl Progress {
+    /// `None` if the body was not replaced.
+    pub(crate) fn get(&self) -> Option<SentParts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned()
+    }
+
+    pub(crate) fn set(&self, parts: SentParts) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(parts));
+    }
 }
 
 impl Meta {
@@ -257,6 +286,7 @@ impl RequestTemplate {
             headers: self.headers.clone(),
             arrived: None,
             peer_key: self.peer_key.clone(),
+            progress: Progress::default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_codec::{Encoded, compress};
-use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_engine::component::{Accepted, PartlySettled, Request, Retry, SendError};
 use profbridge_engine::http_out::{self, HttpAnswer as Response};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::envelope::EnvelopeBody;
@@ -21,9 +21,9 @@ use profbridge_wire::sentry::response::{Verdict, detail};
 
 use crate::config::{self, SpanMode};
 use crate::destination::{AUTH, Destination, Zstd};
-use crate::exporter::SentryExporter;
+use crate::exporter::{SentryExporter, report_items};
 use crate::message;
-use crate::prepare::{BodyCompression, BodyForm, Meta, RequestItem, seconds};
+use crate::prepare::{BodyCompression, BodyForm, Meta, RequestItem, SentParts, seconds};
 use crate::spans;
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
@@ -31,6 +31,10 @@ const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 /// An envelope that waited longer than this gets a corrected time of sending, or Sentry would take the delay for a
 /// wrong clock on the client. Shorter delays need no correction: Sentry ignores differences below 55 minutes.
 const LATE: Duration = Duration::from_secs(60);
+
+/// After about this time a server without an OTLP endpoint is tried again: it may have been upgraded, or a proxy may
+/// have answered for it.
+const OTLP_AGAIN: Duration = Duration::from_secs(3600);
 
 /// The parts of a server's answer that matter.
 struct ParsedAnswer {
@@ -59,35 +63,32 @@ impl<'a> RequestHeaders<'a> {
 impl SentryExporter {
     /// Makes one attempt. If the server refuses zstd, repeats the request as gzip at once.
     pub(crate) async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
-        let result = match self.try_encodings(request).await {
-            Ok(answered) if answered.status == 404 && self.may_become_transactions(&request.meta) => {
-                self.send_as_transactions(request).await
+        let meta = &request.meta;
+        let may_become_transactions = meta.form == BodyForm::Traces && self.settings.spans == SpanMode::Auto;
+        let result = if meta.progress.get().is_some() {
+            self.send_as_transactions(request).await
+        } else {
+            match self.try_encodings(request).await {
+                Ok(answered) if answered.status == 404 && may_become_transactions => {
+                    self.send_as_transactions(request).await
+                }
+                Ok(answered) => self.conclude(meta, answered),
+                Err(error) => Err(error),
             }
-            Ok(answered) => self.conclude(&request.meta, answered),
-            Err(error) => Err(error),
         };
-        if let Err(error) = &result
-            && error.retry == Retry::Never
-        {
-            // Items rejected with 429 are not reported: the server counts them itself (Sentry developer documentation,
-            // "Client Reports").
-            let discarded = match error.reason {
-                Reason::RateLimited => None,
-                Reason::Internal => Some(Discarded::InternalSdkError),
-                _ => Some(Discarded::SendError),
-            };
-            self.report_loss(request, discarded);
+        match &result {
+            Err(error) if error.retry == Retry::Never => self.report_loss(request, discarded(error.reason)),
+            Ok(_) if may_become_transactions && meta.progress.get().is_none() && meta.destination.set_has_otlp() => {
+                let to = message::server_and_project(&meta.destination.dsn);
+                tracing::info!(exporter = self.settings.id, to, "{}", message::HAS_OTLP);
+            }
+            _ => {}
         }
         result
     }
 
-    /// Whether a server that does not know the URL gets transactions instead.
-    fn may_become_transactions(&self, meta: &Meta) -> bool {
-        meta.form == BodyForm::Traces && self.settings.spans == SpanMode::Auto
-    }
-
-    /// Sends spans as transactions to a server without an OTLP endpoint. Another attempt may send all of them again:
-    /// their ids stay the same.
+    /// Sends spans as transactions to a server without an OTLP endpoint. One that fails for good is lost alone. If one
+    /// can be tried again, the next attempt begins with it.
     async fn send_as_transactions(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let meta = &request.meta;
         let (destination, encoding) = (Arc::clone(&meta.destination), meta.body.content_encoding());
@@ -95,18 +96,56 @@ impl SentryExporter {
         let work = move || spans::as_transactions(body, encoding, &destination.dsn, settings);
         let Encoded { messages, report } = self.rewritten(work).await?;
         let destination = &meta.destination;
-        for message in messages {
-            let form = BodyForm::Envelope;
-            let head =
-                RequestHeaders { encoding: Compression::GZIP.content_encoding(), form, ..RequestHeaders::of(meta) };
-            let answered = self.post(destination, head, message.body).await?;
-            self.conclude(meta, answered)?;
-            if destination.set_lacks_otlp() {
-                let to = message::server_and_project(&destination.dsn);
-                tracing::warn!(exporter = self.settings.id, to, "{}", message::LACKS_OTLP);
+        let form = BodyForm::Envelope;
+        let head = RequestHeaders { encoding: Compression::GZIP.content_encoding(), form, ..RequestHeaders::of(meta) };
+        let mut parts = meta.progress.get().unwrap_or_else(|| {
+            let settled = PartlySettled { losses: report.losses, ..PartlySettled::default() };
+            SentParts { settled, ..SentParts::default() }
+        });
+        for message in messages.into_iter().skip(parts.count) {
+            let now = self.clock.now().monotonic_nano;
+            let is_limited = destination.blocks(Category::OF_TRANSACTIONS, now);
+            let outcome = match is_limited {
+                true => Err(SendError {
+                    retry: Retry::Never,
+                    reason: Reason::RateLimited,
+                    message: Reason::RateLimited.explanation().to_owned(),
+                }),
+                false => self.post(destination, head, message.body).await,
+            };
+            match outcome.and_then(|answered| self.conclude(meta, answered)) {
+                Ok(_) => {
+                    parts.settled.delivered += message.quantities;
+                    let pause = self.settings.delivery.retry.randomized(OTLP_AGAIN, fastrand::f64());
+                    if destination.set_lacks_otlp(now.saturating_add(pause.as_nanos() as u64)) {
+                        let to = message::server_and_project(&destination.dsn);
+                        tracing::warn!(exporter = self.settings.id, to, "{}", message::LACKS_OTLP);
+                    }
+                }
+                Err(error) if error.retry == Retry::Never => {
+                    parts.settled.losses.add(error.reason, message.quantities);
+                    let unsent = is_limited.then_some(Discarded::RatelimitBackoff);
+                    let items = RequestItem::transaction(message.quantities.spans);
+                    report_items(destination, &items, 0, unsent.or_else(|| discarded(error.reason)));
+                    parts.error.get_or_insert(error);
+                }
+                Err(error) => {
+                    meta.progress.set(parts);
+                    return Err(error);
+                }
+            }
+            parts.count += 1;
+            meta.progress.set(parts.clone());
+        }
+        let SentParts { settled, error, .. } = parts;
+        match error {
+            Some(error) if settled.delivered.is_none() => Err(error),
+            error => {
+                let message = error.map(|error| error.message);
+                let losses = settled.losses.iter().collect();
+                Ok(Accepted { losses, message, notes: report.notes, ..Accepted::default() })
             }
         }
-        Ok(Accepted { rejected: report.losses.total(), notes: report.notes, ..Accepted::default() })
     }
 
     /// The answer to a request, which is repeated as gzip if the server refuses zstd.
@@ -305,6 +344,16 @@ impl SentryExporter {
             };
             tracing::debug!(exporter = self.settings.id, "the last client report was not delivered: {message}");
         }
+    }
+}
+
+/// What a client report says of a loss. Items rejected with 429 are not reported: the server counts them itself (Sentry
+/// developer documentation, "Client Reports").
+fn discarded(reason: Reason) -> Option<Discarded> {
+    match reason {
+        Reason::RateLimited => None,
+        Reason::Internal => Some(Discarded::InternalSdkError),
+        _ => Some(Discarded::SendError),
     }
 }
 

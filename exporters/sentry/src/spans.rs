@@ -37,7 +37,7 @@ pub(crate) fn prepare(encoder: &mut EnvelopeEncoder, settings: &Settings, spans:
         return match routing::of_client(settings, client, []) {
             Ok(Some(route)) => {
                 let template = RequestTemplate::of_client(settings, client, route);
-                let mut prepared = deliver(encoder, settings, &template, spans);
+                let mut prepared = deliver(encoder, settings, &template, spans, now);
                 prepared.requests.splice(..0, report(&template.destination, now));
                 prepared
             }
@@ -59,7 +59,7 @@ pub(crate) fn prepare(encoder: &mut EnvelopeEncoder, settings: &Settings, spans:
     };
     if finished < spans.spans().len() {
         let rest = part(spans, spans.spans().len() - finished, |span| !is_finished(span));
-        add(&mut prepared, by_destination(encoder, settings, &rest, &mut used));
+        add(&mut prepared, by_destination(encoder, settings, &rest, &mut used, now));
     }
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());
@@ -117,6 +117,7 @@ fn by_destination(
     settings: &Settings,
     spans: &Spans,
     used: &mut BTreeSet<usize>,
+    now: Now,
 ) -> Prepared<Meta> {
     let route = |resource| routing::of_process(settings, &ResourceAttributes::of_resource(spans, resource));
     let routes: Vec<Option<usize>> = spans.resources().iter().map(route).collect();
@@ -133,7 +134,7 @@ fn by_destination(
         let destination = settings.destinations.configured(number);
         let template = RequestTemplate::to(destination, compression(settings.compression, destination));
         let part = part(spans, count, |span| route_of(span) == route);
-        add(&mut prepared, deliver(encoder, settings, &template, &part));
+        add(&mut prepared, deliver(encoder, settings, &template, &part, now));
     }
     prepared
 }
@@ -144,10 +145,11 @@ fn deliver(
     settings: &Settings,
     template: &RequestTemplate,
     spans: &Spans,
+    now: Now,
 ) -> Prepared<Meta> {
     let RequestTemplate { destination, compression, .. } = template;
     let target = TransactionTarget { number: 0, dsn: Some(&destination.dsn), compression: *compression };
-    let prepared = match mode_for(settings.spans, destination) {
+    let prepared = match mode_for(settings.spans, destination, now.monotonic_nano) {
         SpanMode::Auto | SpanMode::Otlp => {
             return encoder.otlp_spans(spans, *compression).prepared(|OtlpSpans { spans, received }| Meta {
                 form: BodyForm::Traces,
@@ -161,10 +163,10 @@ fn deliver(
     prepared.prepared(|envelope| template.meta(items(&envelope)))
 }
 
-/// The form in which a destination gets ungrouped spans.
-fn mode_for(setting: SpanMode, destination: &Destination) -> SpanMode {
+/// The form in which a destination gets ungrouped spans at this time, in nanoseconds of the exporter's clock.
+fn mode_for(setting: SpanMode, destination: &Destination, now: u64) -> SpanMode {
     match setting {
-        SpanMode::Auto if destination.lacks_otlp() => SpanMode::Transactions,
+        SpanMode::Auto if destination.lacks_otlp(now) => SpanMode::Transactions,
         SpanMode::Auto => SpanMode::Otlp,
         mode => mode,
     }
@@ -187,7 +189,7 @@ impl SpanLimits for ClientSpanLimits {
             None => Arc::clone(self.destinations.configured(self.default?)),
         };
         let now = self.clock.now().monotonic_nano;
-        let categories: &[Category] = match mode_for(self.mode, &destination) {
+        let categories: &[Category] = match mode_for(self.mode, &destination, now) {
             SpanMode::Transactions => Category::OF_TRANSACTIONS,
             SpanMode::Auto | SpanMode::Otlp | SpanMode::Streamed => &[Category::Span],
         };

@@ -117,31 +117,3 @@ pub(crate) fn memory(pid: u32) -> io::Result<MemoryUse> {
         _ => Err(odd("/proc/PID/status")),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: a name with spaces and brackets does not shift the fields.
-    #[test]
-    fn odd_names() {
-        assert_eq!(ticks("7 (a) b (c) R 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20"), Some(300));
-        assert_eq!(ticks("7 (a) R 1"), None);
-    }
-
-    /// Guarantees: the values of this process are plausible: allocated memory is counted, and work takes CPU time.
-    #[test]
-    fn this_process() {
-        let pid = std::process::id();
-        let before = memory(pid).unwrap();
-        let touched = vec![1_u8; 32 << 20];
-        let after = memory(pid).unwrap();
-        assert!(after.resident >= before.resident + (24 << 20), "{before:?} {after:?} {}", touched.len());
-        assert!(after.peak >= after.resident.min(before.resident + (24 << 20)));
-
-        let before = thread_cpu().unwrap();
-        calibrator();
-        assert!(thread_cpu().unwrap() > before);
-        assert!(cpu(pid).is_ok() && exact_cpu(pid).is_ok());
-    }
-}

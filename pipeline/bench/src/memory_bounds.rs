@@ -292,21 +292,3 @@ fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<b
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: losses are read only from the report lines of pipelines and exporters.
-    #[test]
-    fn losses_in_the_report() {
-        let line = "2026 INFO pipeline profiles: 9 in, 1 out, dropped 3 limit_exceeded, 5 shutdown";
-        assert_eq!(dropped(line), 8);
-        let line =
-            "2026 INFO exporter sentry: 9 in, 7 sent in 2 requests, dropped 2 queue_full, 3 seconds will be billed";
-        assert_eq!(dropped(line), 2);
-        assert_eq!(dropped("2026 INFO exporter otlp: 9 in, 7 sent in 2 requests, dropped 2 queue_full"), 2);
-        assert_eq!(dropped("2026 INFO   chunk: 9 in, 1 out, dropped 3 limit_exceeded"), 0);
-        assert_eq!(dropped("2026 INFO pipeline profiles: 9 in, 9 out"), 0);
-    }
-}

@@ -176,33 +176,3 @@ fn short(value: f64) -> String {
         _ => format!("{value:.4}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: a ratio whose interval crosses its goal has not reached it, and the table shows this.
-    #[test]
-    fn goals() {
-        let outcome = |interval| PairComparison {
-            ratios: vec![5.0],
-            ratio: 5.0,
-            interval,
-            a: 1.0,
-            b: 5.0,
-            rejected: 0,
-            calibrator_spread: 1.0,
-        };
-        let mut report = Report::new("process");
-        report.ratio("surely", &outcome((4.1, 5.5)), Some(Goal::AtLeast(4.0)));
-        report.ratio("perhaps", &outcome((3.9, 5.5)), Some(Goal::AtLeast(4.0)));
-        report.figure("memory", 2.5, "x", Some(Goal::AtMost(2.0)));
-        report.turns("time", &[3.0, 1.0, 2.5], "us", Some(Goal::AtMost(2.5)));
-        let mut text = Vec::new();
-        report.print(&mut text).unwrap();
-        let text = String::from_utf8(text).unwrap();
-        let verdicts: Vec<_> = text.lines().skip(1).map(|line| line.contains("NOT REACHED")).collect();
-        assert_eq!(verdicts, [false, true, true, false], "{text}");
-        assert!(text.contains(" 1.000, 3.000 "), "{text}");
-    }
-}

@@ -125,20 +125,14 @@ pub(crate) struct SendArgs {
 
 /// The help text of `diff` about how it compares.
 const ABOUT_DIFF: &str = "\
-Two runs of a command from its start to its end (`sample -- COMMAND`) do the same work, so their total
-time is compared; of processes that are always busy, the shares of their functions, since a slower
-one only does less in the same time; of others, such as a service with a steady load, the time per
-second. --by chooses another. Values that are no time are compared by their totals. The time of a
-function is its own and that of the libraries it calls.
+Commands sampled from start to end (`sample -- COMMAND`) are compared by their total time,
+processes that are always busy by the shares of their functions, others by time per second, and
+values that are no time by their totals. The time of a function has the libraries that it calls.
 
-A function is listed if its share of the whole changed by more than chance explains, which successive
-samples and the course of the run show, by at least 3 %, and by half a percent of the whole; what most
-functions changed alike is left out, as another clock and busy neighbours change all of them. Fewer
-than one in a hundred comparisons of equal programs lists any. What could be hidden in the noise is
-said, so that a file with more samples can be made (`sample --rate 1000`, or for longer).
-
-With `-o FILE.svg`, a flame graph of both has what became slower in red and what became faster in
-blue, as wide as the larger of the two. With `-o FILE.html` a page has it with a table.";
+A function is listed if its share of the whole changed by more than chance explains, which
+successive samples and the course of the run show, and by at least 3 %. What most functions
+changed alike is left out. What could be hidden in the noise is said, so that a file with more
+samples can be made.";
 
 /// What to compare.
 #[derive(Debug, Args)]
@@ -213,9 +207,10 @@ pub(crate) struct ConvertArgs {
     #[command(flatten)]
     pub(crate) graph: GraphStyle,
     /// Set one configuration key for the conversion, by its path in the configuration file: the keys of
-    /// `exporters.sentry` for creating chunks (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
-    /// `processors.chunk`, `processors.transactions` and `service.identity`, and for OTLP output `processors.dedup`.
-    /// The value is YAML. May be given several times.
+    /// `exporters.sentry` for creating chunks (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...) and
+    /// for the form of spans (`spans`: `transactions` or `streamed`, and in .otlp and .json `otlp`, as Sentry's OTLP
+    /// endpoint needs them), `processors.chunk`, `processors.transactions` and `service.identity`, and for OTLP output
+    /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
     #[command(flatten)]
@@ -253,9 +248,8 @@ pub(crate) struct ViewArgs {
     /// Only print the address, and open no browser.
     #[arg(long)]
     pub(crate) no_open: bool,
-    /// Initially show stacks as they were sampled.
-    #[arg(long)]
-    pub(crate) native: bool,
+    #[command(flatten)]
+    pub(crate) graph: GraphStyle,
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
 }

@@ -61,20 +61,11 @@ impl Tally {
         if let Some(error) = &self.report.error {
             terminal::say(format!("not everything could be written: {error}"));
         }
-        match self.findings.replaced_strings {
-            0 => {}
-            1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
-            count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
-        }
-        match self.findings.passed_over {
-            0 => {}
-            1 => terminal::say("note: 1 profile is in a format that is not read, such as Android's"),
-            count => {
-                terminal::say(format!("note: {count} profiles are in formats that are not read, such as Android's"))
-            }
-        }
-        let Findings { left_out_samples, unused_elements, left_out_references, .. } = self.findings;
+        let Findings { replaced_strings, passed_over, left_out_samples, unused_elements, left_out_references, .. } =
+            self.findings;
         for (count, what) in [
+            (replaced_strings, "strings not in UTF-8, of which what is not was replaced by U+FFFD"),
+            (passed_over, "profiles left out in formats that are not read, such as Android's"),
             (left_out_samples, "samples of V1 profiles left out: idle at the ends of a thread, or a thread's only one"),
             (unused_elements, "stacks, frames and threads of Sentry's profiles that no sample has"),
             (left_out_references, "references to mappings or functions that a pprof profile does not have"),
@@ -112,7 +103,14 @@ impl Tally {
 
 /// Converts every readable input. Fails at the end if an input was not readable or if there was nothing to write.
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
-    let format = match output::format(&arguments.output, arguments.to) {
+    let format = output::format(&arguments.output, arguments.to).and_then(|format| {
+        let why = "has no meaning for what is written; flame graphs and pages have it";
+        match arguments.graph.meaningless_for(format) {
+            Some(option) => Err(Failure(format!("error: {option} {why}"))),
+            None => Ok(format),
+        }
+    });
+    let format = match format {
         Ok(format) => format,
         // An error in the arguments, reported like one in an option.
         Err(Failure(why)) => {
@@ -129,7 +127,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn page(inputs: &[PathBuf], reading: &ReadingArgs, graph: GraphStyle) -> Result<Vec<u8>, Failure> {
     let path = PathBuf::from("the page");
     let destination = Destination { path: path.clone(), format: Format::Html, graph };
-    let output = Output::View(Box::new(ViewOutput::open(destination, CalledBy::Service)));
+    let output = Output::View(Box::new(ViewOutput::open(destination, CalledBy::Service, output::title(inputs))));
     let mut page = Vec::new();
     read_into(output, inputs, reading, &path, |output, tally| {
         let Output::View(mut view) = output else { return Ok(None) };

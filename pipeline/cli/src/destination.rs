@@ -50,7 +50,7 @@ pub(crate) enum Format {
     Otlp,
     /// The same as JSON, a line for each message.
     OtlpJson,
-    /// Sentry envelopes, one profile_chunk or transaction each.
+    /// Sentry envelopes, one profile_chunk, transaction or container of spans each.
     Sentry,
 }
 

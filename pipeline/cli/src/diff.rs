@@ -148,6 +148,7 @@ fn compare<T>(
     done: impl FnOnce(&Comparison<'_>, &str) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut before = Sums::default();
+    before.reading.stacks.by_line = arguments.graph.lines;
     read(&mut before, &arguments.before, arguments)?;
     let mut after = before.next();
     read(&mut after, &arguments.after, arguments)?;
@@ -207,12 +208,10 @@ fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failur
 fn common_state(before: &Sums, after: &Sums, arguments: &DiffArgs) -> Result<State, Failure> {
     let (first, second) = (before.states(), after.states());
     first.intersection(&second).next().copied().ok_or_else(|| {
-        let name = |state: &State| after.reading.name(*state).into_string();
-        let names =
-            |states: &std::collections::BTreeSet<State>| match states.iter().map(name).collect::<Vec<_>>().join(", ") {
-                names if names.is_empty() => "no values".to_owned(),
-                names => names,
-            };
+        let names = |states: &BTreeSet<State>| {
+            let names: Vec<_> = states.iter().map(|state| after.reading.name(*state).into_string()).collect();
+            if names.is_empty() { "no values".to_owned() } else { names.join(", ") }
+        };
         Failure(format!(
             "error: {} has {} and {} has {}: there is nothing to compare",
             shown(&arguments.before),
@@ -368,7 +367,7 @@ impl<'a> Comparison<'a> {
 
     /// Draws the difference as a flame graph.
     fn picture(&self, name: &str, arguments: &DiffArgs, out: &mut impl io::Write) -> io::Result<()> {
-        let (scale, layout) = (self.scale(), arguments.graph.layout);
+        let (scale, layout) = (self.scale(), arguments.graph.layout.unwrap_or_default());
         let sides = [0, 1].map(|at| (&*self.sides[at].stacks, scale[at]));
         flamegraph::draw_difference(self.stacks, name, self.unit.clone(), &title(arguments), layout, sides, out)
     }
@@ -381,7 +380,7 @@ impl<'a> Comparison<'a> {
         let sides = [(&*before.stacks, before.basis(self.by)), (&*after.stacks, after.basis(self.by) * self.alike)];
         let (stacks, unit, by) = (self.stacks, &self.unit, self.by);
         let difference = Difference { stacks, name, unit, lines, sides, by, why: self.why };
-        page::write_difference(difference, &title(arguments), out)
+        page::write_difference(difference, &title(arguments), arguments.graph, out)
     }
 
     fn listed(&self) -> impl Iterator<Item = &FunctionChange> {
@@ -471,8 +470,7 @@ impl<'a> Comparison<'a> {
                     percent if change.after == 0.0 => format!("gone ({percent:.0} %)"),
                     percent => format!("{percent:+.1} %"),
                 };
-                let place = self.stacks.get(function).place_with(lines(function));
-                let place = if place.is_empty() { place } else { format!(" ({place})") };
+                let place = self.stacks.get(function).in_place(lines(function));
                 let (from, to) = (self.amount(change.before), self.amount(change.after));
                 let name = terminal::shortened(self.stacks.label_of(function), 60);
                 line(format!("  {percent:>9}  {from:>12} -> {to:>12}  {name}{place}"));

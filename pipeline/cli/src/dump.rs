@@ -17,6 +17,7 @@ use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
 use crate::args::sampling::DumpArgs;
+use crate::sample::awaited::thread_ids;
 use crate::sample::{Interrupt, Purpose, RunSnapshot, RunView, label, start};
 use crate::terminal::counted;
 use crate::views::fold::{CALLERS_NOT_KNOWN, FrameRole};
@@ -263,12 +264,6 @@ fn place(function: &StackFunction, line: u32) -> String {
         place if line > 0 && function.file.ends_with(place) => format!(" ({place}:{line})"),
         place => format!(" ({place})"),
     }
-}
-
-/// The ids of the threads of a process; none if it has ended.
-pub(crate) fn thread_ids(pid: u32) -> impl Iterator<Item = u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok())
 }
 
 /// A file of a thread, or its folder.

@@ -9,13 +9,16 @@ mod view;
 use std::path::PathBuf;
 
 use profbridge_codec::EncodingReport;
+use profbridge_codec::otlp::Encoding;
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::ProcessorFactory;
 use profbridge_identity::Rules;
 use profbridge_model::{Profile, Profiles, Quantities, Telemetry, Viewed};
+use profbridge_wire::folded::CalledBy;
 
 use crate::Failure;
+use crate::destination::{Destination, Format};
 
 pub(crate) use envelopes::{EnvelopeContents, EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, OtlpOutput};
@@ -38,6 +41,27 @@ pub(crate) enum Output {
 }
 
 impl Output {
+    /// Opens an output in any format but Sentry's. The processor `dedup`, with this section, merges what OTLP has, and
+    /// what pprof has of a run. `title` is that of pictures of profiles without a process.
+    pub(crate) fn file(
+        destination: Destination,
+        is_of_run: bool,
+        dedup: &Section,
+        title: String,
+    ) -> Result<Self, Failure> {
+        let called_by = if is_of_run { CalledBy::Executable } else { CalledBy::Service };
+        let encoding = if destination.format == Format::Otlp { Encoding::Protobuf } else { Encoding::Json };
+        Ok(match destination.format {
+            Format::Otlp | Format::OtlpJson => {
+                Self::Otlp(Box::new(OtlpOutput::open(destination.path, dedup, encoding)?))
+            }
+            Format::Pprof if is_of_run => Self::Pprof(Box::new(Pprof::merging(destination, dedup)?)),
+            Format::Pprof => Self::Pprof(Box::new(Pprof::open(destination))),
+            Format::Folded => Self::Stacks(Box::new(StacksOutput::open(destination.path, called_by))),
+            _ => Self::View(Box::new(ViewOutput::open(destination, called_by, title))),
+        })
+    }
+
     /// Adds telemetry, and counts what the format cannot represent.
     pub(crate) fn take(
         &mut self,
@@ -45,7 +69,7 @@ impl Output {
         report: &mut EncodingReport,
         left_out: &mut Quantities,
     ) -> Result<(), Failure> {
-        if let Self::Pprof(_) | Self::Stacks(_) | Self::View(_) = self {
+        if let Self::Pprof(_) | Self::Stacks(_) = self {
             *left_out += beside_profiles(&telemetry);
         }
         match (self, telemetry) {
@@ -63,9 +87,10 @@ impl Output {
                     }
                 }
             }
+            (Self::Sentry(_) | Self::Otlp(_), other) => *left_out += other.quantities(),
             (Self::Pprof(output), of) => of.profiles().for_each(|profiles| output.take(profiles, report)),
             (Self::Stacks(output), of) => of.profiles().for_each(|profiles| output.folded.add(profiles)),
-            (Self::View(output), of) => of.profiles().for_each(|profiles| output.take(profiles)),
+            (Self::View(output), of) => *left_out += output.take(&of),
         }
         Ok(())
     }

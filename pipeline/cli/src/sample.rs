@@ -3,7 +3,7 @@
 //! The sampler process takes the samples ([`profbridge_sampler`]); this module collects ([`collect`]), names, writes
 //! ([`writer`]) and shows ([`report`]) them.
 
-mod awaited;
+pub(crate) mod awaited;
 mod collect;
 mod course;
 mod follow;
@@ -30,7 +30,7 @@ use profbridge_sampler::owner::{Inherited, SuperviseError, Supervised};
 use profbridge_symbolizer::Symbolizer;
 use tracing::level_filters::LevelFilter;
 
-use crate::args::sampling::{SampleArgs, Subject, TextStyle};
+use crate::args::sampling::{SampleArgs, Subject};
 use crate::destination::Destination;
 use crate::views::flamegraph::GraphStyle;
 use crate::{Failure, logging, terminal};
@@ -54,8 +54,8 @@ pub(crate) enum Purpose {
         output: Option<Destination>,
         /// How a flame graph is drawn, and functions are listed.
         graph: GraphStyle,
-        /// What the text lists.
-        text: TextStyle,
+        /// Whether the text says how it was sampled.
+        verbose: bool,
     },
     /// Showing its samples in another way.
     View(Box<dyn RunView>),
@@ -115,8 +115,8 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::from(WRONG_COMMAND_LINE));
         }
     };
-    let SampleArgs { graph, text, .. } = *arguments;
-    start(&arguments.subject, || Ok((Interrupt::listen()?, Purpose::Result { output, graph, text })))
+    let SampleArgs { graph, verbose, .. } = *arguments;
+    start(&arguments.subject, || Ok((Interrupt::listen()?, Purpose::Result { output, graph, verbose })))
 }
 
 /// Samples, and writes or shows the result. `prepare` is called before any thread or process is started.

@@ -22,6 +22,7 @@ use profbridge_net::error_chain;
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::chunk::Settings;
 use profbridge_wire::sentry::response::{Verdict, detail, meaning};
+use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::{Dsn, auth, envelope};
 use profbridge_wire::spans::SpanView;
 use tokio::task::JoinSet;
@@ -194,6 +195,9 @@ fn prepare(path: &Path, dsn: Option<&str>, known: &mut BTreeMap<String, Arc<Dest
     let since = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::now());
     let waited = SystemTime::now().duration_since(since).unwrap_or(Duration::ZERO);
     let gzip = Compression::GZIP.with_level(1);
+    let named = TraceHeader::with_public_key(header, to.dsn.public_key());
+    let body = named.map_or_else(|| body.clone(), |named| [&named[..], &body[header.len()..]].concat().into());
+    let header = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let received = EnvelopeBody { body: body.clone(), content_encoding: None, changed: false };
     let moved = sent_later(&received, header, waited, gzip).map_err(|error| error.to_string())?;
     let body = moved.map_or_else(|| compress(gzip, &body).map_err(|error| error.to_string()), Ok)?;

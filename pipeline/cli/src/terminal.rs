@@ -185,6 +185,11 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The name of a file without its folders.
+pub(crate) fn base_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
 /// A process and the number of others.
 pub(crate) fn with_others(process: &str, others: usize) -> String {
     match others {

@@ -17,13 +17,12 @@ use profbridge_net::tls::HttpVersions;
 
 use crate::args::{DiffArgs, ViewArgs};
 use crate::signals::Signals;
-use crate::views::flamegraph::{GraphStyle, Layout};
 use crate::views::page::policy;
 use crate::{Failure, commands, convert, diff, terminal};
 
 /// Shows files until a signal asks to stop.
 pub(crate) fn run(arguments: &ViewArgs) -> Result<ExitCode, Failure> {
-    let graph = GraphStyle { layout: Layout::default(), native: arguments.native };
+    let graph = arguments.graph;
     let page = match (arguments.diff, &arguments.inputs[..]) {
         (false, inputs) => convert::page(inputs, &arguments.reading, graph)?,
         (true, [before, after]) => diff::page(&DiffArgs {

@@ -15,13 +15,15 @@ use std::io;
 use bytes::Bytes;
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Profile, Profiles, Quantities, Reason, Telemetry, TelemetryKind};
+use profbridge_model::{Profile, Profiles, Quantities, Reason, Telemetry};
 use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::delimited::put_frame;
 use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leave, split};
 
 pub use cut::{Cut, cut};
 pub use form::{Encoding, Framing};
+pub use profbridge_wire::otlp::Signal;
+pub use sentry_spans::as_otlp;
 
 use crate::compressor::{Compressor, written};
 use crate::message::{Encoded, EncodingReport, Message, samples};
@@ -71,41 +73,6 @@ impl EncoderOptions {
     }
 }
 
-/// The signal of a message. Each has its own service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    /// `ExportProfilesServiceRequest`.
-    Profiles,
-    /// `ExportTraceServiceRequest`.
-    Traces,
-}
-
-impl Signal {
-    /// The name of the signal.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Profiles => "profiles",
-            Self::Traces => "traces",
-        }
-    }
-
-    /// The kind of its telemetry.
-    pub const fn kind(self) -> TelemetryKind {
-        match self {
-            Self::Profiles => TelemetryKind::Profiles,
-            Self::Traces => TelemetryKind::Spans,
-        }
-    }
-
-    /// The plural noun for the elements that a partial success counts.
-    pub const fn noun(self) -> &'static str {
-        match self {
-            Self::Profiles => "profiles",
-            Self::Traces => "spans",
-        }
-    }
-}
-
 /// The metadata of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalCount {
@@ -146,6 +113,7 @@ impl OtlpEncoder {
                 // OTLP cannot represent a Sentry item that was not read.
                 out.report.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
             }
+            other => out.report.losses.add(Reason::Unroutable, other.quantities()),
         }
         out
     }

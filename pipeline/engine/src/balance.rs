@@ -67,7 +67,7 @@ mod tests {
     /// Guarantees: a loss in one unit is found, and an excess in another unit does not cancel it.
     #[test]
     fn each_unit_by_itself() {
-        let mixed = Quantities { observations: 5, spans: 0, items: 2 };
+        let mixed = Quantities { observations: 5, ..Quantities::items(2) };
         let balance = Balance { inbound: mixed, outbound: mixed, ..Balance::default() };
         assert!(balance.unaccounted().is_none());
         let forgotten = Balance { outbound: Quantities::observations(5), ..balance };

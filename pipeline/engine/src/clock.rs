@@ -61,17 +61,3 @@ impl fmt::Debug for Clock {
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: the system's clock follows tokio's, so that a test can pause it.
-    #[tokio::test(start_paused = true)]
-    async fn follows_paused_time() {
-        let clock = Clock::system();
-        let before = clock.now();
-        tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(clock.now().monotonic_nano - before.monotonic_nano, 3_000_000_000);
-    }
-}

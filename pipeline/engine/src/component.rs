@@ -205,7 +205,7 @@ impl<M> Request<M> {
 
     /// The number of items as the Collector counts them.
     pub(crate) fn items(&self) -> ItemCounts {
-        ItemCounts { samples: self.samples, spans: self.quantities.spans }
+        ItemCounts::of(self.samples, self.quantities)
     }
 }
 
@@ -225,6 +225,15 @@ pub struct Prepared<M> {
 impl<M> Default for Prepared<M> {
     fn default() -> Self {
         Self { requests: Vec::new(), losses: Losses::default(), synthesized: Quantities::NONE, notes: Vec::new() }
+    }
+}
+
+impl<M> Prepared<M> {
+    /// No requests: everything is lost.
+    pub fn lost(reason: Reason, quantities: Quantities) -> Self {
+        let mut prepared = Self::default();
+        prepared.losses.add(reason, quantities);
+        prepared
     }
 }
 
@@ -317,6 +326,12 @@ pub trait Observer<M> {
     /// called after an error with [`Retry::Never`], which the exporter itself returned.
     fn lost(&self, request: &Request<M>, reason: Reason);
 
+    /// What attempts that failed have delivered and lost of a request that is sent in several posts. If the request
+    /// fails in the end, only the rest counts as lost for that reason.
+    fn settled(&self, _request: &Request<M>) -> Option<PartlySettled> {
+        None
+    }
+
     /// Writes the requests that a shutdown left unsent to disk, if the exporter is configured to. Returns how many of
     /// them it wrote, counted from the first. These count under [`Reason::KeptOnDisk`], the others as lost. Called
     /// once, before [`Observer::close`].
@@ -329,6 +344,15 @@ pub trait Observer<M> {
 
     /// The last call, after every request was sent or lost. The exporter sends its final reports and closes.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// The settled part of a request that is sent in several posts.
+#[derive(Debug, Clone, Default)]
+pub struct PartlySettled {
+    /// What was delivered.
+    pub delivered: Quantities,
+    /// What is lost for good.
+    pub losses: Losses,
 }
 
 /// What the engine provides to an exporter.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_model::{
-    Builder, Envelope, Item, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry,
+    Builder, Envelope, Item, Loss, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::component::ExporterContext;
 use crate::component::{
-    Accepted, BoxFuture, Exporter, Held, Now, Observer, Outbox, Prepared, Processor, Request, Retry, SendError,
-    StartError,
+    Accepted, BoxFuture, Exporter, Held, Now, Observer, Outbox, PartlySettled, Prepared, Processor, Request, Retry,
+    SendError, StartError,
 };
 use crate::intake::Intake;
 use crate::receiver::{Receiver, ReceiverContext, RunningReceiver};
@@ -62,6 +62,7 @@ pub(crate) struct ExporterCalls {
     pub(crate) sampled_out: Mutex<Vec<(SampledOutCounts, u64)>>,
     pub(crate) prepared: Mutex<u64>,
     pub(crate) refuses: Mutex<Option<Reason>>,
+    pub(crate) settled: Mutex<Option<PartlySettled>>,
     pub(crate) prepare_panics: Mutex<bool>,
     /// Signals the first channel when preparing starts, then waits for the second.
     pub(crate) prepare_waits: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
@@ -89,6 +90,7 @@ impl FakeExporter {
             sampled_out: Mutex::default(),
             prepared: Mutex::default(),
             refuses: Mutex::default(),
+            settled: Mutex::default(),
             prepare_panics: Mutex::default(),
             prepare_waits: Mutex::default(),
             start_fails: Mutex::default(),
@@ -151,7 +153,9 @@ impl Exporter for FakeExporter {
             match reply {
                 FakeReply::Accept => Ok(Accepted { billed: Duration::from_secs(2), ..Accepted::default() }),
                 FakeReply::Reject(rejected) => {
-                    Ok(Accepted { rejected: Quantities::observations(rejected), ..Accepted::default() })
+                    let quantities = Quantities::observations(rejected);
+                    let losses = vec![Loss { reason: Reason::RejectedByPeer, quantities }];
+                    Ok(Accepted { losses, ..Accepted::default() })
                 }
                 FakeReply::Fail(retry, reason) => Err(SendError { retry, reason, message: "told to fail".to_owned() }),
                 FakeReply::Slow(pause) => {
@@ -185,6 +189,10 @@ impl Observer<()> for FakeExporter {
 
     fn refuses(&self, _request: &Request<()>) -> Option<Reason> {
         *self.seen.refuses.lock().unwrap()
+    }
+
+    fn settled(&self, _request: &Request<()>) -> Option<PartlySettled> {
+        self.seen.settled.lock().unwrap().clone()
     }
 
     fn lost(&self, request: &Request<()>, reason: Reason) {
@@ -297,7 +305,7 @@ impl Processor for Splitter {
                 self.send_held(out);
             }
             // Spans are not observations, and an envelope cannot be split.
-            Telemetry::Spans(_) | Telemetry::Envelope(_) => out.send(telemetry),
+            other => out.send(other),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason};
+use profbridge_model::{Loss, Quantities, Reason};
 
 /// Why a pipeline refused telemetry.
 ///
@@ -41,14 +41,22 @@ pub struct StartError(pub String);
 /// A destination's answer to an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accepted {
-    /// The part that the destination rejected nevertheless (OTLP's partial success).
-    pub rejected: Quantities,
-    /// The destination's message about the rejected part, or a warning.
+    /// The part that is lost nevertheless: what the destination rejected (OTLP's partial success), or those of several
+    /// posts that failed for good.
+    pub losses: Vec<Loss>,
+    /// The destination's message about the lost part, or a warning.
     pub message: Option<String>,
     /// The time that the destination will bill, if it bills by time.
     pub billed: Duration,
     /// Further counts by name; see [`Prepared::notes`](crate::component::Prepared::notes).
     pub notes: Vec<(&'static str, u64)>,
+}
+
+impl Accepted {
+    /// The sum of the losses.
+    pub fn lost(&self) -> Quantities {
+        self.losses.iter().map(|loss| loss.quantities).sum()
+    }
 }
 
 /// Why one attempt to send a request failed.

@@ -220,17 +220,6 @@ mod tests {
         ServiceSettings::new(&Section::from_yaml(yaml).unwrap())
     }
 
-    /// Guarantees: unwritten keys have their defaults, and endpoints stay on the host.
-    #[test]
-    fn defaults() {
-        let settings = settings("").unwrap();
-        assert_eq!(settings, ServiceSettings::default());
-        assert_eq!(settings.memory, 256 << 20);
-        assert_eq!(settings.metrics.as_deref(), Some("127.0.0.1:8888"));
-        assert_eq!(settings.health.as_deref(), Some("127.0.0.1:13133"));
-        assert_eq!(settings.shutdown_timeout, Duration::from_secs(25));
-    }
-
     /// Guarantees: every key can be written, next to pipelines, which are checked elsewhere.
     #[test]
     fn written() {

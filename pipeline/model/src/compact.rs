@@ -94,7 +94,7 @@ impl<'a> Compact<'a> {
 
     /// Appends a sample of the batch with some of its timestamps and values.
     pub fn some_of(&mut self, sample: &Sample<'_>, timestamps: &[u8], values: &[u8]) {
-        let ids = self.carry(|transfer, from, to| transfer.sample(from, to, sample.ids()));
+        let ids = self.carry(|transfer, from, to| sample.ids.transfer(transfer, from, to));
         let timestamps = self.carry(|_, _, to| to.put(timestamps));
         let values = self.carry(|_, _, to| to.put(values));
         self.assembly.row(ids, timestamps, values);

@@ -236,7 +236,7 @@ impl<'a> Hasher<'a> {
 
     fn samples(&mut self, profiles: &Profiles, profile: &Profile) -> u128 {
         profiles.samples(profile).fold(0, |sum, sample| {
-            let SampleIds { stack, attributes, link } = sample.ids();
+            let SampleIds { stack, attributes, link } = sample.ids;
             let (stack, set, link) = (self.stack(stack), self.set(attributes), self.link(link));
             let timestamps = sample.timestamps_bytes();
             self.scratch.clear();

@@ -206,7 +206,7 @@ impl fmt::Display for Losses {
             let comma = if position == 0 { "" } else { ", " };
             match unit {
                 Unit::Observations => write!(f, "{comma}{number} {reason}")?,
-                Unit::Spans | Unit::Items => write!(f, "{comma}{number} {} {reason}", unit.noun(number))?,
+                _ => write!(f, "{comma}{number} {} {reason}", unit.noun(number))?,
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! A batch of profiles: the contents of one OTLP request, in columns.
 //!
 //! The batch mirrors OTLP's `ExportProfilesServiceRequest` without loss (opentelemetry-proto `profiles.proto`, 1.10
-//! layout): the same nesting and names, leaf-first stacks, nanoseconds. The samples of all profiles share five columns.
+//! layout): the same nesting and names, leaf-first stacks, nanoseconds. The samples of all profiles share columns.
 //! A batch is immutable and cheap to clone; a change creates a new batch.
 
 mod check;

@@ -32,6 +32,15 @@ impl Unit {
         }
     }
 
+    /// The name of the unit at the beginning of a description.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Unit::Observations => "Observations",
+            Unit::Spans => "Spans",
+            Unit::Items => "Items of envelopes",
+        }
+    }
+
     /// The noun for `number` of the unit: `item`, `items`.
     pub const fn noun(self, number: u64) -> &'static str {
         match self {
@@ -93,14 +102,9 @@ impl Quantities {
         }
     }
 
-    /// The amount in one unit, or `None` for zero: an optional field of a log line.
-    pub fn any(self, unit: Unit) -> Option<u64> {
-        Some(self.get(unit)).filter(|number| *number > 0)
-    }
-
     /// Whether only observations are counted, or nothing.
     pub const fn is_observations_only(self) -> bool {
-        self.spans == 0 && self.items == 0
+        matches!(self, Self { spans: 0, items: 0, observations: _ })
     }
 
     /// Computes the amount of each unit with `number`.
@@ -199,17 +203,16 @@ mod tests {
     /// Guarantees: units are computed separately, so a surplus in one never hides a shortage in another.
     #[test]
     fn units_do_not_mix() {
-        let one = Quantities { observations: 5, spans: 1, items: 0 };
-        let other = Quantities { observations: 2, spans: 3, items: 4 };
-        assert_eq!(one + other, Quantities { observations: 7, spans: 4, items: 4 });
+        let some = |observations, spans, items| Quantities { observations, spans, items };
+        let (one, other) = (some(5, 1, 0), some(2, 3, 4));
+        assert_eq!(one + other, some(7, 4, 4));
         assert_eq!(one.saturating_sub(other), Quantities::observations(3));
-        assert_eq!(one.abs_diff(other), Quantities { observations: 3, spans: 2, items: 4 });
-        assert_eq!(one.min(other), Quantities { observations: 2, spans: 1, items: 0 });
+        assert_eq!(one.abs_diff(other), some(3, 2, 4));
+        assert_eq!(one.min(other), some(2, 1, 0));
         assert_eq!([one, other].into_iter().sum::<Quantities>().total(), 15);
         assert!(Quantities::NONE.is_none() && !Quantities::items(1).is_none());
         let most = Quantities::observations(u64::MAX);
         assert_eq!(most + one, Quantities { spans: 1, ..most });
-        assert_eq!((other.any(Unit::Items), one.any(Unit::Items)), (Some(4), None));
         assert!(most.is_observations_only() && Quantities::NONE.is_observations_only());
         assert!(!one.is_observations_only() && !Quantities::items(1).is_observations_only());
     }

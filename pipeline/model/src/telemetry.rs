@@ -2,8 +2,10 @@
 
 use crate::{Envelope, Profiles, Quantities, Spans};
 
-/// The data that one component passes to another.
+/// The data that one component passes to another. More kinds may be added: a processor passes on what it does not know,
+/// and an exporter counts it as lost.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Telemetry {
     /// A batch of profiles.
     Profiles(Profiles),
@@ -72,8 +74,8 @@ impl Telemetry {
     pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
         let (batch, envelope) = match self {
             Telemetry::Profiles(profiles) => (Some(profiles), None),
-            Telemetry::Spans(_) => (None, None),
             Telemetry::Envelope(envelope) => (None, Some(envelope)),
+            _ => (None, None),
         };
         batch.into_iter().chain(envelope.into_iter().flat_map(Envelope::profiles))
     }
@@ -82,8 +84,8 @@ impl Telemetry {
     pub fn into_profiles(self) -> Vec<Profiles> {
         match self {
             Telemetry::Profiles(profiles) => vec![profiles],
-            Telemetry::Spans(_) => Vec::new(),
             Telemetry::Envelope(envelope) => envelope.into_profiles().collect(),
+            _ => Vec::new(),
         }
     }
 

@@ -152,11 +152,12 @@ impl<K: WindowKey> Intake<K> {
         self.carried.retain(|carried| store.arenas.has(carried.arena, carried.number));
     }
 
-    /// Returns reusable memory to the store.
-    pub(crate) fn give_back(self, store: &mut Store<K>) {
+    /// Finishes the request: frees the caches, and schedules windows for closing if their total size is too large.
+    pub fn end(self, store: &mut Store<K>) {
         for carried in self.carried {
             store.give_back(carried.transfer);
         }
+        store.end_request();
     }
 
     /// Updates the sizes of the arenas that this request used.
@@ -236,12 +237,11 @@ impl<K: WindowKey> Intake<K> {
         let Some((window, shared)) = store.get_mut(slot) else { return Err(no_window()) };
         let arena = &mut shared.arena;
         let Carried { transfer, kept, .. } = &mut self.carried[carried];
-        let ids = piece.sample.ids();
+        let ids = piece.sample.ids;
         let ids = match ids.attributes.filter(|_| piece.rewritten) {
-            None => transfer.sample(&request.source, arena, ids)?,
+            None => ids.transfer(transfer, &request.source, arena)?,
             Some(set) => {
-                let others = SampleIds { attributes: None, ..ids };
-                let others = transfer.sample(&request.source, arena, others)?;
+                let others = SampleIds { attributes: None, ..ids }.transfer(transfer, &request.source, arena)?;
                 let attributes = match kept.get(&set) {
                     Some(&known) => known,
                     None => {

@@ -125,7 +125,7 @@ impl<K: WindowKey> Requests<K> {
             let is_done = walk(profiles, at, &mut step);
             work.intake.settle(&mut self.windows);
             if is_done {
-                self.windows.end_request(work.intake);
+                work.intake.end(&mut self.windows);
             } else {
                 self.pending = Some(work);
             }

@@ -10,7 +10,6 @@ use profbridge_model::{Profiles, SampleLog};
 
 use crate::ENTRY;
 use crate::arenas::{Arenas, SenderAddress, SharedArena};
-use crate::intake::Intake;
 use crate::key::WindowKey;
 use crate::limits::WindowLimits;
 use crate::memory_pressure::MemoryPressure;
@@ -345,9 +344,8 @@ impl<K: WindowKey> Store<K> {
         None
     }
 
-    /// Finishes a request: frees its caches, and schedules windows for closing if the total size is too large.
-    pub fn end_request(&mut self, intake: Intake<K>) {
-        intake.give_back(self);
+    /// Frees memory after a request, and schedules windows for closing if the total size is too large.
+    pub(crate) fn end_request(&mut self) {
         self.sweep();
         if self.bytes() > self.limits.max_bytes {
             // Shrinks to three quarters of the limit, so that not every request closes windows.

@@ -82,7 +82,7 @@ fn put(store: &mut Store<GroupWindow>, batch: &Profiles, key: &GroupWindow, now:
     let mut into = Into { store, intake: &mut intake, request, key: key.clone() };
     assert!(walk(batch, &mut Position::default(), &mut into));
     intake.settle(store);
-    store.end_request(intake);
+    intake.end(store);
 }
 
 /// The function, times and values of a sample.

@@ -9,7 +9,7 @@
 //! * [`json`]: profiles and traces as JSON.
 //! * [`delimited`]: the Collector file exporter's frames.
 //! * [`environment`]: the environment variable with a program's resource attributes.
-//! * [`mod@signal`]: distinguishes requests of profiles from requests of spans.
+//! * [`mod@signal`]: the signals, and how to distinguish their requests.
 //! * [`mod@sniff`]: detects the format of a file.
 
 pub mod decode;
@@ -31,7 +31,7 @@ pub use decode::{Decoded, decode, decode_as, memory};
 pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
 pub use layout::Layout;
-pub use limits::Limits;
-pub use signal::{LikelySignal, signal};
+pub use limits::{Limits, decode_granted};
+pub use signal::{LikelySignal, Signal, signal};
 pub use sniff::{ContentKind, sniff};
 pub use split::{Split, split};

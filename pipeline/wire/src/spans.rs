@@ -19,7 +19,7 @@ mod process;
 mod tests;
 mod value;
 
-use profbridge_model::{ProfilerId, Span, SpanForm, Spans};
+use profbridge_model::{ProfilerId, Span, SpanForm, SpanId, Spans};
 
 use self::json::JsonObject;
 use crate::otlp::traces::OtherSpanFields;
@@ -175,6 +175,21 @@ impl<'a> SpanView<'a> {
         };
         let text = value.or_else(|| self.attribute(PROFILER_ID))?.into_text()?;
         uuid::Uuid::try_parse(&text).ok().map(ProfilerId::from_uuid)
+    }
+
+    /// The first span of its process in its trace, if the span names it, as those of containers do.
+    pub fn segment_id(&self) -> Option<SpanId> {
+        SpanId::parse(&self.attribute("sentry.segment.id")?.into_text()?)
+    }
+
+    /// The name of that span.
+    pub fn segment_name(&self) -> Option<String> {
+        self.attribute("sentry.segment.name").and_then(SpanValue::into_text)
+    }
+
+    /// The rate at which the span was kept by a program, other than the rate of its trace: above 0 and at most 1.
+    pub fn client_sample_rate(&self) -> Option<f64> {
+        self.attribute(CLIENT_SAMPLE_RATE)?.number().filter(|rate| *rate > 0.0 && *rate <= 1.0)
     }
 
     /// The host name, if the span itself names it, as Sentry's spans do. In a span of a call over HTTP `server.address`

@@ -182,7 +182,7 @@ impl Hold {
         }
         debug_assert_eq!(found.left, 0);
         close_passed(&mut self.windows, &mut found.touched, &self.settings, now);
-        self.windows.end_request(work.found.intake);
+        work.found.intake.end(&mut self.windows);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::index::{Index, MatchedProcess, MatchedThread, NotFound, SampledSpan, 
 use crate::notes;
 use crate::observed_times::TimeRange;
 use crate::report::{Cause, LinkReport};
-use crate::thread::{ClaimedPid, MatchKind, ThreadHints, ThreadMatch};
+use crate::thread::{ClaimedPid, MatchKind, SDK_MAIN_THREAD, SdkProfiler, ThreadHints, ThreadMatch};
 use crate::waiting::{TracedProgram, count_unnamed, example_name};
 
 /// The context in which spans are decided.
@@ -39,19 +39,21 @@ pub(crate) struct UndecidedSpan {
     pub(crate) position: u32,
     /// The pointer of its thread, if the span has it.
     pub(crate) pointer: Option<NonZeroU64>,
-    /// Whether samples name it: then they alone determine its process, and samples of a better profiler may still
-    /// arrive.
-    pub(crate) is_named_by_samples: bool,
+    /// The profiler of its SDK's own.
+    pub(crate) sdk: SdkProfiler,
+    /// Whether it waits for its segment, for the first profile of its SDK's profiler, or, since samples name it and
+    /// they alone determine its process, for samples of a better profiler.
+    pub(crate) waits: bool,
 }
 
-/// What samples tell about a span.
+/// What one source tells about a span: its SDK, or samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SampledDecision {
+enum NamedDecision {
     /// The span is decided.
     Decided,
-    /// Its process is known, but samples of a better profiler may still arrive.
+    /// What is missing may still arrive.
     Waits,
-    /// No sample names the span.
+    /// Nothing.
     Nothing,
 }
 
@@ -73,17 +75,64 @@ impl UndecidedBatch {
     /// Decides the spans for which enough is known.
     pub(crate) fn decide(&mut self, spans: &mut Spans, decider: &mut SpanDecider<'_>) {
         let Self { programs, undecided, processes } = self;
-        // Spans named by samples come first: they may determine the process of the others.
+        // Spans named by samples come first: they may determine the process of the others. What an SDK says of its
+        // spans does not depend on what has arrived by now, so that counts before samples.
         undecided.retain_mut(|span| {
-            let by_samples = decider.decide_by_samples(spans, *span, programs, processes);
-            span.is_named_by_samples = by_samples == SampledDecision::Waits;
-            by_samples != SampledDecision::Decided
+            let mut decision = decider.decide_by_sdk(spans, *span, programs);
+            if decision == NamedDecision::Nothing {
+                decision = decider.decide_by_samples(spans, *span, programs, processes);
+            }
+            span.waits = decision == NamedDecision::Waits;
+            decision != NamedDecision::Decided
         });
-        undecided.retain(|span| span.is_named_by_samples || !decider.decide(spans, *span, programs, processes));
+        undecided.retain(|span| span.waits || !decider.decide(spans, *span, programs, processes));
     }
 }
 
 impl SpanDecider<'_> {
+    /// Decides about one span of a container by the profiler of its SDK. That profiles one thread, so the thread is
+    /// known from the first of its profiles, of whichever time.
+    fn decide_by_sdk(
+        &mut self,
+        spans: &mut Spans,
+        UndecidedSpan { position, sdk, .. }: UndecidedSpan,
+        programs: &[TracedProgram],
+    ) -> NamedDecision {
+        let Some(span) = spans.spans().get(position as usize) else { return NamedDecision::Decided };
+        let (claims, during) = (&programs[spans.scope_of(span).resource as usize].claims, time(span));
+        let profiler_id = match sdk {
+            SdkProfiler::Unknown => return NamedDecision::Nothing,
+            SdkProfiler::Named(profiler) => profiler,
+            SdkProfiler::OfSegment(segment) => match self.index.profiler_of_segment(&segment) {
+                Some(Some(profiler)) => profiler,
+                Some(None) => return NamedDecision::Nothing,
+                None if !self.at_last => return NamedDecision::Waits,
+                None => {
+                    self.out.note(notes::NO_SEGMENT, 1);
+                    return NamedDecision::Nothing;
+                }
+            },
+        };
+        let (thread_id, thread_name) = match self.index.only_thread(profiler_id, during) {
+            Some(MatchedThread { id, name }) => (Some(id.into()), name.map(Arc::from)),
+            None if self.main_thread => (Some(SDK_MAIN_THREAD.0.into()), Some(SDK_MAIN_THREAD.1.into())),
+            None if !self.at_last => return NamedDecision::Waits,
+            None => (None, None),
+        };
+        if let SdkProfiler::Named(_) = sdk {
+            self.out.note(notes::HAD_PROFILER, 1);
+            self.out.note(notes::GOT_THREAD, thread_id.is_some().into());
+        } else {
+            let note = if thread_id.is_some() { notes::BY_SEGMENT } else { notes::NO_THREAD };
+            self.report.linked(claims, note, self.now, self.out);
+        }
+        if thread_id.is_some() || matches!(sdk, SdkProfiler::OfSegment(_)) {
+            let link = ProfilerLink { profiler_id, thread_id, thread_name };
+            spans.change(position as usize, |changes| changes.profiler = Some(link));
+        }
+        NamedDecision::Decided
+    }
+
     /// Decides about one span by the samples that name it.
     fn decide_by_samples(
         &mut self,
@@ -91,18 +140,18 @@ impl SpanDecider<'_> {
         UndecidedSpan { position, .. }: UndecidedSpan,
         programs: &[TracedProgram],
         processes: &mut HashMap<TraceOfResource, Option<u128>>,
-    ) -> SampledDecision {
-        let Some(span) = spans.spans().get(position as usize) else { return SampledDecision::Decided };
+    ) -> NamedDecision {
+        let Some(span) = spans.spans().get(position as usize) else { return NamedDecision::Decided };
         let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
         let Some(SampledSpan { found, thread, is_live }) = self.index.sampled_span(&link, time(span)) else {
-            return SampledDecision::Nothing;
+            return NamedDecision::Nothing;
         };
         let resource = spans.scope_of(span).resource;
         let program = &programs[resource as usize];
         let of_trace = processes.entry((resource, link.trace_id)).or_insert_with(|| Some(found.identity()));
         *of_trace = of_trace.filter(|known| *known == found.identity());
         if !self.at_last && !found.is_settled() {
-            return SampledDecision::Waits;
+            return NamedDecision::Waits;
         }
         let (thread, note) = match thread {
             Some(thread) => (Some(thread), if is_live { notes::BY_LIVE_CONTEXT } else { notes::BY_SAMPLE }),
@@ -113,7 +162,7 @@ impl SpanDecider<'_> {
         };
         self.report.linked(&program.claims, note, self.now, self.out);
         link_with(spans, position, &found, thread);
-        SampledDecision::Decided
+        NamedDecision::Decided
     }
 
     /// Decides about one span. Returns `false` if it has to wait.

@@ -4,14 +4,16 @@
 //! The profiles themselves are not kept: Sentry finds a profile by profiler, thread and time, so a span needs no more.
 
 use hashbrown::HashMap;
-use profbridge_identity::{Identity, ProcessClaims, Rules};
+use profbridge_identity::{Identity, ProcessClaims, Rules, profiler_name};
+use profbridge_model::ProfilerId;
+use profbridge_model::dictionary::Link;
 
 use self::innermost_ids::{ContainerIds, PendingQuestions};
 use self::names::ProcessNames;
-use self::sampled_links::SampledLinks;
+use self::sampled_links::{RecentSpans, SampledLinks};
 use self::threads::ObservedThreads;
 use self::times::ClockLeap;
-use crate::observed_times::ALLOCATION;
+use crate::observed_times::{ALLOCATION, TimeRange};
 
 pub(crate) use self::find::{NotFound, SampledSpan, SpanProcess};
 pub(crate) use self::forked::ThreadOwners;
@@ -55,6 +57,9 @@ pub(crate) struct Index {
     /// By the names of their threads ([`ProcessClaims::thread_name`]).
     by_thread: ProcessNames,
     sampled_links: SampledLinks,
+    /// The profilers that SDKs named in segments, the first spans of a process in a trace; `None` if a segment names
+    /// none.
+    segments: RecentSpans<Option<ProfilerId>>,
     /// When samples that name spans last arrived, in monotonic time.
     last_link: Option<u64>,
     questions: PendingQuestions,
@@ -75,6 +80,8 @@ pub(crate) struct ForgottenEarly {
     pub(crate) processes: u64,
     /// Spans named by samples.
     pub(crate) named_spans: u64,
+    /// Segments of SDKs.
+    pub(crate) segments: u64,
 }
 
 #[derive(Debug)]
@@ -126,6 +133,7 @@ impl Index {
             any_renamed: false,
             by_thread: ProcessNames::default(),
             sampled_links: SampledLinks::default(),
+            segments: RecentSpans::default(),
             last_link: None,
             questions: PendingQuestions::default(),
             bytes: 0,
@@ -136,12 +144,32 @@ impl Index {
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.processes.allocation_size() + self.by_identity.allocation_size();
         let names = self.by_name.bytes() + self.by_thread.bytes();
-        self.bytes + tables as u64 + names + self.sampled_links.bytes()
+        self.bytes + tables as u64 + names + self.sampled_links.bytes() + self.segments.bytes()
     }
 
     /// The hosts of processes whose profiles arrived since a monotonic time ([`ProcessClaims::hosts`]).
     pub(crate) fn hosts_since(&self, since: u64) -> impl Iterator<Item = u128> {
         self.processes.values().filter(move |process| process.seen >= since).flat_map(|process| process.claims.hosts())
+    }
+
+    /// Remembers which profiler a segment names. Forgets the older half of the segments if one more would exceed their
+    /// memory.
+    pub(crate) fn add_segment(&mut self, segment: &Link, profiler: Option<ProfilerId>) {
+        let growth = self.segments.growth();
+        if growth > 0 && self.segments.bytes() + growth > self.share / OF_LINKS {
+            self.forgotten.segments += self.segments.forget_old();
+        }
+        self.segments.insert(segment, profiler);
+    }
+
+    /// The profiler that a segment names, if the segment has come.
+    pub(crate) fn profiler_of_segment(&self, segment: &Link) -> Option<Option<ProfilerId>> {
+        self.segments.get(segment).copied()
+    }
+
+    /// The only thread in the profiles of an SDK's own profiler, as far as they have come.
+    pub(crate) fn only_thread(&self, profiler: ProfilerId, during: TimeRange) -> Option<MatchedThread<'_>> {
+        self.process(profiler_name(profiler), during)?.only_thread()
     }
 
     /// Whether any remembered span is named by samples.

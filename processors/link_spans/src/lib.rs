@@ -24,6 +24,7 @@ use profbridge_engine::component::{Held, Now, Outbox, Processor, Warning};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
 use profbridge_identity::Rules;
+use profbridge_model::dictionary::Link;
 use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
 use profbridge_wire::spans::SpanView;
 
@@ -55,6 +56,9 @@ pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
 
 /// Note: spans named by samples that were forgotten early because memory was short.
 pub const FORGOTTEN_NAMED: &str = "named_spans_forgotten_early";
+
+/// Note: segments that were forgotten early because memory was short.
+pub const FORGOTTEN_SEGMENTS: &str = "segments_forgotten_early";
 
 /// Note: observation times that were ignored as wrong because they are weeks from others of their process, or minutes
 /// ahead of them.
@@ -184,8 +188,13 @@ impl LinkSpans {
 
     fn accept_spans(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
-        let (links, index) = (&mut self.links, &self.index);
+        let (links, index, mut segments) = (&mut self.links, &self.index, Vec::new());
         let mut remember = |view: &SpanView<'_>, program: &TracedProgram| {
+            let span = view.span();
+            if program.runtime.is_segment(span) {
+                let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
+                segments.push((link, view.profiler_id()));
+            }
             if let Some(links) = &mut *links {
                 links.add(view, program, index, now.monotonic_nano);
             }
@@ -193,6 +202,10 @@ impl LinkSpans {
         let named = self.index.samples_name_spans();
         let mut waiting =
             WaitingSpans::new(telemetry, deadline, now.monotonic_nano, named, &mut remember, &mut self.report, out);
+        if !segments.is_empty() && !self.waiting.is_empty() {
+            self.next_retry = self.next_retry.or(Some(now.monotonic_nano.saturating_add(TICK)));
+        }
+        segments.iter().for_each(|(segment, profiler)| self.index.add_segment(segment, *profiler));
         self.keep_bounds(out);
         if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
             return self.send(waiting, out);
@@ -288,9 +301,10 @@ impl LinkSpans {
                 links.shrink(max.saturating_sub(self.index.bytes()), out);
             }
         }
-        let ForgottenEarly { processes, named_spans } = std::mem::take(&mut self.index.forgotten);
+        let ForgottenEarly { processes, named_spans, segments } = std::mem::take(&mut self.index.forgotten);
         out.note(FORGOTTEN, processes);
         out.note(FORGOTTEN_NAMED, named_spans);
+        out.note(FORGOTTEN_SEGMENTS, segments);
     }
 
     /// From time to time forgets entries that are too old to match later arrivals.
@@ -357,6 +371,7 @@ impl Processor for LinkSpans {
                 envelope.profiles().filter(is_chunk).for_each(|profiles| self.learn(profiles, now, out));
                 any_spans = envelope.spans().next().is_some();
             }
+            _ => {}
         }
         self.index.apply_answers(self.namespaces.answers());
         match &mut self.links {

@@ -109,7 +109,6 @@ impl SampleLinks {
     pub(crate) fn link(&mut self, telemetry: &mut Telemetry, index: &Index, out: &mut Outbox) {
         match telemetry {
             Telemetry::Profiles(profiles) => self.link_batch(profiles, index, out),
-            Telemetry::Spans(_) => {}
             Telemetry::Envelope(envelope) => {
                 for view in &mut envelope.views {
                     if let Viewed::Profiles(profiles) = &mut view.what {
@@ -117,6 +116,7 @@ impl SampleLinks {
                     }
                 }
             }
+            _ => {}
         }
     }
 

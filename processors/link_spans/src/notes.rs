@@ -20,6 +20,12 @@ pub(crate) const BY_ID: &str = "spans_linked_by_thread_id";
 pub(crate) const BY_NAME: &str = "spans_linked_by_thread_name";
 /// Found as the main thread.
 pub(crate) const BY_MAIN: &str = "spans_linked_to_main_thread";
+/// Found by the profiler that its segment names: the SDK names profilers on segments only.
+pub(crate) const BY_SEGMENT: &str = "spans_linked_by_segment";
+/// Spans that named a profiler of their SDK, and got its thread.
+pub(crate) const GOT_THREAD: &str = "spans_given_the_thread_of_their_profiler";
+/// Spans whose segment, which names their profiler, did not come in time.
+pub(crate) const NO_SEGMENT: &str = "spans_without_their_segment";
 /// Several profilers observed the process; one that observes waiting threads was preferred.
 pub(crate) const SEVERAL: &str = "spans_linked_with_one_of_several_profilers";
 /// Linked with the profiler only: the thread is unknown.

@@ -7,7 +7,9 @@
 
 use std::num::NonZeroU64;
 
+use profbridge_model::dictionary::Link;
 use profbridge_model::thread::id_of_text;
+use profbridge_model::{ProfilerId, Span, SpanId};
 use profbridge_wire::spans::SpanView;
 
 use crate::index::{MatchedProcess, MatchedThread, PointerMatch};
@@ -31,6 +33,23 @@ pub(crate) struct SdkRuntime {
     ids: ThreadIdKind,
     /// Whether its programs run on one thread, apart from helper threads that run no spans.
     single_threaded: bool,
+    /// Whether Sentry's SDK for it names its own profiler on segments only, and no threads: each thread has an SDK, and
+    /// so a profiler, of its own (getsentry/sentry-javascript `packages/profiling-node/src/integration.ts`).
+    profilers_on_segments: bool,
+}
+
+/// The key and name of the main thread in chunks of Sentry's JavaScript SDKs.
+pub(crate) const SDK_MAIN_THREAD: (&str, &str) = ("0", "main");
+
+/// Which profiler of its SDK's own a span has, in a language whose SDK names it on segments only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SdkProfiler {
+    /// The span tells none, or also its thread.
+    Unknown,
+    /// This one, whose profile tells the thread.
+    Named(ProfilerId),
+    /// That of its segment, which may come later, in another container.
+    OfSegment(Link),
 }
 
 /// What a program means by `thread.id`.
@@ -54,7 +73,25 @@ impl SdkRuntime {
             Some("java" | "dotnet" | "nodejs" | "webjs" | "rust" | "erlang" | "go") => ThreadIdKind::Managed,
             _ => ThreadIdKind::System,
         };
-        Self { ids, single_threaded: matches!(language, Some("nodejs" | "php")) }
+        let profilers_on_segments = matches!(language, Some("nodejs" | "webjs"));
+        Self { ids, single_threaded: matches!(language, Some("nodejs" | "php")), profilers_on_segments }
+    }
+
+    /// Which profiler of its SDK's own a span has that came in a container.
+    pub(crate) fn sdk_profiler(self, view: &SpanView<'_>) -> SdkProfiler {
+        let span = view.span();
+        if !self.profilers_on_segments || !span.is_streamed || view.attribute(ID).is_some() {
+            return SdkProfiler::Unknown;
+        }
+        let of_segment =
+            |id: SpanId| SdkProfiler::OfSegment(Link { trace_id: *span.trace_id.bytes(), span_id: *id.bytes() });
+        let segment = || view.segment_id().filter(|id| *id != span.span_id);
+        view.profiler_id().map(SdkProfiler::Named).or_else(|| segment().map(of_segment)).unwrap_or(SdkProfiler::Unknown)
+    }
+
+    /// Whether a span is a segment that names the profiler of the other spans in it.
+    pub(crate) fn is_segment(self, span: &Span) -> bool {
+        self.profilers_on_segments && span.is_streamed && span.is_local_root()
     }
 
     /// The thread pointer of a span, if the span has one.

@@ -13,7 +13,7 @@ use profbridge_wire::spans::{self, SpanView};
 use crate::deciding::{SpanDecider, UndecidedBatch, UndecidedSpan};
 use crate::notes;
 use crate::report::{Cause, LinkReport};
-use crate::thread::SdkRuntime;
+use crate::thread::{SdkProfiler, SdkRuntime};
 
 /// A program that made spans: the identity of its process, and its language.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,8 +40,8 @@ pub(crate) struct WaitingSpans {
 }
 
 impl WaitingSpans {
-    /// Accepts telemetry. Spans that name a profiler are decided at once, and so are spans without a process, unless
-    /// samples name spans. `on_span` is called for each span with its program.
+    /// Accepts telemetry. Spans that name a profiler are decided at once, unless their thread is wanted, and so are
+    /// spans without a process, unless samples name spans. `on_span` is called for each span with its program.
     pub(crate) fn new(
         mut telemetry: Telemetry,
         deadline: u64,
@@ -102,7 +102,7 @@ pub(crate) fn client(telemetry: &Telemetry) -> Client {
     let meta = match telemetry {
         Telemetry::Envelope(envelope) => Some(&envelope.meta),
         Telemetry::Spans(spans) => spans.client.as_deref(),
-        Telemetry::Profiles(_) => None,
+        _ => None,
     };
     meta.map_or_else(Client::default, |meta| Client {
         process: meta.client_process.clone(),
@@ -119,7 +119,7 @@ pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
                 .filter_map(|view| if let Viewed::Spans(spans) = &mut view.what { Some(spans) } else { None })
                 .collect()
         }
-        Telemetry::Profiles(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
@@ -146,10 +146,11 @@ fn find_undecided(
         let program = *programs[resource].get_or_insert_with(|| self::program(&view, client));
         let pointer = program.runtime.pointer(&view);
         on_span(&view, &program);
-        if view.profiler_id().is_some() {
+        let sdk = program.runtime.sdk_profiler(&view);
+        if sdk == SdkProfiler::Unknown && view.profiler_id().is_some() {
             with_profiler += 1;
-        } else if samples_name_spans || program.is_named(pointer) {
-            undecided.push(UndecidedSpan { position: position as u32, pointer, is_named_by_samples: false });
+        } else if sdk != SdkProfiler::Unknown || samples_name_spans || program.is_named(pointer) {
+            undecided.push(UndecidedSpan { position: position as u32, pointer, sdk, waits: false });
         } else {
             count_unnamed(spans, &view, &program, now, report, out);
         }

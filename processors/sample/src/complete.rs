@@ -1,5 +1,8 @@
-//! Decides about spans that are already complete: Sentry transactions and spans, which arrive as their program grouped
+//! Decides at once about the spans of a batch: Sentry transactions and spans, which arrive as their program grouped
 //! them, and spans that the processor `transactions` has grouped.
+//!
+//! The spans of a trace may come in several containers, and children before their root span. So the first container
+//! decides for the others, which needs no waiting ([`Traces::decided`]).
 
 use std::collections::HashMap;
 
@@ -11,7 +14,7 @@ use profbridge_wire::spans::SpanView;
 use crate::decision::Decision;
 use crate::sampled_out::BatchCounts;
 use crate::sampler::rate_before;
-use crate::traces::DecisionContext;
+use crate::traces::{Decided, DecisionContext, TraceKey, Traces};
 
 /// Spans that share one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,6 +34,15 @@ impl DecisionGroup {
     }
 }
 
+/// What a request says of all of its spans.
+#[derive(Debug, Default)]
+pub(crate) struct Sender {
+    /// The trace context in the header of an envelope.
+    pub(crate) header: TraceHeader,
+    /// A hash that distinguishes the clients of Sentry.
+    pub(crate) client: u128,
+}
+
 #[derive(Debug)]
 struct GroupDecision {
     /// The index of the span that decides: the root span, or else the first span.
@@ -39,11 +51,11 @@ struct GroupDecision {
     decision: Decision,
 }
 
-/// Drops the spans that are not kept, and counts them. `header` is the trace context in their envelope's header. The
-/// caller reports the counts.
+/// Drops the spans that are not kept, and counts them. The caller reports the counts.
 pub(crate) fn decide(
     spans: &mut Spans,
-    header: &TraceHeader,
+    Sender { header, client }: &Sender,
+    traces: &mut Traces,
     context: &mut DecisionContext<'_>,
     now: Now,
     out: &mut Outbox,
@@ -68,12 +80,38 @@ pub(crate) fn decide(
             (of.first, of.is_root) = (position, true);
         }
     }
+    let mut in_order: Vec<_> = known.iter_mut().collect();
+    in_order.sort_unstable_by_key(|(_, of)| of.first);
+    for (group, of) in in_order {
+        let span = &spans.spans()[of.first];
+        let key = match group {
+            // A decision in the header comes with each container.
+            DecisionGroup::Trace(_, trace) if !context.sampler.keeps_all() && header.of(*trace).sampled.is_none() => {
+                let process = context.processes.identify(spans, span).identity ^ client;
+                Some(TraceKey { process, trace: span.trace_id })
+            }
+            _ => None,
+        };
+        if let Some(decided) = key.and_then(|key| traces.decided(&key)) {
+            of.decision = decided.decision;
+            continue;
+        }
+        of.decision = context.sampler.decide(&SpanView::of(spans, span), of.is_root, header, out);
+        if let Some(key) = key {
+            let rootless = !of.is_root;
+            out.note(crate::WITHOUT_ROOT, rootless.into());
+            traces.set_decided(key, Decided { decision: of.decision, rootless }, now, out);
+            traces.enforce_bounds(now, context.sampler, out);
+        }
+    }
+    // Sentry takes the rate of a transaction from the header of its envelope, and of other spans from each of them.
     let mut rates = Vec::new();
-    for of in known.values_mut() {
-        let view = SpanView::of(spans, &spans.spans()[of.first]);
-        of.decision = context.sampler.decide(&view, of.is_root, header, out);
-        if let Decision { kept: true, rate: Some(rate), .. } = of.decision {
-            rates.push((of.first, rate * rate_before(&view, header).unwrap_or(1.0)));
+    for (position, span) in spans.spans().iter().enumerate() {
+        let of = &known[&groups[position]];
+        if let Decision { kept: true, rate: Some(rate), .. } = of.decision
+            && (span.is_streamed || position == of.first)
+        {
+            rates.push((position, rate * rate_before(&SpanView::of(spans, span), header).unwrap_or(1.0)));
         }
     }
     if let Some(lifecycle) = &mut context.lifecycle {

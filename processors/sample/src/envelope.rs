@@ -13,26 +13,29 @@ use profbridge_model::{
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
-use crate::complete;
+use crate::complete::{self, Sender};
+use crate::processes;
 use crate::sessions::Sessions;
-use crate::traces::DecisionContext;
+use crate::traces::{DecisionContext, Traces};
 
 /// Decides about the contents of an envelope, and sends the remaining ones.
 pub(crate) fn sample(
     mut envelope: Envelope,
+    traces: &mut Traces,
     context: &mut DecisionContext<'_>,
     sessions: &mut Sessions,
     now: Now,
     out: &mut Outbox,
 ) {
     let header = TraceHeader::read(&envelope.header);
+    let sender = Sender { header, client: processes::client(&envelope.meta) };
     let mut is_changed = false;
     let mut counts = SampledOutCounts::default();
     let mut transaction = None;
     for view in &mut envelope.views {
         let Viewed::Spans(spans) = &mut view.what else { continue };
         let before = (spans.spans().len(), spans.received().is_some());
-        counts += complete::decide(spans, &header, context, now, out).total();
+        counts += complete::decide(spans, &sender, traces, context, now, out).total();
         is_changed |= before != (spans.spans().len(), spans.received().is_some());
         if spans.form() == SpanForm::SentryTransaction && spans.is_empty() && before.0 > 0 {
             transaction = Some(view.item);

@@ -28,8 +28,8 @@ use profbridge_engine::config::Section;
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
 use profbridge_identity::Rules;
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry, TelemetryKind};
-use profbridge_wire::sentry::trace_header::TraceHeader;
 
+use self::complete::Sender;
 use self::lifecycle::TraceLifecycle;
 use self::processes::ProcessCache;
 use self::sampler::TraceSampler;
@@ -109,7 +109,9 @@ impl SampleProcessor {
         if waits {
             return traces.process(spans, &mut context, now, out);
         }
-        let sampled_out = complete::decide(&mut spans, &TraceHeader::default(), &mut context, now, out);
+        let client = spans.client.as_deref().map_or(0, processes::client);
+        let sender = Sender { client, ..Sender::default() };
+        let sampled_out = complete::decide(&mut spans, &sender, traces, &mut context, now, out);
         sampled_out.report(&spans, out);
         if !spans.is_empty() {
             out.send(spans);
@@ -140,10 +142,11 @@ impl Processor for SampleProcessor {
                 }
             }
             Telemetry::Envelope(envelope) => {
-                let Self { sampler, processes, sessions, profiles, .. } = self;
+                let Self { sampler, processes, traces, sessions, profiles } = self;
                 let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
-                envelope::sample(envelope, &mut context, sessions, now, out);
+                envelope::sample(envelope, traces, &mut context, sessions, now, out);
             }
+            other => out.send(other),
         }
     }
 

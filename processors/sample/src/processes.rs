@@ -4,12 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profbridge_identity::{Rules, profiler_name};
+use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Span, Spans};
 use profbridge_wire::spans::{SpanView, process};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// The maximum number of cached resources. Beyond that, the cache is cleared.
 const MOST: usize = 4096;
+
+/// A hash of a client of Sentry: its project and its key.
+pub(crate) fn client(meta: &RequestMeta) -> u128 {
+    xxh3_128(format!("{:?} {:?}", meta.project_id, meta.public_key.as_ref().map(|key| &*key.0)).as_bytes())
+}
 
 /// The process of a resource.
 #[derive(Debug, Clone)]

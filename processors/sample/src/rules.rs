@@ -1,7 +1,8 @@
 //! The configured rules, which replace the `tracesSampler` function of Sentry's SDKs.
 //!
 //! A rule has conditions on a root span, and its result is a rate, or to keep all or none. The first matching rule
-//! decides. If the root span is unknown, only the resource is known, and rules with other conditions do not match.
+//! decides. If the root span is unknown, only the resource is known, and its name in a container of spans; rules with
+//! other conditions do not match.
 
 use profbridge_wire::spans::{SpanValue, SpanView};
 
@@ -45,7 +46,7 @@ pub(crate) enum RuleVerdict {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecidingSpan<'a> {
     pub(crate) view: &'a SpanView<'a>,
-    /// Whether this is the root span. If not, only its resource is used.
+    /// Whether this is the root span. If not, only its resource is used, and what it says of its root.
     pub(crate) is_root: bool,
 }
 
@@ -53,6 +54,10 @@ impl<'a> DecidingSpan<'a> {
     fn attribute(&self, key: &str) -> Option<SpanValue<'a>> {
         let own = self.is_root.then(|| self.view.attribute(key)).flatten();
         own.or_else(|| self.view.resource_attribute(key))
+    }
+
+    fn name(&self) -> Option<String> {
+        if self.is_root { Some(self.view.name()) } else { self.view.segment_name() }
     }
 
     fn service(&self) -> Option<String> {
@@ -67,13 +72,13 @@ impl SamplingRule {
     /// Applies the rule to a span; `None` if a condition does not match.
     pub(crate) fn verdict(&self, span: DecidingSpan<'_>) -> Option<RuleVerdict> {
         let Self { name, op, service, attributes, parent, outcome } = self;
-        let of_root = |wanted: &Option<Pattern>, found: &dyn Fn() -> Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| span.is_root && found().is_some_and(|found| wanted.matches(&found)))
+        let is = |wanted: &Option<Pattern>, found: &dyn Fn() -> Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| found().is_some_and(|found| wanted.matches(&found)))
         };
-        let fits = of_root(name, &|| Some(span.view.name()))
-            && of_root(op, &|| span.view.op())
+        let fits = is(name, &|| span.name())
+            && is(op, &|| span.view.op().filter(|_| span.is_root))
             && parent.is_none_or(|wanted| span.is_root && span.view.parent_decision() == wanted)
-            && service.as_ref().is_none_or(|wanted| span.service().is_some_and(|found| wanted.matches(&found)))
+            && is(service, &|| span.service())
             && attributes
                 .iter()
                 .all(|(key, wanted)| span.attribute(key).is_some_and(|found| wanted.matches(&found.to_text())));

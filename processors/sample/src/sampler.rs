@@ -65,9 +65,12 @@ impl TraceSampler {
 
 /// The combined rate of earlier sampling of the trace, if known.
 pub(crate) fn rate_before(view: &SpanView<'_>, header: &TraceHeader) -> Option<f64> {
-    // The rate that a processor determined is more recent than the header's.
+    // What a processor determined, here or in another profbridge, is more recent than the header's rate.
     let changed = view.span().changes.as_ref().and_then(|changes| changes.sample_rate);
-    changed.or(header.of(view.span().trace_id).sample_rate).or_else(|| view.sample_rate())
+    changed
+        .or_else(|| view.client_sample_rate())
+        .or(header.of(view.span().trace_id).sample_rate)
+        .or_else(|| view.sample_rate())
 }
 
 /// Whether a rate keeps a trace. The rate is above 0 and below 1.

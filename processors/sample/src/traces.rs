@@ -29,9 +29,9 @@ const DECIDED: usize = 1024;
 
 /// A trace in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct TraceKey {
-    process: u128,
-    trace: TraceId,
+pub(crate) struct TraceKey {
+    pub(crate) process: u128,
+    pub(crate) trace: TraceId,
 }
 
 #[derive(Debug)]
@@ -48,11 +48,11 @@ enum TraceState {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Decided {
-    decision: Decision,
+pub(crate) struct Decided {
+    pub(crate) decision: Decision,
     /// Whether the root span was unknown. Then no span represents the others, so each span gets the rate by which it
     /// was kept.
-    rootless: bool,
+    pub(crate) rootless: bool,
 }
 
 /// A request whose spans are not all absorbed yet.
@@ -143,13 +143,7 @@ impl Traces {
     pub(crate) fn process(&mut self, mut spans: Spans, context: &mut DecisionContext<'_>, now: Now, out: &mut Outbox) {
         let keys = self.keys(&spans, context.processes);
         self.decide_by_roots(&spans, &keys, context, now, out);
-        let decisions: Vec<Option<Decided>> = keys
-            .iter()
-            .map(|key| match self.known.get(key) {
-                Some(TraceSpans { state: TraceState::Decided(decided), .. }) => Some(*decided),
-                _ => None,
-            })
-            .collect();
+        let decisions: Vec<Option<Decided>> = keys.iter().map(|key| self.decided(key)).collect();
         let mut rates = Vec::new();
         for (position, span) in spans.spans().iter().enumerate() {
             let Some(Decided { decision, rootless }) = decisions[position].filter(|of| of.decision.kept) else {
@@ -214,8 +208,7 @@ impl Traces {
         let mut roots: HashMap<TraceKey, usize> = HashMap::new();
         for (position, span) in spans.spans().iter().enumerate() {
             let key = keys[position];
-            let is_decided = || matches!(self.known.get(&key), Some(TraceSpans { state: TraceState::Decided(_), .. }));
-            if span.is_local_root() && !is_decided() {
+            if span.is_local_root() && self.decided(&key).is_none() {
                 let first = roots.entry(key).or_insert(position);
                 if span.start_unix_nano < spans.spans()[*first].start_unix_nano {
                     *first = position;
@@ -231,8 +224,16 @@ impl Traces {
         }
     }
 
+    /// The decision about a trace, if there is one.
+    pub(crate) fn decided(&self, key: &TraceKey) -> Option<Decided> {
+        match self.known.get(key)?.state {
+            TraceState::Decided(decided) => Some(decided),
+            TraceState::Waiting(_) => None,
+        }
+    }
+
     /// Stores a decision, and releases the spans that waited for it.
-    fn set_decided(&mut self, key: TraceKey, decided: Decided, now: Now, out: &mut Outbox) {
+    pub(crate) fn set_decided(&mut self, key: TraceKey, decided: Decided, now: Now, out: &mut Outbox) {
         let until = now.monotonic_nano.saturating_add(self.wait);
         self.order.push_back((until, key));
         let before = self.known.insert(key, TraceSpans { until, state: TraceState::Decided(decided) });
@@ -299,7 +300,7 @@ impl Traces {
     }
 
     /// Decides traces early, the oldest first, if too many spans wait or too many traces are known.
-    fn enforce_bounds(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
+    pub(crate) fn enforce_bounds(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         let mut early = 0;
         while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
         {

@@ -7,7 +7,7 @@ mod work;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::http::Request;
+use ::http::{HeaderMap, Request};
 use profbridge_engine::body::{self, ReceivedBody};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::clock::Clock;
@@ -17,14 +17,15 @@ use profbridge_model::dictionary::Invalid;
 use profbridge_model::{Telemetry, TelemetryKind};
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
-use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
+use profbridge_wire::otlp::signal::SignalNames;
+use profbridge_wire::otlp::{Layout, Signal};
 use tokio::sync::Semaphore;
 
 use self::work::{DecodeJob, DecodedBody};
 use crate::fault::{CallFault, FaultKind, shortened};
-use crate::form::RequestEncoding;
 use crate::origin::HostAttribution;
+use crate::version;
 
 /// Up to this size in bytes an uncompressed request is decoded on the socket's thread: decoding takes some tens of
 /// microseconds, less than moving the request to another thread. Compressed requests are always moved, because they may
@@ -58,21 +59,41 @@ pub(crate) enum RequestContent {
     Traces,
 }
 
+/// The encoding of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestEncoding {
+    /// Protobuf.
+    Protobuf,
+    /// JSON. It contains field names and therefore has only one layout.
+    Json,
+}
+
 impl RequestContent {
+    /// The content of a request of this signal with these headers. `is_1_3` is for the path that
+    /// opentelemetry-proto 1.3 had.
+    pub(crate) fn of(signal: Signal, is_1_3: bool, headers: &HeaderMap) -> Result<Self, CallFault> {
+        Ok(match signal {
+            Signal::Profiles if is_1_3 => Self::Profiles(Some(Layout::V1_3)),
+            Signal::Profiles => Self::Profiles(version::announced(headers)?),
+            Signal::Traces => Self::Traces,
+        })
+    }
+
+    const fn signal(self) -> &'static SignalNames {
+        match self {
+            Self::Profiles(_) => Signal::Profiles.names(),
+            Self::Traces => Signal::Traces.names(),
+        }
+    }
+
     /// The protobuf message of the request.
     pub(crate) const fn request(self) -> Message {
-        match self {
-            Self::Profiles(_) => Message::ProfilesRequest,
-            Self::Traces => Message::TracesRequest,
-        }
+        self.signal().request
     }
 
     /// The kind of telemetry to which the request is decoded.
     pub(crate) const fn kind(self) -> TelemetryKind {
-        match self {
-            Self::Profiles(_) => TelemetryKind::Profiles,
-            Self::Traces => TelemetryKind::Spans,
-        }
+        self.signal().kind
     }
 }
 
@@ -93,9 +114,14 @@ pub(crate) struct AcceptedRequest {
 type DecodedRequest = (AcceptedRequest, Option<Telemetry>);
 
 impl ExportHandler {
-    /// Whether a pipeline accepts traces.
-    pub(crate) fn takes_traces(&self) -> bool {
-        self.intake.takes(TelemetryKind::Spans)
+    /// Whether requests of a signal are accepted: those of profiles always are, others if a pipeline accepts them.
+    pub(crate) fn takes(&self, signal: Signal) -> bool {
+        signal == Signal::Profiles || self.intake.takes(signal.names().kind)
+    }
+
+    /// The names of the accepted signals.
+    pub(crate) fn accepted_signals(&self) -> Vec<&'static str> {
+        Signal::ALL.into_iter().filter(|signal| self.takes(*signal)).map(|signal| signal.names().name).collect()
     }
 
     /// The sender of a request with this content, and the request's content coding, from the header named `encoding`.

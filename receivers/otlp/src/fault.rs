@@ -11,7 +11,7 @@ use profbridge_model::Reason;
 use profbridge_model::dictionary::Invalid;
 use profbridge_net::body::BodyError;
 use profbridge_net::compression::{CodingError, DecompressError};
-use profbridge_wire::otlp::DecodeError;
+use profbridge_wire::otlp::{DecodeError, Signal};
 use tonic::Code;
 
 /// The default delay before a retry. A delay is always sent, because for some codes a missing delay forbids the retry.
@@ -136,12 +136,12 @@ impl CallFault {
 
     /// The signal is not accepted here. If `OTEL_EXPORTER_OTLP_ENDPOINT` names this receiver, an SDK sends all signals
     /// here and would lose the others, so the message names the variable to set.
-    pub(crate) fn another_signal(signal: UnsupportedSignal, what: &str, takes_traces: bool) -> Self {
+    pub(crate) fn another_signal(signal: UnsupportedSignal, what: &str, accepted: &[&str]) -> Self {
         let UnsupportedSignal { name, variable } = signal;
-        let takes = if takes_traces { "profiles and traces" } else { "profiles" };
-        let pipeline = match name {
-            "traces" => ", or name this receiver in a pipeline called `traces`",
-            _ => "",
+        let takes = accepted.join(" and ");
+        let pipeline = match Signal::find(|names| names.name == name) {
+            Some(_) => format!(", or name this receiver in a pipeline called `{name}`"),
+            None => String::new(),
         };
         let message = format!(
             "{what}: this receiver takes {takes} and no other signal; set {variable} to where {name} go, or \

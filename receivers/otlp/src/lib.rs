@@ -17,7 +17,6 @@
 mod call;
 mod config;
 mod fault;
-mod form;
 mod grpc;
 mod host;
 mod http;

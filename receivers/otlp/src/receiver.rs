@@ -10,9 +10,9 @@ use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, ReceiverFactory};
-use profbridge_model::TelemetryKind;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::client::host_and_port;
+use profbridge_wire::otlp::Signal;
 
 use crate::call::ExportHandler;
 use crate::config::{ProtocolSettings, Settings};
@@ -23,12 +23,9 @@ use crate::{grpc, http};
 
 /// Creates receivers of type `otlp`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
-    description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP", EMITS),
+    description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP", Signal::KINDS),
     create: |section| Ok(Box::new(OtlpReceiver::new(Settings::read(section)?))),
 };
-
-/// The kinds of telemetry that the receiver emits.
-const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
 
 /// The receiver `otlp`.
 #[derive(Debug, Clone)]

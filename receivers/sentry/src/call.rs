@@ -216,10 +216,9 @@ impl EnvelopeHandler {
             _ => None,
         };
         let profiles = envelope.profiles().flat_map(Profiles::profiles);
-        let items = ItemCounts {
-            samples: profiles.map(|profile| profile.samples.len() as u64).sum(),
-            spans: envelope.spans().map(|spans| spans.spans().len() as u64).sum(),
-        };
+        let samples = profiles.map(|profile| profile.samples.len() as u64).sum();
+        let spans = envelope.spans().map(|spans| spans.spans().len() as u64).sum();
+        let items = ItemCounts::of(samples, Quantities::spans(spans));
         intake.consume(envelope, permit).await?;
         Ok(RequestOutcome::Taken { event_id, items, limits, warning: None })
     }

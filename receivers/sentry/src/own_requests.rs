@@ -2,7 +2,8 @@
 //!
 //! Sentry's Python SDK does not recognise its own server if the DSN has a port, which every sidecar's DSN has
 //! (getsentry/sentry-python `sentry_sdk/utils.py`, `is_sentry_url`), so each post becomes a span. If the SDK streams
-//! spans, posting that span creates the next one, even in an idle process.
+//! spans, posting that span creates the next one, even in an idle process. OpenTelemetry's instrumentation of HTTP
+//! clients creates spans for the posts of every SDK of Sentry in the same process.
 
 use std::collections::HashSet;
 
@@ -17,27 +18,29 @@ pub(crate) fn remove(envelope: &mut Envelope, hosts: &[String]) -> (u64, bool) {
     let (mut removed, mut empty) = (0, Vec::new());
     for view in &mut envelope.views {
         let Viewed::Spans(spans) = &mut view.what else { continue };
-        // Most envelopes do not contain the receiver's name, and are not parsed again.
-        let text = std::str::from_utf8(spans.bytes()).unwrap_or_default();
-        if !hosts.iter().any(|host| text.contains(&**host)) {
-            continue;
-        }
-        let parents: HashSet<SpanId> = spans.spans().iter().filter_map(|span| span.parent_span_id).collect();
-        let is_own = |span: &Span| !parents.contains(&span.span_id) && is_own_request(spans, span, hosts);
-        let own: Vec<bool> = spans.spans().iter().map(is_own).collect();
-        let count = own.iter().filter(|is_own| **is_own).count();
-        if count == 0 {
-            continue;
-        }
-        spans.retain(|position, _| !own[position]);
-        removed += count as u64;
-        if spans.is_empty() {
+        let count = remove_spans(spans, hosts);
+        removed += count;
+        if count > 0 && spans.is_empty() {
             empty.push(view.item);
         }
     }
     empty.sort_unstable();
     empty.iter().rev().for_each(|item| envelope.remove_item(*item));
     (removed, !empty.is_empty())
+}
+
+/// Removes the spans of posts to this receiver. Returns their number.
+pub(crate) fn remove_spans(spans: &mut Spans, hosts: &[String]) -> u64 {
+    // Most requests do not contain the receiver's name, and are not parsed again.
+    let is_named = |text: &str| hosts.iter().any(|host| text.contains(&**host));
+    if !spans.bytes().utf8_chunks().any(|chunk| is_named(chunk.valid())) {
+        return 0;
+    }
+    let parents: HashSet<SpanId> = spans.spans().iter().filter_map(|span| span.parent_span_id).collect();
+    let is_own = |span: &Span| !parents.contains(&span.span_id) && is_own_request(spans, span, hosts);
+    let own: Vec<bool> = spans.spans().iter().map(is_own).collect();
+    spans.retain(|position, _| !own[position]);
+    own.iter().filter(|is_own| **is_own).count() as u64
 }
 
 /// Whether a span is a request to one of these hosts on a path of envelopes. Transactions never count as such.

@@ -14,9 +14,8 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
-use profbridge_engine::body;
+use profbridge_engine::body::{self, ReceivedBody};
 use profbridge_engine::budget::Permit;
-use profbridge_engine::component::Rejected;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::ItemCounts;
 use profbridge_model::envelope::RequestMeta;
@@ -26,18 +25,16 @@ use profbridge_net::body::Guarded;
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::json::{self, Message};
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
-use profbridge_wire::otlp::{DecodeError, Limits};
+use profbridge_wire::otlp::{DecodeError, Limits, decode_granted};
 
 use crate::call::{EnvelopeHandler, RequestHead, RequestOutcome, authenticate, is_allowed};
 use crate::fault::{self, Fault};
 use crate::limits;
+use crate::own_requests;
 
 /// The size of a request that Relay accepts, in bytes (getsentry/relay `relay-config/src/config.rs`,
 /// `max_container_size`).
 pub(crate) const MAX_BYTES: usize = 12 << 20;
-
-/// The assumed ratio of decoded to received size, for the first attempt and the second.
-const MEMORY_FACTORS: [usize; 2] = [3, 8];
 
 /// The warning to senders whose ids Sentry would not accept in JSON. The spans are delivered as protobuf.
 const BASE64_IDS: &str = "trace and span ids are base64, where OTLP/JSON has hexadecimal digits: Sentry itself would lose \
@@ -96,9 +93,15 @@ impl EnvelopeHandler {
         intake.room_for(TelemetryKind::Spans).await?;
         let (received, _) = self.read(&head, &intake, body).await?;
         let client = head.meta.forwarded_for.is_none().then_some(head.peer).flatten().zip(head.owner.clone());
-        let job = TracesJob { coding: head.coding, media, bytes: received.bytes, permit: received.permit };
+        let own_hosts = if self.settings.drop_own_requests { head.hosts } else { Vec::new() };
+        let ReceivedBody { bytes, permit } = received;
+        let job = Box::new(TracesJob { coding: head.coding, media, own_hosts, bytes, permit, warning: None });
         let decoded = body::run_in_turn(&self.slots, &intake, job, TracesJob::run).await;
-        let DecodedRequest { mut decoded, permit, warning } = decoded.unwrap_or_else(|| Err(fault::internal()))?;
+        let decoded = decoded.unwrap_or_else(|| Err(fault::internal()))?;
+        let DecodedRequest { mut decoded, own_requests, permit, warning } = decoded;
+        if own_requests > 0 {
+            self.intake.refused(Reason::OwnRequests, Quantities::spans(own_requests));
+        }
         let mut items = ItemCounts { spans: decoded.spans.spans().len() as u64, ..ItemCounts::NONE };
         let warning = self.complaint(&decoded)?.or(warning);
         if decoded.spans.is_empty() {
@@ -129,17 +132,23 @@ impl EnvelopeHandler {
     }
 }
 
-/// The CPU work of a request.
+/// The CPU work of a request. JSON is replaced by the protobuf message that it says, from which another attempt starts.
 struct TracesJob {
     coding: Coding,
     media: Media,
+    /// By which names clients know this receiver, if spans of posts to it are dropped.
+    own_hosts: Vec<String>,
     bytes: Bytes,
     permit: Permit,
+    /// The number of spans that are lost, and what is wrong with the request.
+    warning: Option<(u64, String)>,
 }
 
 /// Decoded spans.
 struct DecodedRequest {
     decoded: DecodedSpans,
+    /// The number of spans that were dropped, because an SDK's own posts made them.
+    own_requests: u64,
     permit: Permit,
     /// The number of spans that are lost, and what is wrong with the request.
     warning: Option<(u64, String)>,
@@ -147,65 +156,42 @@ struct DecodedRequest {
 
 impl TracesJob {
     /// Decodes the spans with memory from this intake. If it lacks memory, gives back what it took.
-    fn run(mut self, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Self>)> {
-        let received = self.permit.bytes();
+    fn run(mut self: Box<Self>, intake: &Intake) -> Result<DecodedRequest, (Fault, Option<Box<Self>>)> {
         match self.decode(intake) {
-            Ok((decoded, warning)) => Ok(DecodedRequest { decoded, permit: self.permit, warning }),
+            Ok(mut decoded) => {
+                let own_requests = own_requests::remove_spans(&mut decoded.spans, &self.own_hosts);
+                Ok(DecodedRequest { decoded, own_requests, permit: self.permit, warning: self.warning })
+            }
             Err(fault) => {
-                self.permit.set(received);
+                self.permit.set(self.bytes.len() as u64);
                 let lacks_memory = fault.retry_after.is_some();
                 Err((fault, lacks_memory.then_some(self)))
             }
         }
     }
 
-    fn decode(&mut self, intake: &Intake) -> Result<(DecodedSpans, Option<(u64, String)>), Fault> {
-        let (mut request, packed) =
-            body::unpack_keeping(self.bytes.clone(), self.coding, MAX_BYTES, intake, &mut self.permit)?;
-        let mut limits = Limits { max_request: MAX_BYTES, ..Limits::default() };
-        let mut warning = None;
+    fn decode(&mut self, intake: &Intake) -> Result<DecodedSpans, Fault> {
+        let limits = Limits { max_request: MAX_BYTES, ..Limits::default() };
         if self.media == Media::Json {
-            warning = json::has_base64_ids(&request).then(|| (0, BASE64_IDS.to_owned()));
-            request = self.read_json(&request, &limits, intake)?;
+            let text = body::unpack_instead(self.bytes.clone(), self.coding, MAX_BYTES, intake, &mut self.permit)?;
+            self.warning = json::has_base64_ids(&text).then(|| (0, BASE64_IDS.to_owned()));
+            let held = self.permit.bytes();
+            let grant = |wanted: usize| intake.grow_to(&mut self.permit, held + wanted as u64);
+            self.bytes = json::read_granted(Message::TracesRequest, text, &limits, grant, unreadable)?;
+            (self.coding, self.media) = (Coding::Identity, Media::Protobuf);
+            self.permit.set(self.bytes.len() as u64);
         }
-        let (held, mut factors) = (self.permit.bytes(), MEMORY_FACTORS.into_iter().peekable());
-        loop {
-            limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
-            let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
-            let all = held + memory;
-            let more = all.saturating_sub(self.permit.bytes());
-            intake.grow_blocking(&mut self.permit, more, all)?;
-            match traces::decode(request.clone(), &limits) {
-                Ok(mut decoded) => {
-                    let packed = packed.filter(|_| self.media == Media::Protobuf);
-                    if let (Some(bytes), Some(coding)) = (packed, self.coding.content_encoding()) {
-                        decoded.spans.keep_packed(Packed { coding, bytes });
-                    }
-                    // The received size once more, for encoding the spans again while they are still held.
-                    self.permit.set(held + (decoded.memory() + request.len()) as u64);
-                    return Ok((decoded, warning));
-                }
-                Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
-                Err(error) => return Err(unreadable(error)),
-            }
+        let (request, packed) =
+            body::unpack_keeping(self.bytes.clone(), self.coding, MAX_BYTES, intake, &mut self.permit)?;
+        let held = self.permit.bytes();
+        let grant = |memory: usize| intake.grow_to(&mut self.permit, held + memory as u64);
+        let mut decoded = decode_granted(&request, limits, grant, traces::decode, unreadable)?;
+        if let (Some(bytes), Some(coding)) = (packed, self.coding.content_encoding()) {
+            decoded.spans.keep_packed(Packed { coding, bytes });
         }
-    }
-
-    /// The protobuf message of a request in JSON.
-    fn read_json(&mut self, text: &[u8], limits: &Limits, intake: &Intake) -> Result<Bytes, Fault> {
-        let came = self.permit.bytes();
-        let mut rejected: Option<Rejected> = None;
-        let mut grant = |wanted: usize| {
-            let all = came + wanted as u64;
-            let more = all.saturating_sub(self.permit.bytes());
-            rejected = intake.grow_blocking(&mut self.permit, more, all).err();
-            rejected.is_none()
-        };
-        let read = json::read(Message::TracesRequest, text, limits, &mut grant);
-        match (read, rejected) {
-            (Err(_), Some(rejected)) => Err(rejected.into()),
-            (read, _) => read.map(|request| request.into_boxed_slice().into()).map_err(unreadable),
-        }
+        // The received size once more, for encoding the spans again while they are still held.
+        self.permit.set(held + (decoded.memory() + request.len()) as u64);
+        Ok(decoded)
     }
 }
 

@@ -100,7 +100,7 @@ async fn partial_success() {
         });
         let peer = peer.await;
         let accepted = send(&to(peer.address, ""), &batch(&[1, 2, 17])).await.unwrap();
-        assert_eq!(accepted.rejected.total(), expected);
+        assert_eq!(accepted.lost().total(), expected);
         assert_eq!(accepted.message, says.map(|says| format!("{}: {says}", peer.address)));
     }
 }
@@ -114,7 +114,7 @@ async fn compressed_answers() {
         let name = coding.content_encoding().unwrap();
         let mut peer = raw(None, move || compressed(name, &pack(coding, &partial(2, "no room")))).await;
         let accepted = send(&to(peer.address, ""), &batch(&[4, 5, 6])).await.unwrap();
-        assert_eq!(accepted.rejected.total(), 10, "two of three profiles, of five observations on average");
+        assert_eq!(accepted.lost().total(), 10, "two of three profiles, of five observations on average");
         assert_eq!(accepted.message, Some(format!("{}: 2 profiles were rejected: no room", peer.address)));
         assert_eq!(accepted.notes, []);
         let (head, _) = peer.seen.recv().await.unwrap();
@@ -137,7 +137,7 @@ async fn unreadable_answers_are_counted() {
     ] {
         let peer = raw(None, move || compressed(encoding, &body)).await;
         let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
-        assert_eq!((accepted.rejected.total(), accepted.notes), (0, vec![("otlp_answers_unreadable", 1)]));
+        assert_eq!((accepted.lost().total(), accepted.notes), (0, vec![("otlp_answers_unreadable", 1)]));
         let message = accepted.message.unwrap();
         assert!(message.contains(says) && message.contains("unknown whether a part was rejected"), "{message}");
     }
@@ -185,7 +185,7 @@ async fn strange_answers() {
         let peer = raw(None, answer).await;
         match (send(&to(peer.address, ""), &batch(&[1])).await, expected) {
             (Ok(accepted), Ok(says)) => {
-                assert_eq!(accepted.rejected.total(), 0);
+                assert_eq!(accepted.lost().total(), 0);
                 assert!(accepted.message.unwrap_or_default().contains(says), "{number}");
             }
             (Err(error), Err(retry)) => assert_eq!(error.retry, retry, "{number}: {error}"),

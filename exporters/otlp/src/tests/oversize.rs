@@ -119,7 +119,7 @@ async fn a_peer_that_takes_nothing() {
     let yaml = format!("{{endpoint: 'http://{}', compression: none}}", peer.address);
     let exporter = exporter(Protocol::Http, &yaml);
     let accepted = send(&exporter, &batch(&[50_000])).await.unwrap();
-    assert_eq!(accepted.rejected.total(), 50_000);
+    assert_eq!(accepted.lost().total(), 50_000);
     assert!(accepted.message.unwrap().contains("413"));
     let mut attempts = 0;
     while peer.seen.try_recv().is_ok() {

@@ -52,21 +52,6 @@ fn every_key() {
     assert_ne!(Some(&body("attribute_references: resolve")), by_reference.received.as_ref());
 }
 
-/// Guarantees: an envelope is sent as the profiles parsed from it, and an envelope or a batch without profiles makes no
-/// request.
-#[test]
-fn views() {
-    let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
-    let envelope = Envelope {
-        views: vec![ItemView::profiles(0, batch(&[2])), ItemView::profiles(1, batch(&[3]))],
-        ..Envelope::default()
-    };
-    let observations: Vec<_> = requests(&exporter, &envelope.into()).iter().map(|r| r.quantities).collect();
-    assert_eq!(observations, [2, 3].map(Quantities::observations));
-    assert!(requests(&exporter, &Envelope::default().into()).is_empty());
-    assert!(requests(&exporter, &Builder::new().finish().unwrap().into()).is_empty());
-}
-
 /// Guarantees: only the signals that `signals` names are sent, also of an envelope's; the others are counted as such,
 /// and an empty list is refused.
 #[test]

@@ -102,7 +102,7 @@ async fn accepted() {
     let accepted = exporter.send(&request(&exporter)).await.unwrap();
     // From 0 to 150 ms, and the 50 ms that the last observation represents.
     assert_eq!(accepted.billed.as_millis(), 200);
-    assert_eq!((accepted.rejected.total(), accepted.message), (0, None));
+    assert_eq!((accepted.lost().total(), accepted.message), (0, None));
 }
 
 /// Guarantees: requests refused for good are reported with the next envelope, at most once a minute. Rate-limited ones

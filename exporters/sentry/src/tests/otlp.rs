@@ -1,10 +1,14 @@
 //! Spans that go to Sentry's OTLP endpoint, and the other forms of `spans`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use profbridge_engine::component::{Exporter, Request};
+use profbridge_engine::component::{Exporter, Request, Retry};
 use profbridge_model::envelope::{PublicKey, RequestMeta};
 use profbridge_model::spans::Packed;
-use profbridge_model::{Quantities, Reason, Spans};
+use profbridge_model::{Loss, Losses, Quantities, Reason, Spans};
 use profbridge_relay_rules::validate_transaction;
 use profbridge_testkit::{ManualClock, exporter_context};
 use profbridge_wire::otlp::{Limits, traces};
@@ -33,7 +37,7 @@ fn ungrouped(services: &[(&str, usize)]) -> Spans {
 /// Spans that a client sent to Sentry's OTLP endpoint.
 fn of_client() -> Spans {
     let mut spans = traces::decode(PYTHON.into(), &Limits::default()).unwrap().spans;
-    spans.client = Some(std::sync::Arc::new(RequestMeta {
+    spans.client = Some(Arc::new(RequestMeta {
         project_id: Some(7),
         public_key: Some(PublicKey("fedcba9876543210fedcba9876543210".into())),
         sentry_client: Some("sentry.python/3.0.0b2".into()),
@@ -114,7 +118,81 @@ async fn without_an_endpoint() {
     assert_eq!(error.reason, Reason::RejectedByPeer);
 }
 
-/// Guarantees: `spans` also decides about grouped spans, and each form conserves the number of spans.
+/// Guarantees: a server without an OTLP endpoint gets the next spans as transactions for about an hour, and is then
+/// tried again: still without one it is as before, with one it keeps getting OTLP. Each change is logged once.
+#[tokio::test]
+async fn an_endpoint_later() {
+    let has_otlp = Arc::new(AtomicBool::new(false));
+    let upgraded = Arc::clone(&has_otlp);
+    let server = Server::start(move |request: &ReceivedRequest| {
+        let is_known = !request.line.contains("otlp") || upgraded.load(Ordering::Relaxed);
+        Reply::status(if is_known { 200 } else { 404 })
+    })
+    .await;
+    let clock = ManualClock::default();
+    let exporter = exporter(&format!("dsn: {}", server.dsn(42)), &clock).await;
+    let mut minutes = 0;
+    for (until, is_upgraded, paths) in [
+        (0, false, &["otlp", "envelope"][..]),
+        (29, false, &["envelope"]),
+        (91, false, &["otlp", "envelope"]),
+        (119, true, &["envelope"]),
+        (182, true, &["otlp"]),
+        (183, true, &["otlp"]),
+    ] {
+        clock.advance(Duration::from_secs(60 * (until - minutes)));
+        minutes = until;
+        has_otlp.store(is_upgraded, Ordering::Relaxed);
+        let before = server.received().len();
+        let prepared = exporter.prepare(&ungrouped(&[("shop", 3)]).into(), clock.now());
+        send_all(&exporter, &prepared.requests).await;
+        let received = server.received();
+        let found = received[before..].iter().map(|request| request.line.split('/').nth(3).unwrap().to_owned());
+        let found: Vec<_> = found.map(|path| path.replace("integration", "otlp")).collect();
+        assert_eq!(found, paths, "after {until} minutes");
+    }
+    for said in ["no endpoint for OTLP", "has an endpoint for OTLP now"] {
+        assert_eq!(logged().matches(said).count(), 1, "{}", logged());
+    }
+}
+
+/// Guarantees: of several transactions that take the place of a request one that fails for good is lost alone, under
+/// its own reason and in the next client report. Another attempt sends none twice. If all fail, the request does.
+#[tokio::test]
+async fn some_transactions_fail() {
+    let posts = Arc::new(AtomicUsize::new(0));
+    let server = Server::start(move |request: &ReceivedRequest| match request.line.contains("otlp") {
+        true => Reply::status(404),
+        false => Reply::status([200, 413, 503, 200, 413, 403][posts.fetch_add(1, Ordering::Relaxed)]),
+    })
+    .await;
+    let exporter = exporter_to(&server, "").await;
+    let requests = prepare(&exporter, ungrouped(&[("shop", 1), ("stock", 2), ("cart", 4)])).requests;
+    let error = exporter.send(&requests[0]).await.unwrap_err();
+    assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted));
+    let too_large = Loss { reason: Reason::TooLarge, quantities: Quantities::spans(2) };
+    let settled = exporter.observer().unwrap().settled(&requests[0]).unwrap();
+    assert_eq!((settled.delivered, settled.losses.iter().collect()), (Quantities::spans(1), vec![too_large]));
+    let accepted = exporter.send(&requests[0]).await.unwrap();
+    assert_eq!((accepted.losses, accepted.message.unwrap().contains("413")), (vec![too_large], true));
+    assert_eq!(server.received().len(), 5, "OTLP once, three transactions, and the last again");
+    let report = exporter.settings.destinations.configured(0).take_last_report().unwrap();
+    let item = report.item(1.0).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(item.payload.plain().unwrap()).unwrap();
+    let discarded = |category, quantity| json!({"reason": "send_error", "category": category, "quantity": quantity});
+    assert_eq!(report["discarded_events"], json!([discarded("transaction", 1), discarded("span", 2)]));
+
+    let exporter = exporter_to(&server, "").await;
+    let requests = prepare(&exporter, ungrouped(&[("shop", 1), ("stock", 2)])).requests;
+    let error = exporter.send(&requests[0]).await.unwrap_err();
+    assert_eq!((error.retry, error.reason), (Retry::Never, Reason::TooLarge));
+    let mut losses = Losses::default();
+    losses.add(Reason::TooLarge, Quantities::spans(1));
+    losses.add(Reason::RejectedByPeer, Quantities::spans(2));
+    assert_eq!(exporter.observer().unwrap().settled(&requests[0]).unwrap().losses, losses);
+}
+
+/// Guarantees: `spans` decides about grouped spans too, and each form conserves the number of spans.
 #[tokio::test]
 async fn every_form() {
     let server = Server::always(Reply::status(200)).await;

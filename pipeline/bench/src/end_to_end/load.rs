@@ -256,29 +256,3 @@ impl Template {
         bytes
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use profbridge_testkit::{ExportProfilesServiceRequest, workload};
-    use prost::Message;
-
-    use super::*;
-
-    /// Guarantees: all times of a request are shifted, and nothing else; invalid protobuf is refused.
-    #[test]
-    fn all_times_move() {
-        for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {
-            let mut request = workload::request(shape);
-            let template = Template::new(request.encode_to_vec()).unwrap();
-            let moved = ExportProfilesServiceRequest::decode(&template.later(7_000_000_001)[..]).unwrap();
-            let resources = request.resource_profiles.iter_mut();
-            for profile in resources.flat_map(|of| &mut of.scope_profiles).flat_map(|of| &mut of.profiles) {
-                profile.time_unix_nano += 7_000_000_001;
-                let times = profile.samples.iter_mut().flat_map(|sample| &mut sample.timestamps_unix_nano);
-                times.for_each(|time| *time += 7_000_000_001);
-            }
-            assert!(moved == request, "{shape}");
-        }
-        assert!(Template::new(b"\x0a\xff".to_vec()).is_err());
-    }
-}

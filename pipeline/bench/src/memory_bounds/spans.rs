@@ -73,32 +73,3 @@ fn within(field: u32, inner: &[u8]) -> Vec<u8> {
     outer.extend_from_slice(inner);
     outer
 }
-
-#[cfg(test)]
-mod tests {
-    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-    use prost::Message;
-
-    use super::*;
-
-    /// Guarantees: the requests match their names: all spans of the first request have one trace, each span of the
-    /// third has its own, and concurrent requests have different traces.
-    #[test]
-    fn what_they_hold() {
-        let spans = |body: &[u8]| -> Vec<Span> {
-            let mut request = ExportTraceServiceRequest::decode(body).unwrap();
-            request.resource_spans.remove(0).scope_spans.remove(0).spans
-        };
-        let traces = |spans: &[Span]| {
-            let ids: std::collections::HashSet<_> = spans.iter().map(|span| span.trace_id.clone()).collect();
-            ids.len()
-        };
-        let loads = loads(10, 100).unwrap();
-        let one = spans(&loads[0].requests[0]);
-        assert_eq!((one.len(), traces(&one)), (10, 1));
-        let mut each = spans(&loads[2].requests[0]);
-        assert_eq!((each.len(), traces(&each)), (100, 100));
-        each.extend(spans(&loads[3].requests[1]));
-        assert_eq!(traces(&each), 200);
-    }
-}

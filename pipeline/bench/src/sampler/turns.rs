@@ -57,26 +57,3 @@ pub(crate) fn measure<State>(
     });
     Ok(Turns { outcomes: outcomes.collect() })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: each condition is measured equally often, in changing positions, and compared with the first.
-    #[test]
-    fn in_turns() {
-        let mut order = String::new();
-        let a: &dyn Fn(&mut String) -> Result<f64, Error> = &|order| {
-            order.push('a');
-            Ok(2.0)
-        };
-        let b: &dyn Fn(&mut String) -> Result<f64, Error> = &|order| {
-            order.push('b');
-            Ok(3.0)
-        };
-        let turns = measure(4, &mut order, &[("a", a), ("b", b)]).unwrap();
-        assert_eq!(order, "abbabaab");
-        assert_eq!(turns.outcomes.len(), 1);
-        assert_eq!((turns.outcomes[0].1.ratio, turns.outcomes[0].1.interval), (1.5, (1.5, 1.5)));
-    }
-}

@@ -12,28 +12,20 @@ use crate::views::flamegraph::GraphStyle;
 
 /// The help text of `sample` about facts that its options do not explain.
 const ABOUT_SAMPLING: &str = "\
-Neither the process nor its build needs to be changed for it. Its threads are looked at from
-outside: blocked ones are not stopped, running ones are sampled by the kernel's perf events where it
-permits them, and not stopped then either; --stops says what happens elsewhere. Only the process
-itself is sampled, not those it starts, unless --subprocesses is given; of a command also the one
-process that it does nothing but wait for, as `timeout`, `time` and shells do, and of processes by
-their id that do not run, those that they started and that do: each is shown under its own name.
+Neither the process nor its build is changed. Its threads are looked at from outside and not
+stopped where the kernel permits perf events; --stops says what happens elsewhere. Only the
+process itself is sampled, unless --subprocesses is given; of a command also the one process that
+it only waits for.
 
-Names come from symbol tables and debug information, those of Python (3.8 to 3.14), Ruby (3.0 to
-3.4), PHP (7.3 to 8.5) and Node (18, 20, 22, 24) from the runtime's memory, and for other code that
-is compiled at run time from perf maps: `jcmd PID Compiler.perfmap` for Java 17 and later. Other
-interpreted code without one shows as the interpreter's functions.
+Names come from symbol tables and debug information, from the memory of Python (3.8 to 3.14), Ruby
+(3.0 to 3.4), PHP (7.3 to 8.5) and Node (18, 20, 22, 24), and from perf maps: `jcmd PID
+Compiler.perfmap` for Java 17 and later.
 
-With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or
-126 where it could not be started), standard output is the command's alone, and what profbridge says
-goes to standard error. Otherwise the status is 0, or 1 where nothing could be sampled, or none of
-it written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) only does so
-where profbridge runs as root; sample a running one by its id instead.
-
-Ctrl-C, SIGTERM and SIGHUP end sampling and write what there is; a second one ends profbridge at
-once. A command gets the signal as well, and is waited for: it is killed by the second one, 30 s
-after a signal that did not come from the terminal, and when profbridge is killed. A process that
-profbridge did not start gets no signal from it.";
+With a command, its exit status becomes that of profbridge (127 where there is no such command,
+128 + N where signal N ended it), and profbridge speaks on standard error. Otherwise the status is
+0, or 1 where nothing could be sampled, or none of it written. Ctrl-C, SIGTERM and SIGHUP end
+sampling and write what there is; a second one ends profbridge at once. A command gets the signal
+as well; a process that profbridge did not start does not.";
 
 /// What to sample, and where the result goes.
 #[derive(Debug, Args)]
@@ -56,18 +48,7 @@ pub(crate) struct SampleArgs {
     pub(crate) to: Option<Format>,
     #[command(flatten)]
     pub(crate) graph: GraphStyle,
-    #[command(flatten)]
-    pub(crate) text: TextStyle,
-}
-
-/// What the text at the end of the run lists.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct TextStyle {
-    /// List the lines of the program's own code instead of its functions, by the time in them and in the library
-    /// functions that they call.
-    #[arg(long, conflicts_with = "native")]
-    pub(crate) lines: bool,
-    /// Also report how the samples were taken, not only problems.
+    /// Say how it was sampled as well, and not only what is wrong.
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
@@ -86,6 +67,9 @@ impl SampleArgs {
             Ok(format) => format,
             Err(undecided) => return refused(undecided.to_string(), undecided.hint()),
         };
+        if let Some(option) = (GraphStyle { lines: false, ..*graph }).meaningless_for(format) {
+            return refused(format!("{option} says how a flame graph is drawn"), "leave it out".to_owned());
+        }
         let destination = Destination { path: path.clone(), format, graph: *graph };
         let several = subject.name.is_some() || subject.subprocesses || subject.pid.len() > 1;
         if destination.is_standard() {
@@ -103,21 +87,14 @@ impl SampleArgs {
 
 /// The help text of `top` about its display.
 const ABOUT_TOP: &str = "\
-Percentages are of the running time of all threads in the last ten seconds (`a`: since the start),
-those of the column `wait` of their waiting time. A function's self time is its own, its total time
-that of all that it called as well. Functions of the program come before those of libraries (`o`); their
-self time includes the libraries, the C library and the interpreter that they call, unless stacks
-are shown as they were sampled (`n`).
+Percentages are of the running time of all threads in the last ten seconds, those of the column
+`wait` of their waiting time. Self time of the program's functions has the libraries that they
+call.
 
 Keys: s, t, w sort by self, total or waiting time; o own code first or not; n as sampled or not; h
 threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and
-Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are
-left as they are.
-
-Where standard output is no terminal, lines are written instead, every second and at the end. A
-command gets no input, and what it writes to the terminal is shown when the view is closed, the last
-MiB of it; direct its output to a file to keep all. When the view is closed a command goes on, and
-its exit status becomes that of profbridge, as with `sample`.";
+Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. A command goes on
+then. Without a terminal, lines are written every second and at the end.";
 
 /// What to watch.
 #[derive(Debug, Args)]
@@ -135,15 +112,11 @@ pub(crate) struct TopArgs {
 
 /// The help text of `dump` about its output.
 const ABOUT_DUMP: &str = "\
-Each thread has its state and its stack, the innermost function first, each with the line at which
-it is. The stack is the last one seen within half a second, or within a second where threads run
-too seldom to be seen sooner; threads may have been seen at different moments. Where a thread runs
-functions of Python, Node, Ruby or PHP, the machine code of the interpreter and the C library is
-left out, and while it waits that of all libraries; elsewhere the kernel is. --native shows all.
-
-No thread is stopped where the kernel permits perf events; elsewhere only running threads that stay
-in their own code are. The status is 0, or 1 where nothing could be read, and standard error says
-why. Ctrl-C ends it at once.";
+Each thread has its state and its stack, the innermost function first, as it was last seen within
+half a second, or within a second where threads run too seldom. Where a thread runs functions of
+Python, Node, Ruby or PHP, the machine code of the interpreter and the C library is left out, and
+while it waits that of all libraries; elsewhere the kernel is. The status is 1 where nothing could
+be read.";
 
 /// Which threads are shown, and how.
 #[derive(Debug, Args)]

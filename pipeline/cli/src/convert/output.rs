@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use profbridge_codec::otlp::Encoding;
-use profbridge_wire::folded::CalledBy;
+use profbridge_exporter_sentry::SpanMode;
 
 use super::Tally;
 use super::settings::Settings;
@@ -11,33 +10,36 @@ use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided};
 use crate::files;
-use crate::output::{
-    EnvelopeContents, EnvelopeDestination, Envelopes, OtlpOutput, Output, Pprof, StacksOutput, ViewOutput,
-};
+use crate::output::{EnvelopeContents, EnvelopeDestination, Envelopes, Output};
 use crate::terminal::{self, STANDARD, counted, shown};
 use crate::views::flamegraph::GraphStyle;
 
 /// Opens an output: checks that it is writable, without changing anything that exists.
 pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Failure> {
     let (path, graph) = (arguments.output.clone(), arguments.graph);
-    let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
+    let Settings { processor, transactions, identity, chunk, spans } = Settings::read(&arguments.set, format)?;
     let as_file = format != Format::Sentry || destination::format_of(&path).is_ok();
     if as_file {
         files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
     }
-    Ok(match format {
-        Format::Sentry => {
-            let envelopes = Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?;
-            Output::Sentry(Box::new(envelopes.with_transactions(&transactions)?))
-        }
-        Format::Otlp => Output::Otlp(Box::new(OtlpOutput::open(path, &processor, Encoding::Protobuf)?)),
-        Format::OtlpJson => Output::Otlp(Box::new(OtlpOutput::open(path, &processor, Encoding::Json)?)),
-        Format::Pprof => Output::Pprof(Box::new(Pprof::open(Destination { path, format, graph }))),
-        Format::Folded => Output::Stacks(Box::new(StacksOutput::open(path, CalledBy::Service))),
-        Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
-            Output::View(Box::new(ViewOutput::open(Destination { path, format, graph }, CalledBy::Service)))
-        }
-    })
+    if format != Format::Sentry {
+        let output = Output::file(Destination { path, format, graph }, false, &processor, title(&arguments.inputs))?;
+        return Ok(match output {
+            Output::Otlp(otlp) if spans == SpanMode::Otlp => Output::Otlp(Box::new(otlp.for_sentry(chunk))),
+            other => other,
+        });
+    }
+    let envelopes = Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?;
+    Ok(Output::Sentry(Box::new(envelopes.with_spans(spans, &transactions)?)))
+}
+
+/// The title of a picture of files that name no process.
+pub(super) fn title(inputs: &[PathBuf]) -> String {
+    let first = inputs.first().map(|input| shown(input)).unwrap_or_default();
+    match inputs.len() {
+        0 | 1 => terminal::base_name(&first).to_owned(),
+        count => format!("{} and {}", terminal::base_name(&first), counted(count as u64 - 1, "more file")),
+    }
 }
 
 /// Why an output leaves some data out, and what to do instead.

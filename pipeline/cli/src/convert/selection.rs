@@ -53,7 +53,7 @@ impl Selection {
                 });
                 envelope.into()
             }
-            spans @ Telemetry::Spans(_) => spans,
+            other => other,
         })
     }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use profbridge_codec::sentry::ChunkConfig;
 use profbridge_engine::config::{Problem, Problems, Section, Source, keys};
 use profbridge_engine::service::ServiceSettings;
+use profbridge_exporter_sentry::SpanMode;
 use profbridge_identity::Rules;
 use profbridge_wire::sentry::chunk;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::Failure;
@@ -23,13 +25,25 @@ pub(super) struct Settings {
     pub(super) identity: Rules,
     /// How chunks are created.
     pub(super) chunk: chunk::Settings,
+    /// What spans become.
+    pub(super) spans: SpanMode,
+}
+
+/// The key about spans of the section `exporters.sentry`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SpanConfig {
+    spans: SpanMode,
 }
 
 /// The sections that apply, by output format.
-fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
+fn sections(format: Format, spans: SpanMode) -> &'static [(&'static str, &'static str)] {
     match format {
         Format::Sentry => {
             &[("exporters", "sentry"), ("processors", "chunk"), ("processors", "transactions"), ("service", "identity")]
+        }
+        Format::Otlp | Format::OtlpJson if spans == SpanMode::Otlp => {
+            &[("processors", "dedup"), ("exporters", "sentry")]
         }
         Format::Otlp | Format::OtlpJson => &[("processors", "dedup")],
         Format::Pprof | Format::Folded | Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => &[],
@@ -42,11 +56,13 @@ fn in_words(format: Format) -> String {
         Format::Sentry => {
             let keys = keys::<ChunkConfig>().iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
             format!(
-                "of `exporters.sentry` {keys} have a meaning here, and all of `processors.chunk`, `processors.transactions` and \
+                "of `exporters.sentry` `spans`, {keys} have a meaning here, and all of `processors.chunk`, `processors.transactions` and \
                  `service.identity`"
             )
         }
-        Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
+        Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning, and of \
+             `exporters.sentry` `spans: otlp` with `environment`"
+            .to_owned(),
         Format::Pprof
         | Format::Folded
         | Format::Svg
@@ -82,8 +98,13 @@ impl Settings {
         let sources: Vec<Source> = built_in.into_iter().chain(sets).collect();
         let root = Section::load(&sources, &|name| std::env::var(name).ok())?;
         let mut problems = Vec::new();
-        meaningless(&root, format, &mut problems)?;
-        let chunk = chunk_settings(&root.below("exporters.sentry"), format, &mut problems);
+        let sentry = root.below("exporters.sentry");
+        let (chunk, spans) = sentry_settings(&sentry, format, &mut problems);
+        meaningless(&root, format, spans, &mut problems)?;
+        if format == Format::Sentry && spans == SpanMode::Otlp {
+            let hint = "write them into a file that ends with .otlp or .otlp.json, or leave `spans` out";
+            problems.push(sentry.problem("spans", "spans in OTLP are not in envelopes", hint));
+        }
         let (path, create) = match format {
             Format::Otlp | Format::OtlpJson => ("processors.dedup", profbridge_processor_dedup::FACTORY.create),
             _ => ("processors.chunk", profbridge_processor_chunk::FACTORY.create),
@@ -104,12 +125,12 @@ impl Settings {
             problems.extend(create(section, &identity).err().into_iter().flatten());
         }
         Problems::check(problems)?;
-        Ok(Self { processor, transactions, identity, chunk })
+        Ok(Self { processor, transactions, identity, chunk, spans })
     }
 }
 
 /// Reports all keys that do not apply, except those in sections of components that do.
-fn meaningless(root: &Section, format: Format, problems: &mut Vec<Problem>) -> Result<(), Problems> {
+fn meaningless(root: &Section, format: Format, spans: SpanMode, problems: &mut Vec<Problem>) -> Result<(), Problems> {
     let hint = in_words(format);
     for (part, _) in root.extract::<BTreeMap<String, IgnoredAny>>()? {
         if !["exporters", "processors", "service"].contains(&part.as_str()) {
@@ -119,7 +140,7 @@ fn meaningless(root: &Section, format: Format, problems: &mut Vec<Problem>) -> R
         }
         let section = root.below(&part);
         for (component, _) in section.extract::<BTreeMap<String, IgnoredAny>>()? {
-            if !sections(format).contains(&(&part, &component)) {
+            if !sections(format, spans).contains(&(&part, &component)) {
                 let what = match part.strip_suffix('s') {
                     Some(kind) => format!("the {kind} `{component}` is no part of this conversion"),
                     None => format!("`{part}.{component}` has no meaning for this conversion"),
@@ -131,15 +152,19 @@ fn meaningless(root: &Section, format: Format, problems: &mut Vec<Problem>) -> R
     Ok(())
 }
 
-/// The keys of the Sentry exporter for creating chunks. Its other keys are about sending.
-fn chunk_settings(section: &Section, format: Format, problems: &mut Vec<Problem>) -> chunk::Settings {
-    let found = match section.extract::<ChunkConfig>() {
-        Ok(config) => return config.check(section, problems),
+/// The keys of the Sentry exporter for creating chunks and spans. Its other keys are about sending.
+fn sentry_settings(section: &Section, format: Format, problems: &mut Vec<Problem>) -> (chunk::Settings, SpanMode) {
+    let found = match section.extract_parts::<SpanConfig, ChunkConfig>() {
+        Ok((SpanConfig { spans }, config)) => return (config.check(section, problems), spans),
         Err(found) => found,
     };
     let about_sending = keys::<profbridge_exporter_sentry::Config>();
     problems.extend(found.into_iter().map(|problem| {
-        match about_sending.iter().find(|key| problem.key_path == format!("{}.{key}", section.key_path())) {
+        match about_sending
+            .iter()
+            .filter(|key| **key != "spans")
+            .find(|key| problem.key_path == format!("{}.{key}", section.key_path()))
+        {
             Some(key) => {
                 let what = format!("`{key}` has no meaning for a conversion, which sends nothing");
                 section.problem(key, what, in_words(format))
@@ -147,7 +172,7 @@ fn chunk_settings(section: &Section, format: Format, problems: &mut Vec<Problem>
             None => problem,
         }
     }));
-    chunk::Settings::default()
+    Default::default()
 }
 
 #[cfg(test)]
@@ -214,6 +239,7 @@ mod tests {
             "exporters.sentry.sending_queue.queue_size=1",
             "exporters.sentry.enviroment=prod",
             "exporters.sentry.max_gap=soon",
+            "exporters.sentry.spans=otpl",
             "exporters.\"sentry/b\".environment=prod",
             "exporters.otlp.endpoint=h:1",
             "processors.dedup.window=1s",
@@ -229,6 +255,7 @@ mod tests {
             ("exporters.sentry.sending_queue", "`sending_queue` has no meaning for a conversion"),
             ("exporters.sentry.enviroment", "did you mean `environment`?"),
             ("exporters.sentry.max_gap", "this is not a duration"),
+            ("exporters.sentry.spans", "did you mean `otlp`?"),
             ("exporters.sentry/b", "the exporter `sentry/b` is no part of this conversion"),
             ("exporters.otlp", "the exporter `otlp` is no part of this conversion"),
             ("processors.dedup", "the processor `dedup` is no part of this conversion"),
@@ -246,6 +273,10 @@ mod tests {
         assert!(read(&["service.identity.window=61s"], Format::Sentry).err().unwrap().contains("61s"));
         let text = read(&["service.identity.window=1s"], Format::Otlp).err().unwrap();
         assert!(text.contains("`service.identity` has no meaning for this conversion"), "{text}");
+        let text = read(&["exporters.sentry.spans=otlp"], Format::Sentry).err().unwrap();
+        assert!(text.contains("not in envelopes") && text.contains("ends with .otlp"), "{text}");
+        let text = read(&["exporters.sentry.spans=streamed"], Format::Otlp).err().unwrap();
+        assert!(text.contains("the exporter `sentry` is no part") && text.contains("`spans: otlp`"), "{text}");
         for (format, said) in
             [(Format::Otlp, "`processors.dedup` has a meaning"), (Format::Svg, "stacks and views are written as")]
         {

@@ -5,12 +5,14 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use profbridge_codec::otlp::as_otlp;
 use profbridge_codec::sentry::{SpanEnvelope, SpanEnvelopeForm, TransactionTarget};
 use profbridge_codec::{Encoded, EncodingReport, sentry};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
+use profbridge_exporter_sentry::SpanMode;
 use profbridge_identity::Rules;
-use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
+use profbridge_model::{Envelope, Profiles, Reason, Span, SpanForm, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::Settings;
 
@@ -19,10 +21,15 @@ use crate::Failure;
 use crate::destination::Destination;
 use crate::files::Results;
 
+/// Files know no DSN.
+const TARGET: TransactionTarget<'static> = TransactionTarget { number: 0, dsn: None, compression: Compression::None };
+
 /// Writes envelopes to files of their own as soon as they are ready. The files get their names together at the end.
 pub(crate) struct Envelopes {
     destination: EnvelopeDestination,
     chunk: Stage,
+    /// What spans become.
+    spans: SpanMode,
     /// Groups spans into transactions. `None` if spans are not requested; then they are lost.
     transactions: Option<Stage>,
     encoder: sentry::EnvelopeEncoder,
@@ -64,14 +71,14 @@ impl Envelopes {
     ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
         let encoder = sentry::EnvelopeEncoder::new(settings);
-        let (transactions, results, made) = (None, Results::default(), EnvelopeContents::default());
-        Ok(Self { destination, chunk, transactions, encoder, results, made })
+        let (results, made) = (Results::default(), EnvelopeContents::default());
+        Ok(Self { destination, chunk, spans: SpanMode::Auto, transactions: None, encoder, results, made })
     }
 
-    /// Accepts spans as well. The section configures the processor that groups them.
-    pub(crate) fn with_transactions(self, transactions: &Section) -> Result<Self, Failure> {
+    /// Accepts spans as well, and writes them in this form. The section configures the processor that groups them.
+    pub(crate) fn with_spans(self, spans: SpanMode, transactions: &Section) -> Result<Self, Failure> {
         let factory = profbridge_processor_transactions::FACTORY;
-        Ok(Self { transactions: Some(Stage::new(factory, transactions, &Rules::default())?), ..self })
+        Ok(Self { spans, transactions: Some(Stage::new(factory, transactions, &Rules::default())?), ..self })
     }
 
     /// Where the envelopes are written.
@@ -87,6 +94,17 @@ impl Envelopes {
 
     /// Adds a batch of OTLP spans.
     pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut EncodingReport) -> Result<(), Failure> {
+        if self.spans == SpanMode::Streamed {
+            let encoded = self.encoder.streamed_spans(&spans, |_| Some(TARGET));
+            return self.write_encoded(encoded, report);
+        }
+        let spans = match self.spans {
+            SpanMode::Transactions => {
+                let each = spans.spans().iter().map(|span| Span { is_streamed: false, ..span.clone() });
+                spans.rearranged(each.collect())
+            }
+            _ => spans,
+        };
         match &mut self.transactions {
             Some(transactions) => {
                 let out = transactions.take(spans);
@@ -106,8 +124,19 @@ impl Envelopes {
         std::mem::take(&mut self.results).finish()
     }
 
-    /// Writes a received envelope unchanged.
+    /// Writes a received envelope unchanged, unless its containers of spans shall become transactions. A transaction
+    /// stays one: it says more than a container can.
     pub(crate) fn forward(&mut self, envelope: &Envelope, report: &mut EncodingReport) -> Result<(), Failure> {
+        let is_containers = envelope.unread_items() == 0
+            && envelope.views.len() == envelope.spans().filter(|spans| spans.form() == SpanForm::SentrySpans).count();
+        if self.spans == SpanMode::Transactions && is_containers {
+            for spans in envelope.spans() {
+                if let Some(spans) = as_otlp(spans, &mut report.losses) {
+                    self.take_spans(spans.into_owned(), report)?;
+                }
+            }
+            return Ok(());
+        }
         let encoded = self.encoder.envelope(envelope, None, Compression::None);
         report.merge(encoded.report);
         for message in encoded.messages {
@@ -125,6 +154,7 @@ impl Envelopes {
                 Telemetry::Spans(spans) => self.write_spans(&spans, report)?,
                 // Processors receive no envelopes here.
                 Telemetry::Envelope(envelope) => self.forward(&envelope, report)?,
+                other => report.losses.add(Reason::Unroutable, other.quantities()),
             }
         }
         Ok(())
@@ -143,8 +173,12 @@ impl Envelopes {
     }
 
     fn write_spans(&mut self, spans: &Spans, report: &mut EncodingReport) -> Result<(), Failure> {
-        let target = TransactionTarget { number: 0, dsn: None, compression: Compression::None };
-        let Encoded { messages, report: made } = self.encoder.spans(spans, |_| Some(target));
+        let encoded = self.encoder.spans(spans, |_| Some(TARGET));
+        self.write_encoded(encoded, report)
+    }
+
+    fn write_encoded(&mut self, encoded: Encoded<SpanEnvelope>, report: &mut EncodingReport) -> Result<(), Failure> {
+        let Encoded { messages, report: made } = encoded;
         report.merge(made);
         for message in messages {
             let SpanEnvelope { trace_id, id, form, .. } = message.meta;

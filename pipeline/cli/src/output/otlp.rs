@@ -5,14 +5,18 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{EncoderOptions, Encoding, Framing, OtlpEncoder, Signal, SignalCount};
+use profbridge_codec::otlp::{EncoderOptions, Encoding, Framing, OtlpEncoder, Signal, SignalCount, as_otlp};
+use profbridge_codec::sentry::EnvelopeEncoder;
 use profbridge_codec::{Encoded, EncodingReport, Message};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{Profiles, Quantities, Spans};
-use profbridge_wire::otlp::Limits;
+use profbridge_model::{Profiles, Quantities, Reason, Spans};
+use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::delimited::put_frame;
+use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::chunk::Settings;
+use profbridge_wire::sentry::otlp_spans::MAX_BYTES;
 
 use super::Stage;
 use crate::Failure;
@@ -24,6 +28,8 @@ pub(crate) struct OtlpOutput {
     dedup: Stage,
     alone: Alone,
     encoder: OtlpEncoder,
+    /// Adds what Sentry's OTLP endpoint needs, if the spans are for it.
+    sentry: Option<Box<EnvelopeEncoder>>,
     encoding: Encoding,
     messages: Vec<(Signal, Bytes)>,
     /// The contents of the messages.
@@ -54,7 +60,13 @@ impl OtlpOutput {
         };
         let encoder = OtlpEncoder::new(EncoderOptions { encoding, framing, ..EncoderOptions::plain(usize::MAX) });
         let quantities = Quantities::NONE;
-        Ok(Self { path, dedup, alone: Alone::Nothing, encoder, encoding, messages: Vec::new(), quantities })
+        let (alone, messages) = (Alone::Nothing, Vec::new());
+        Ok(Self { path, dedup, alone, encoder, sentry: None, encoding, messages, quantities })
+    }
+
+    /// Writes spans as Sentry's OTLP endpoint needs them.
+    pub(crate) fn for_sentry(self, settings: Settings) -> Self {
+        Self { sentry: Some(Box::new(EnvelopeEncoder::new(settings))), ..self }
     }
 
     /// Adds profiles to the message.
@@ -74,10 +86,24 @@ impl OtlpOutput {
         self.encode_all(out, report);
     }
 
-    /// Adds spans, unchanged.
+    /// Adds spans, unchanged unless they are for Sentry.
     pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut EncodingReport) {
-        let encoded = self.encoder.encode(&spans.into());
-        self.add(encoded, report);
+        let Some(sentry) = &mut self.sentry else {
+            let encoded = self.encoder.encode(&spans.into());
+            return self.add(encoded, report);
+        };
+        let Some(spans) = as_otlp(&spans, &mut report.losses) else { return };
+        let Encoded { messages, report: made } = sentry.otlp_spans(&spans, Compression::None);
+        report.merge(made);
+        for message in messages {
+            match traces::decode(message.body, &Limits::default()) {
+                Ok(decoded) => {
+                    let encoded = self.encoder.encode(&decoded.spans.into());
+                    self.add(encoded, report);
+                }
+                Err(_) => report.losses.add(Reason::LimitExceeded, message.quantities),
+            }
+        }
     }
 
     fn encode_all(&mut self, out: Outbox, report: &mut EncodingReport) {
@@ -115,8 +141,9 @@ impl OtlpOutput {
         if self.quantities.is_none() {
             return Ok(None);
         }
+        let most = self.sentry.as_ref().map_or(Limits::default().max_request, |_| MAX_BYTES);
         let messages = match self.encoding {
-            Encoding::Protobuf => joined(std::mem::take(&mut self.messages)),
+            Encoding::Protobuf => joined(std::mem::take(&mut self.messages), most),
             Encoding::Json => self.messages.iter().map(|(_, line)| line.clone()).collect(),
         };
         let is_framed = self.encoding == Encoding::Protobuf && messages.len() > 1;
@@ -136,12 +163,12 @@ impl OtlpOutput {
     }
 }
 
-/// Joins all messages of spans into one, as far as readers accept its size: concatenated protobuf messages are merged
-/// (protobuf.dev "Encoding", "Last One Wins"), and a request of spans is a list of resources.
-fn joined(messages: Vec<(Signal, Bytes)>) -> Vec<Bytes> {
+/// Joins all messages of spans into one, unless it would have more bytes than readers accept: concatenated protobuf
+/// messages are merged (protobuf.dev "Encoding", "Last One Wins"), and a request of spans is a list of resources.
+fn joined(messages: Vec<(Signal, Bytes)>, most: usize) -> Vec<Bytes> {
     let traces = || messages.iter().filter(|(signal, _)| *signal == Signal::Traces).map(|(_, body)| body);
     let size: usize = traces().map(Bytes::len).sum();
-    if traces().nth(1).is_none() || size > Limits::default().max_request {
+    if traces().nth(1).is_none() || size > most {
         return messages.into_iter().map(|(_, body)| body).collect();
     }
     let one: Vec<u8> = traces().flat_map(|body| body.iter().copied()).collect();

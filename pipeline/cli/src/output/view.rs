@@ -4,9 +4,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use profbridge_codec::EncodingReport;
-use profbridge_model::{Profiles, Reason};
+use profbridge_model::{Quantities, Reason, Telemetry};
 use profbridge_wire::folded::CalledBy;
 
+use super::beside_profiles;
 use crate::Failure;
 use crate::destination::{Destination, Format};
 use crate::files::write_file;
@@ -21,6 +22,8 @@ pub(crate) struct ViewOutput {
     /// Where to write.
     destination: Destination,
     of: Of,
+    /// The title of profiles that name no process.
+    title: String,
     /// What was written, for messages.
     pub(crate) holds: String,
 }
@@ -42,21 +45,37 @@ impl Of {
 
 impl ViewOutput {
     /// Opens an output that writes only at the end.
-    pub(crate) fn open(destination: Destination, called_by: CalledBy) -> Self {
+    pub(crate) fn open(destination: Destination, called_by: CalledBy, title: String) -> Self {
         let mut of = match destination.format {
             Format::Html | Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
             _ => Of::Sums(Sums::default()),
         };
-        of.reading().called_by = called_by;
-        Self { destination, of, holds: String::new() }
+        let reading = of.reading();
+        (reading.called_by, reading.reads_negative) = (called_by, destination.format == Format::Firefox);
+        reading.stacks.by_line = destination.graph.lines;
+        Self { destination, of, title, holds: String::new() }
     }
 
-    /// Adds a batch.
-    pub(super) fn take(&mut self, batch: &Profiles) {
-        match &mut self.of {
-            Of::Sums(sums) => sums.add(batch),
-            Of::Times(timeline) => timeline.add(batch),
+    /// Adds telemetry. Returns what has no place in the file: all but profiles, and on a page spans, which it names.
+    pub(super) fn take(&mut self, telemetry: &Telemetry) -> Quantities {
+        let left_out = beside_profiles(telemetry);
+        let timeline = match &mut self.of {
+            Of::Sums(sums) => {
+                telemetry.profiles().for_each(|batch| sums.add(batch));
+                return left_out;
+            }
+            Of::Times(timeline) => timeline,
+        };
+        telemetry.profiles().for_each(|batch| timeline.add(batch));
+        if self.destination.format != Format::Html {
+            return left_out;
         }
+        match telemetry {
+            Telemetry::Spans(batch) => timeline.name_spans(batch),
+            Telemetry::Envelope(envelope) => envelope.spans().for_each(|batch| timeline.name_spans(batch)),
+            _ => {}
+        }
+        Quantities { spans: 0, ..left_out }
     }
 
     /// Writes the file, with the title `title` or one derived from the profiles. Returns its path and size in bytes;
@@ -87,15 +106,12 @@ impl ViewOutput {
         report: &mut EncodingReport,
         sink: impl FnOnce(&mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
-        let Self { destination: Destination { format, graph, .. }, of, holds } = self;
-        if let (Of::Times(timeline), Format::Html | Format::Speedscope) = (&mut *of, &format) {
-            timeline.leave_out_negative();
-        }
+        let Self { destination: Destination { format, graph, .. }, of, title: fallback, holds } = self;
         let reading = of.reading();
         report.losses.merge(&reading.losses);
         report.not_shown.extend(reading.not_shown.in_words());
         let own = reading.title();
-        let title = title.or(own.as_deref()).unwrap_or("profbridge");
+        let title = title.or(own.as_deref()).unwrap_or(fallback);
         match of {
             Of::Sums(sums) => {
                 let Some(stacks) = sums.stacks() else { return Ok(None) };
@@ -117,7 +133,7 @@ impl ViewOutput {
                 sink(&mut |mut file| {
                     match &made {
                         Some(made) => made.write(&mut file)?,
-                        None if *format == Format::Html => page::write(timeline, title, graph.native, &mut file)?,
+                        None if *format == Format::Html => page::write(timeline, title, *graph, &mut file)?,
                         None => speedscope::write(timeline, title, &mut file)?,
                     }
                     file.write_all(b"\n")

@@ -18,6 +18,7 @@ use profbridge_receiver_ptrace::symbols::ProcessNames;
 use profbridge_sampler::message::{Batch, Event, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
 
+use crate::terminal::base_name;
 use crate::views::stacks::clean;
 use crate::views::sums::WHOLE_COMMAND;
 
@@ -40,7 +41,7 @@ struct Tracked {
 
 /// The label of a process if there may be several: its program and its id.
 pub(crate) fn label(process: &Process) -> String {
-    let name = process.executable.rsplit('/').next().unwrap_or_default();
+    let name = base_name(&process.executable);
     clean(&format!("{name} (pid {})", process.pid)).into()
 }
 

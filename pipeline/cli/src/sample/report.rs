@@ -14,7 +14,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::processes::ProcessTime;
 use super::stats::complete_percent;
-use crate::args::sampling::TextStyle;
 use crate::terminal::counted;
 use crate::views::fold::CALLERS_NOT_KNOWN;
 use crate::views::reading::State;
@@ -65,8 +64,8 @@ pub(crate) struct Report<'a> {
     pub(crate) sums: &'a mut Sums,
     /// Whether functions are listed as they were sampled, and not by own code.
     pub(crate) native: bool,
-    /// What else is listed.
-    pub(crate) style: TextStyle,
+    /// Whether it says how it was sampled in any case.
+    pub(crate) verbose: bool,
     /// The time by process, largest first.
     pub(crate) processes: Vec<ProcessTime>,
     /// Whether descendants of the command or process were sampled.
@@ -159,9 +158,9 @@ impl Report<'_> {
         let stacks = &self.sums.reading.stacks;
         let processes = if self.processes.len() < 2 { 0 } else { self.processes.len().min(MOST_PROCESSES) + 2 };
         let most = MOST_ROWS.saturating_sub(processes).max(LEAST_ROWS);
-        if self.style.lines {
+        if stacks.by_line {
             out.push('\n');
-            return self.list_lines(out, running, most);
+            return list_lines(out, stacks, &weighed, running, most);
         }
         if self.native {
             out.push('\n');
@@ -201,20 +200,6 @@ impl Report<'_> {
         }
         if others > 0 {
             line(out, format_args!("  {:>18}  {} not listed", "", counted(others as u64, "more row")));
-        }
-    }
-
-    /// Lists lines of own code by the time in them and in the libraries that they call.
-    fn list_lines(&self, out: &mut String, running: u64, most: usize) {
-        let stacks = &self.sums.reading.stacks;
-        let lines = self.sums.innermost_lines();
-        for &(function, at, nano) in lines.iter().take(most) {
-            let time = format!("{} {:>10}", percent(nano, running), seconds(nano));
-            let place = stacks.get(function).place_with(Some(at));
-            line(out, format_args!("  {time:>18}  {place}  {}", text::shortened(stacks.label_of(function))));
-        }
-        if let Some(more) = lines.len().checked_sub(most).filter(|&more| more > 0) {
-            line(out, format_args!("  {:>18}  {} not listed", "", counted(more as u64, "more line")));
         }
     }
 
@@ -317,13 +302,13 @@ impl Report<'_> {
             level => level.description(self.stops),
         };
         let is_lacking = matches!(status.level, Level::None | Level::User) || self.lacked;
-        if is_lacking || self.style.verbose {
+        if is_lacking || self.verbose {
             line(&mut out, format_args!("running threads: {how}"));
         }
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         let (stops, longest) = (status.stops, status.longest_stop_nano / 1_000);
         let is_costly = cpu > COSTLY_PERCENT || status.longest_stop_nano > LONG_STOP;
-        if is_lacking || is_costly || self.style.verbose {
+        if is_lacking || is_costly || self.verbose {
             line(&mut out, format_args!("sampler: {cpu:.1} % of a processor; {stops} stops, the longest {longest} us"));
         }
         out
@@ -344,15 +329,6 @@ impl Report<'_> {
             say(format!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
         self.node_quality.iter().cloned().for_each(&mut say);
-        let frames = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
-        let all: u64 = frames.iter().sum();
-        if all > 0 && self.style.verbose {
-            let [exact, first, several] = frames.map(|count| of(count, all));
-            say(format!(
-                "frames of V8: {exact:.1} % with the line where they were, {first:.1} % with that of their function, \
-                 {several:.1} % stand for inlined functions as well"
-            ));
-        }
         let unknown = |state| of(self.sums.total_with(state, CALLERS_NOT_KNOWN), self.sums.total(state));
         let (running, waiting) = (unknown(State::Running), unknown(State::Waiting));
         if running.max(waiting) > MISSED_PERCENT {
@@ -414,9 +390,26 @@ fn of(part: u64, whole: u64) -> f64 {
 
 /// Where a function is, behind its name.
 fn located(stacks: &Stacks, function: u32, lines: &HashMap<u32, u32>) -> String {
-    match stacks.get(function).place_with(lines.get(&function).copied()) {
-        place if place.is_empty() => place,
-        place => format!(" ({place})"),
+    stacks.get(function).in_place(lines.get(&function).copied())
+}
+
+/// Lists lines of own code by the time in them and in the libraries that they call.
+fn list_lines(out: &mut String, stacks: &Stacks, weighed: &[(Node, u64)], running: u64, most: usize) {
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    for (node, nano) in weighed {
+        if let Some(function) = innermost_own(stacks, &stacks.path(*node)) {
+            *sums.entry(function).or_default() += nano;
+        }
+    }
+    let mut lines: Vec<(u32, u64)> = sums.into_iter().collect();
+    lines.sort_by_key(|&(_, nano)| std::cmp::Reverse(nano));
+    for &(function, nano) in lines.iter().take(most) {
+        let time = format!("{} {:>10}", percent(nano, running), seconds(nano));
+        let place = stacks.get(function).place_with(Some(stacks.get(function).start));
+        line(out, format_args!("  {time:>18}  {place}  {}", text::shortened(&stacks.get(function).name)));
+    }
+    if let Some(more) = lines.len().checked_sub(most).filter(|&more| more > 0) {
+        line(out, format_args!("  {:>18}  {} not listed", "", counted(more as u64, "more line")));
     }
 }
 
@@ -428,8 +421,7 @@ fn list_functions(out: &mut String, stacks: &Stacks, weighed: &[(Node, u64)], al
         let own = format!("{} {:>10}", percent(cost.own, all), seconds(cost.own));
         let total = format!("{} {:>10}", percent(cost.total, all), seconds(cost.total));
         let name = text::shortened(stacks.label_of(cost.function));
-        let place = stacks.get(cost.function).place();
-        let place = if place.is_empty() { String::new() } else { format!(" ({place})") };
+        let place = stacks.get(cost.function).in_place(None);
         line(out, format_args!("  {own:>18}  {total:>18}  {name}{place}"));
     }
     if let Some(more) = costs.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {

@@ -30,7 +30,7 @@ use super::stats::Stats;
 use super::writer::Writer;
 use super::{Purpose, RunView};
 use crate::Failure;
-use crate::args::sampling::{Subject, TextStyle};
+use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
 use crate::views::flamegraph::GraphStyle;
@@ -81,8 +81,8 @@ pub(super) struct Run<'a> {
     destination: Option<Destination>,
     /// How a flame graph is drawn, and functions are listed.
     graph: GraphStyle,
-    /// What the text at the end lists.
-    text: TextStyle,
+    /// Whether the text at the end says how it was sampled.
+    verbose: bool,
     writer: Option<Writer>,
     /// The view; without it the result is shown at the end.
     view: Option<Box<dyn RunView>>,
@@ -139,10 +139,12 @@ impl<'a> Run<'a> {
     pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
         let is_whole_command = sampling.command.is_some() && subject.duration.is_none();
-        let (destination, graph, text, view) = match purpose {
-            Purpose::Result { output, graph, text } => (output, graph, text, None),
-            Purpose::View(view) => (None, GraphStyle::default(), TextStyle::default(), Some(view)),
+        let (destination, graph, verbose, view) = match purpose {
+            Purpose::Result { output, graph, verbose } => (output, graph, verbose, None),
+            Purpose::View(view) => (None, GraphStyle::default(), false, Some(view)),
         };
+        let mut sums = Sums::named_by(CalledBy::Executable);
+        sums.reading.stacks.by_line = graph.lines;
         Self {
             subject,
             settings: targets::settings(subject),
@@ -154,12 +156,12 @@ impl<'a> Run<'a> {
             gaps: Gaps::default(),
             lacked: false,
             stats: Stats::default(),
-            sums: Sums::named_by(CalledBy::Executable),
+            sums,
             observations: 0,
             runtimes: Runtimes::default(),
             destination,
             graph,
-            text,
+            verbose,
             writer: None,
             view,
             next_part: now,
@@ -232,8 +234,8 @@ impl<'a> Run<'a> {
             }
             self.look_at_command();
             self.look_at_children();
-            if self.view.is_none() && self.settings.mode == Mode::Wall {
-                self.awaited.look(self.named.of.keys().copied(), Instant::now());
+            if self.settings.mode == Mode::Wall {
+                self.awaited.look(self.named.of.keys().copied(), Instant::now(), unix_nano());
             }
             self.cut_for_view();
             self.take_parts(false)?;
@@ -307,6 +309,7 @@ impl<'a> Run<'a> {
         if let Some(gap) = self.gaps.fill(&mut batch) {
             self.say(&format!("note: sampling goes on; {:.2} s are missing", gap as f64 / 1e9));
         }
+        self.awaited.name(&mut batch);
         self.collector.batch(batch);
     }
 

@@ -273,6 +273,6 @@ fn name<'a>(batch: &'a Profiles, location: &Location) -> Option<&'a str> {
 
 /// Whether a file is the program's own, and not a library.
 fn is_own(file: &str) -> bool {
-    let name = file.rsplit('/').next().unwrap_or(file);
+    let name = terminal::base_name(file);
     !name.is_empty() && !name.starts_with('[') && !name.starts_with("ld-") && !name.contains(".so")
 }

@@ -6,16 +6,14 @@ mod tests;
 use std::path::PathBuf;
 
 use profbridge_codec::EncodingReport;
-use profbridge_codec::otlp::Encoding;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Quantities};
-use profbridge_wire::folded::CalledBy;
 use profbridge_wire::sentry::chunk::Settings;
 
 use crate::Failure;
 use crate::destination::{Destination, Format};
-use crate::output::{EnvelopeDestination, Envelopes, OtlpOutput, Output, Pprof, StacksOutput, ViewOutput};
+use crate::output::{EnvelopeDestination, Envelopes, Output};
 use crate::terminal::shown;
 
 /// How the parts of a run are merged. A file must contain the whole run, but the usual limits of a pipeline's windows
@@ -34,16 +32,8 @@ pub(crate) struct Writer {
 impl Writer {
     /// Creates a writer for a destination. Only envelopes are written before the end.
     pub(crate) fn open(destination: Destination) -> Result<Self, Failure> {
-        let (path, merge) = (destination.path.clone(), Section::from_yaml(MERGE));
-        let merge = merge.map_err(|problems| Failure(problems.to_string()))?;
+        let merge = Section::from_yaml(MERGE).map_err(|problems| Failure(problems.to_string()))?;
         let output = match destination.format {
-            Format::Svg | Format::Html | Format::Speedscope | Format::Firefox => {
-                Output::View(Box::new(ViewOutput::open(destination.clone(), CalledBy::Executable)))
-            }
-            Format::Folded => Output::Stacks(Box::new(StacksOutput::open(path, CalledBy::Executable))),
-            Format::Otlp => Output::Otlp(Box::new(OtlpOutput::open(path, &merge, Encoding::Protobuf)?)),
-            Format::OtlpJson => Output::Otlp(Box::new(OtlpOutput::open(path, &merge, Encoding::Json)?)),
-            Format::Pprof => Output::Pprof(Box::new(Pprof::merging(destination.clone(), &merge)?)),
             Format::Sentry => {
                 let files = EnvelopeDestination::Files(destination.clone());
                 // Each part is cut separately: parts are no longer than a chunk may be.
@@ -51,6 +41,7 @@ impl Writer {
                 let envelopes = Envelopes::open(files, &Section::defaults(), &identity, Settings::default())?;
                 Output::Sentry(Box::new(envelopes))
             }
+            _ => Output::file(destination.clone(), true, &merge, String::new())?,
         };
         Ok(Self { destination, output, report: EncodingReport::default() })
     }

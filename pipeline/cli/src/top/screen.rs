@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use super::state::{LATELY, Sort, ThreadTimes, Totals, ViewState};
 use crate::terminal::{cut, shortened};
 use crate::views::tree::is_own;
+use crate::views::waits::WaitReason;
 
 /// From this many columns on, times are shown beside shares.
 const WIDE: usize = 100;
@@ -53,15 +54,13 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
         title.truncate(start.len());
     }
     let (summary, reasons) = (summary(state, &totals, time), reasons(&totals));
-    let fits = columns(&summary) + columns(&reasons) <= width;
-    // A message is more important than the reasons of waiting.
-    let third =
-        state.messages().next_back().cloned().unwrap_or_else(|| if fits { String::new() } else { reasons.clone() });
-    let mut rows = vec![
-        row(title, Style::Plain),
-        row(if fits { summary + &reasons } else { summary }, Style::Plain),
-        row(third, Style::Plain),
-    ];
+    let both = if reasons.is_empty() { summary.clone() } else { format!("{summary} ({reasons})") };
+    let fits = columns(&both) <= width;
+    // What was said is more important than why threads wait.
+    let third = if fits { String::new() } else { format!("waiting for: {reasons}") };
+    let third = state.messages().next_back().cloned().unwrap_or(third);
+    let mut rows =
+        vec![row(title, Style::Plain), row(if fits { both } else { summary }, Style::Plain), row(third, Style::Plain)];
     if !state.hide_threads {
         // The functions get at least two thirds of the remaining lines.
         threads(state, &totals, time, width, height.saturating_sub(5) / 3, &mut rows);
@@ -81,6 +80,14 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
             style,
         ));
     }
+    if functions.is_empty() {
+        let why = if state.filter.is_empty() {
+            "no functions yet: their names are being read"
+        } else {
+            "no function with this name"
+        };
+        rows.push(row(why.to_owned(), Style::Other));
+    }
     rows.truncate(height.saturating_sub(1));
     rows.resize(height.saturating_sub(1), row(String::new(), Style::Plain));
     if height > 0 {
@@ -95,7 +102,9 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
 /// The lines written without a terminal.
 pub(super) fn plain(state: &mut ViewState) -> Vec<String> {
     let (totals, time) = state.totals();
-    let mut lines = vec![state.course.text.clone(), summary(state, &totals, time) + &reasons(&totals)];
+    let reasons = Some(reasons(&totals)).filter(|reasons| !reasons.is_empty());
+    let reasons = reasons.map(|reasons| format!(" ({reasons})")).unwrap_or_default();
+    let mut lines = vec![state.course.text.clone(), summary(state, &totals, time) + &reasons];
     let functions = state.sorted(&totals);
     if !functions.is_empty() {
         lines.push("   self   total    wait  function".to_owned());
@@ -132,7 +141,7 @@ fn reasons(totals: &Totals) -> String {
     let of = |nano: u64| nano as f64 * 100.0 / totals.waiting.max(1) as f64;
     let reasons = reasons.iter().take(3).map(|(reason, nano)| format!("{} {:.0} %", reason.name(), of(**nano)));
     let reasons: Vec<String> = reasons.filter(|_| totals.waiting > 0).collect();
-    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) }
+    reasons.join(", ")
 }
 
 fn threads(state: &ViewState, totals: &Totals, time: Duration, width: usize, most: usize, rows: &mut Vec<ScreenRow>) {
@@ -154,9 +163,12 @@ fn threads(state: &ViewState, totals: &Totals, time: Duration, width: usize, mos
         let share = format!("{:>5.1} % {:>5.1} %", part(times.running), part(times.waiting));
         let place = match place(times) {
             _ if times.running < times.waiting => {
-                let reason = times.reasons.iter().max_by_key(|(_, nano)| **nano).map(|(reason, _)| reason.name());
-                let place = place(times).map(|function| whole_name(state, function));
-                format!("  {}: {}", reason.unwrap_or("waiting"), place.unwrap_or_default())
+                let reason = times.awaited.iter().max_by_key(|(_, nano)| **nano).map(|(awaited, _)| &**awaited);
+                // Of a thread without functions only the reason is known.
+                let is_function = |function: &u32| WaitReason::of_frame(state.stacks().label_of(*function)).is_none();
+                let place = place(times).filter(is_function);
+                let place = place.map(|function| format!(": {}", whole_name(state, function)));
+                format!("  {}{}", reason.unwrap_or("waiting"), place.unwrap_or_default())
             }
             Some(function) => format!("  {}", whole_name(state, function)),
             None => String::new(),
@@ -207,8 +219,8 @@ fn whole_name(state: &ViewState, function: u32) -> String {
     let name = state.stacks().label_of(function);
     match state.place(function) {
         // The name of a library's function already has its package.
-        place if place.is_empty() || name.ends_with(')') || name.contains(" → ") => name.to_owned(),
-        place => format!("{name} ({place})"),
+        _ if name.ends_with(')') || name.contains(" → ") => name.to_owned(),
+        place => format!("{name}{place}"),
     }
 }
 

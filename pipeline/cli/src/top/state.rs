@@ -10,8 +10,9 @@ use super::keys::Key;
 use crate::sample::RunSnapshot;
 use crate::views::reading::{Reading, State as ThreadState, Thread};
 use crate::views::stacks::{Node, Stacks};
+use crate::views::sums::Lines;
 use crate::views::tree::{innermost_own, is_own};
-use crate::views::waits::WaitReason;
+use crate::views::waits::{self, WaitReason};
 
 /// The time range shown by default.
 pub(super) const LATELY: Duration = Duration::from_secs(10);
@@ -31,9 +32,6 @@ const LONGEST_FILTER: usize = 256;
 
 /// At most this many threads are distinguished; a program may start any number.
 const MOST_THREADS: usize = 10_000;
-
-/// At most this many lines of a function are distinguished.
-const MOST_LINES: usize = 10_000;
 
 /// The sort key of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,8 +73,8 @@ pub(super) struct ThreadTimes {
     pub(super) waiting: u64,
     /// Its time by the innermost function of the program.
     pub(super) places: HashMap<u32, u64>,
-    /// Its waiting time by reason.
-    pub(super) reasons: BTreeMap<WaitReason, u64>,
+    /// Its waiting time by what it waited for.
+    pub(super) awaited: BTreeMap<Box<str>, u64>,
 }
 
 /// The times of stacks by thread and state.
@@ -133,9 +131,9 @@ impl Totals {
                 *times.places.entry(place).or_default() += nano;
             }
             if is_waiting {
-                let label = stacks.innermost(folded).map(|function| &*function.name);
-                let reason = label.and_then(WaitReason::of_frame).unwrap_or(WaitReason::Unknown);
-                *times.reasons.entry(reason).or_default() += nano;
+                let label = stacks.innermost(folded).map_or("", |function| &*function.name);
+                let reason = WaitReason::of_frame(label).unwrap_or(WaitReason::Unknown);
+                *times.awaited.entry(waits::named(label).into()).or_default() += nano;
                 *totals.reasons.entry(reason).or_default() += nano;
             }
         }
@@ -162,8 +160,9 @@ pub(super) struct Course {
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     reading: Reading,
-    /// For each function of own code, the time of its lines while threads ran.
-    lines: HashMap<u32, HashMap<u32, u64>>,
+    /// Lines of own code, and the one of each function with the most time.
+    lines: Lines,
+    hottest: HashMap<u32, u32>,
     /// The parts of the last seconds, each with its end, relative to the start of the run.
     lately: VecDeque<(Duration, Weights)>,
     /// The end of the last part that was dropped from `lately`.
@@ -200,20 +199,13 @@ impl ViewState {
     pub(super) fn take(&mut self, profiles: &Profiles, until: Duration) {
         let mut part = Weights::new();
         self.reading.read(profiles, |one| {
-            let mut nano = 0u64;
-            one.each(|_, weight| nano = nano.saturating_add(u64::try_from(weight).unwrap_or_default()));
+            let nano = one.weight();
             let key = (one.thread, one.state == ThreadState::Waiting, one.node);
             for weights in [&mut part, &mut self.all] {
                 let sum = weights.entry(key).or_default();
                 *sum = sum.saturating_add(nano);
             }
-            let mut lines = one.lines.iter().filter(|_| one.state != ThreadState::Waiting);
-            lines.by_ref().for_each(|&(function, line)| {
-                let of = self.lines.entry(function).or_default();
-                if of.len() < MOST_LINES || of.contains_key(&line) {
-                    *of.entry(line).or_default() += nano;
-                }
-            });
+            self.lines.add(one, nano);
         });
         self.last_end = self.last_end.max(until);
         self.lately.push_back((self.last_end, part));
@@ -251,11 +243,9 @@ impl ViewState {
         &self.reading.stacks
     }
 
-    /// The name of a function, and where it is: for own code with the line that ran most.
+    /// Where a function is, behind its name: for own code with the line that ran most.
     pub(super) fn place(&self, function: u32) -> String {
-        let lines = self.lines.get(&function).into_iter().flatten();
-        let hottest = lines.max_by_key(|(line, nano)| (**nano, std::cmp::Reverse(**line)));
-        self.stacks().get(function).place_with(hottest.map(|(line, _)| *line))
+        self.stacks().get(function).in_place(self.hottest.get(&function).copied())
     }
 
     /// Until when the activity of threads is known.
@@ -267,6 +257,7 @@ impl ViewState {
     /// to arrive.
     pub(super) fn totals(&mut self) -> (Totals, Duration) {
         let end = self.end();
+        self.hottest = self.lines.hottest();
         if self.since_start {
             let totals = Totals::new(&mut self.reading, &self.all, self.native);
             let time = totals.covered().max(end);

@@ -90,10 +90,7 @@ impl<'a> FirefoxWriter<'a> {
         profile.set_symbolicated(true);
         let categories = ORIGINS.map(|(origin, name)| profile.add_category(name, color(origin)));
         let labels = timeline.reading.stacks.functions().map(|(function, _)| {
-            let label = match function.place() {
-                "" => function.name.to_string(),
-                place => format!("{} ({place})", function.name),
-            };
+            let label = format!("{}{}", function.name, function.in_place(None));
             let category = ORIGINS.iter().position(|(origin, _)| *origin == function.origin).map(|at| categories[at]);
             (profile.intern_string(&label), category.unwrap_or(CategoryHandle::OTHER))
         });

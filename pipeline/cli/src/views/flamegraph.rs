@@ -14,11 +14,13 @@ use std::io;
 
 use clap::{Args, ValueEnum};
 
-use super::reading::Unit;
+use super::reading::{State, Unit};
 use super::stacks::{Node, Stacks};
 use super::sums::Sums;
+use super::tree::Tree;
+use crate::destination::Format;
 use cells::Cells;
-use picture::{Picture, View};
+use picture::{Picture, View, percent};
 
 /// Position of the outermost functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -33,14 +35,28 @@ pub(crate) enum Layout {
 /// How a flame graph is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
 pub(crate) struct GraphStyle {
-    /// How a flame graph is drawn.
-    #[arg(long = "graph", value_enum, value_name = "LAYOUT", default_value_t)]
-    pub(crate) layout: Layout,
+    /// How a flame graph is drawn. Default: icicle.
+    #[arg(long = "graph", value_enum, value_name = "LAYOUT")]
+    pub(crate) layout: Option<Layout>,
+    /// Tell lines of the program's own code apart, and not only its functions: each by the time in it and in what it
+    /// calls of libraries.
+    #[arg(long, conflicts_with = "native")]
+    pub(crate) lines: bool,
     /// Show stacks as they were sampled, with the frames of interpreters, the C library and the kernel. Without it,
     /// time in these counts for the function of the program that called them, and of a library only what the program
     /// calls is shown.
     #[arg(long)]
     pub(crate) native: bool,
+}
+
+impl GraphStyle {
+    /// The option that has no meaning for a format.
+    pub(crate) fn meaningless_for(self, format: Format) -> Option<&'static str> {
+        let is_drawn = matches!(format, Format::Svg | Format::Html);
+        let has_functions = is_drawn || matches!(format, Format::Speedscope | Format::Firefox);
+        let of = [("--graph", self.layout.is_some() && !is_drawn), ("--lines", self.lines && !has_functions)];
+        of.into_iter().find_map(|(option, is_meaningless)| is_meaningless.then_some(option))
+    }
 }
 
 /// Writes sums as SVG.
@@ -61,19 +77,32 @@ pub(crate) fn draw(sums: &mut Sums, title: &str, style: GraphStyle, out: &mut im
     let lines = sums.hottest_lines();
     let mut views = Vec::new();
     for (state, name, stacks) in &mut weighed {
+        let all: Vec<_> = stacks.iter().flat_map(|(_, weights)| weights.iter().copied()).collect();
+        let hottest = Tree::new(&sums.reading.stacks, &all).hottest().filter(|_| !style.native);
+        let hottest = hottest.map(|(_, function, weight)| {
+            let (stacks, part) = (&sums.reading.stacks, percent(weight, sums.total(*state)));
+            let place = stacks.get(function).in_place(lines.get(&function).copied());
+            let most = match state {
+                State::Waiting => "waited most",
+                State::Type(_) => "most",
+                State::Running | State::Wall => "hottest",
+            };
+            format!("; {most}: {}{place} {part}", stacks.label_of(function))
+        });
         let processes = std::mem::take(stacks).into_iter().map(|(process, weights)| {
             let label = &*sums.reading.processes[process as usize].label;
             (several.then_some(label), weights)
         });
         let Cells { cells, narrow } = cells::cells(&sums.reading.stacks, &lines, name, processes.collect());
         if !cells.is_empty() {
-            views.push(View { name, unit: sums.reading.unit(*state), cells, narrow });
+            let hottest = hottest.unwrap_or_default();
+            views.push(View { name, unit: sums.reading.unit(*state), cells, narrow, hottest });
         }
     }
     if views.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
     }
-    Picture { title, layout: style.layout, views: &views, growth: None }.write(out)
+    Picture { title, layout: style.layout.unwrap_or_default(), views: &views, growth: None }.write(out)
 }
 
 /// Draws the stacks of two files as SVG, each as wide as the larger of its two weights, coloured by growth. `scale` is
@@ -113,6 +142,6 @@ pub(crate) fn draw_difference(
     if cells.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
     }
-    let views = [View { name, unit, cells, narrow }];
+    let views = [View { name, unit, cells, narrow, hottest: String::new() }];
     Picture { title, layout, views: &views, growth: Some(growth) }.write(out)
 }

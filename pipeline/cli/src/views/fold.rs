@@ -10,7 +10,7 @@ mod tests;
 
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
-use super::packages::package;
+use super::packages::{BUILT_IN, package};
 use super::stacks::{Node, StackFunction, Stacks};
 use super::waits::WaitReason;
 
@@ -51,6 +51,8 @@ impl FrameRole {
             CodeOrigin::Kernel => Self::Caller,
             CodeOrigin::Interpreter if is_collector(&function.name) => Self::Collector,
             CodeOrigin::Interpreter => Self::Caller,
+            // The C library's start of a program is linked into it.
+            CodeOrigin::Library if &*function.name == "_start" => Self::Caller,
             CodeOrigin::Library if is_c_library(&function.module) && !function.is_interpreted => Self::Caller,
             CodeOrigin::Library => Self::Library,
         }
@@ -179,7 +181,8 @@ impl Folded<'_> {
         let mut packages: Vec<Box<str>> = Vec::new();
         for (&function, _) in path.iter().zip(parts).rev().filter(|(_, part)| **part == FrameRole::Library) {
             let package = package(self.stacks.get(function), self.stacks.label_of(function));
-            if !package.is_empty() && !packages.contains(&package) && packages.len() < MOST_VIA {
+            if !package.is_empty() && &*package != BUILT_IN && !packages.contains(&package) && packages.len() < MOST_VIA
+            {
                 packages.push(package);
             }
         }
@@ -221,7 +224,13 @@ impl Folded<'_> {
 
     /// Adds what a thread waits for, or placeholders that explain the time of a running one.
     fn finish(mut self, path: &[u32], parts: &[FrameRole], is_waiting: bool) -> Option<Node> {
-        if is_waiting {
+        let is_named = |last: &StackFunction| {
+            last.is_placeholder() && WaitReason::of_frame(&last.name) == Some(WaitReason::Transfer)
+        };
+        if let Some(&last) = path.last().filter(|last| is_waiting && is_named(self.stacks.get(**last))) {
+            // The very file or socket.
+            self.push(last)?;
+        } else if is_waiting {
             let functions = path.iter().rev().map(|&function| self.stacks.get(function));
             let reason = WaitReason::of(functions).frame();
             self.push_new(reason.to_owned(), None)?;

@@ -1,6 +1,10 @@
 //! The package that a library's function belongs to, in a word: `fastapi`, `libcrypto`, `tokio`, `net/http`.
 
 use super::stacks::StackFunction;
+use crate::terminal::base_name;
+
+/// Stands for functions that an interpreter has built in.
+pub(super) const BUILT_IN: &str = "built-in";
 
 /// The package of a function with this short name; empty if nothing names it.
 pub(super) fn package(function: &StackFunction, label: &str) -> Box<str> {
@@ -99,8 +103,8 @@ fn of_class(name: &str) -> Option<&str> {
 
 /// The name of a script, or a word for functions that an interpreter has built in.
 fn of_script(file: &str) -> &str {
-    match file.rsplit('/').next().unwrap_or_default() {
-        "" => "built-in",
+    match base_name(file) {
+        "" => BUILT_IN,
         name => module(name),
     }
 }

@@ -1,9 +1,9 @@
 //! The page: one HTML file that shows profiles with filters, a time line and a table, without a network.
 //!
 //! The page holds a tree of stacks and rows, which say how much weight a stack has in a view, thread, span and slice of
-//! time. The script adds up the rows that are chosen. Each row names its stack as it was sampled and as it is folded.
-//! Everything is bounded: the lightest stacks become one frame, and the slices grow until there are few enough rows. No
-//! weight is lost by that.
+//! time, and when in the slice it began. The script adds up the rows that are chosen. Each row names its stack as it was
+//! sampled and as it is folded. Everything is bounded: the lightest stacks become one frame, and first the order within
+//! slices is given up, then the slices grow until there are few enough rows. No weight is lost by that.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +14,13 @@ use std::io;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use profbridge_model::Link;
 use serde::Serialize;
+use serde_json::Value;
 
+use super::flamegraph::{GraphStyle, Layout};
 use super::reading::{State, Unit};
-use super::stacks::{Node, ORIGINS, StackFunction, Stacks, clean};
+use super::stacks::{Node, ORIGINS, Stacks, clean};
 use super::timeline::{Timeline, Track, thread_name};
 use crate::args::By;
 
@@ -41,8 +44,11 @@ struct Bounds {
 
 const BOUNDS: Bounds = Bounds { nodes: 40_000, rows: 100_000, slices: (240, 15), spans: 500, threads: 1_000 };
 
+/// Into how many parts a slice is divided to tell the order in it.
+const PARTS: u64 = 1_000;
+
 /// The frame of stacks that are too light to be in the page.
-const RARE: &str = "[too rare to be told apart]";
+const RARE: &str = "[other functions]";
 
 /// What a row is about. Stacks are numbers of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +57,8 @@ struct Key {
     thread: u32,
     span: u32,
     slice: u32,
+    /// When in the slice it began, in parts of it.
+    at: u32,
     own: u32,
     raw: u32,
 }
@@ -66,16 +74,19 @@ struct Page<'a> {
     processes: Vec<&'a str>,
     /// The process and name of each thread.
     threads: Vec<(usize, String)>,
-    spans: Vec<String>,
+    /// The label of each span, and the name of the request that it belongs to; empty if that is not known.
+    spans: Vec<(String, Box<str>)>,
     slices: u64,
     slice_ns: u64,
     start_ms: u64,
     /// Whether stacks are shown as sampled at first, and whether both forms are there.
     native: bool,
     has_raw: bool,
+    /// Whether the outermost functions are at the bottom.
+    is_flame: bool,
     difference: Option<Basis>,
     origins: [&'a str; ORIGINS.len()],
-    functions: PageFunctions<'a>,
+    functions: Columns,
     nodes: Nodes,
     rows: Columns,
     notes: Vec<String>,
@@ -97,16 +108,14 @@ struct View {
     is_thread_time: bool,
 }
 
+/// Rows with a list for each column, which is shorter as JSON than objects.
 #[derive(Debug, Default, Serialize)]
-struct PageFunctions<'a> {
-    name: Vec<&'a str>,
-    /// The whole name, if it has more.
-    whole: Vec<&'a str>,
-    /// File and hottest line, and the whole path of the file.
-    place: Vec<String>,
-    file: Vec<&'a str>,
-    /// The position in `origins`; behind the last one for what is not code.
-    origin: Vec<usize>,
+struct Columns(BTreeMap<&'static str, Vec<Value>>);
+
+impl Columns {
+    fn push<const COLUMNS: usize>(&mut self, row: [(&'static str, Value); COLUMNS]) {
+        row.into_iter().for_each(|(name, value)| self.0.entry(name).or_default().push(value));
+    }
 }
 
 /// Stacks: callers have smaller numbers. The first one is the root.
@@ -114,18 +123,6 @@ struct PageFunctions<'a> {
 struct Nodes {
     parent: Vec<u32>,
     function: Vec<u32>,
-}
-
-#[derive(Debug, Default, Serialize)]
-struct Columns {
-    view: Vec<u32>,
-    thread: Vec<u32>,
-    span: Vec<u32>,
-    slice: Vec<u32>,
-    own: Vec<u32>,
-    raw: Vec<u32>,
-    weight: Vec<u64>,
-    before: Vec<u64>,
 }
 
 /// The stacks and functions of a page.
@@ -139,22 +136,17 @@ struct PageTree<'a> {
     rare: HashMap<u32, u32>,
     function_numbers: HashMap<u32, u32>,
     nodes: Nodes,
-    functions: PageFunctions<'a>,
+    functions: Columns,
 }
 
 impl<'a> PageTree<'a> {
     fn new(stacks: &'a Stacks, lines: HashMap<u32, u32>) -> Self {
         let nodes = Nodes { parent: vec![0], function: vec![0] };
-        let functions = PageFunctions {
-            name: vec![RARE],
-            whole: vec![""],
-            place: vec![String::new()],
-            file: vec![""],
-            origin: vec![ORIGINS.len()],
-        };
         let numbers = HashMap::from([(Node::ROOT, 0)]);
-        let (kept, rare, function_numbers) = Default::default();
-        Self { stacks, lines, kept, numbers, rare, function_numbers, nodes, functions }
+        let (kept, rare, function_numbers, functions) = Default::default();
+        let mut tree = Self { stacks, lines, kept, numbers, rare, function_numbers, nodes, functions };
+        tree.push_function(RARE, ["", "", ""], ORIGINS.len());
+        tree
     }
 
     /// Gives the heaviest stacks numbers of their own. A caller is as heavy as what it calls, so callers are there too.
@@ -205,20 +197,31 @@ impl<'a> PageTree<'a> {
     }
 
     fn function(&mut self, number: u32) -> u32 {
-        let next = self.functions.name.len() as u32;
+        let next = self.function_numbers.len() as u32 + 1;
         let known = *self.function_numbers.entry(number).or_insert(next);
         if known == next {
-            let function: &'a StackFunction = self.stacks.get(number);
+            let function = self.stacks.get(number);
             let label = self.stacks.label_of(number);
             let origin = ORIGINS.iter().position(|(origin, _)| *origin == function.origin);
+            let origin = origin.filter(|_| !function.is_placeholder()).unwrap_or(ORIGINS.len());
             let file = if function.file.is_empty() { &function.module } else { &function.file };
-            self.functions.name.push(label);
-            self.functions.whole.push(if *function.name == *label { "" } else { &function.name });
-            self.functions.place.push(function.place_with(self.lines.get(&number).copied()));
-            self.functions.file.push(file);
-            self.functions.origin.push(origin.filter(|_| !function.is_placeholder()).unwrap_or(ORIGINS.len()));
+            let whole = Some(function.explained()).filter(|whole| *whole != label).unwrap_or_default();
+            let place = function.place_with(self.lines.get(&number).copied());
+            self.push_function(label, [whole, &place, file], origin);
         }
         known
+    }
+
+    /// Adds a function: its name, the whole name if that is longer, file and hottest line, and the path of the file.
+    /// `origin` is the position in `ORIGINS`; behind the last one for what is not code.
+    fn push_function(&mut self, name: &str, [whole, place, file]: [&str; 3], origin: usize) {
+        self.functions.push([
+            ("name", name.into()),
+            ("whole", whole.into()),
+            ("place", place.into()),
+            ("file", file.into()),
+            ("origin", origin.into()),
+        ]);
     }
 
     /// At most `most` rows, and those of which the stacks are not told apart, since they are the lightest ones.
@@ -229,7 +232,7 @@ impl<'a> PageTree<'a> {
         let mut rows: BTreeMap<Key, [u64; 2]> = sorted.into_iter().collect();
         for (key, weights) in light {
             let rare = self.rare(0);
-            let sum = rows.entry(Key { own: rare, raw: rare, ..key }).or_default();
+            let sum = rows.entry(Key { own: rare, raw: rare, at: 0, ..key }).or_default();
             *sum = [0, 1].map(|side| sum[side].saturating_add(weights[side]));
         }
         rows
@@ -244,17 +247,14 @@ impl<'a> PageTree<'a> {
         if !self.rare.is_empty() {
             page.notes.push(format!("Stacks that are too light for this page are summed up as {RARE}."));
         }
-        let columns = &mut page.rows;
-        for (Key { view, thread, span, slice, own, raw }, [before, after]) in rows {
-            columns.view.push(view);
-            columns.thread.push(thread);
-            columns.span.push(span);
-            columns.slice.push(slice);
-            columns.own.push(own);
-            columns.raw.push(raw);
-            columns.weight.push(after);
+        for (Key { view, thread, span, slice, at, own, raw }, [before, after]) in rows {
+            let [view, thread, span, slice, at] = [view, thread, span, slice, at].map(Value::from);
+            let (own, raw, weight) = (own.into(), raw.into(), after.into());
+            let of = [("view", view), ("thread", thread), ("span", span), ("slice", slice), ("at", at), ("own", own)];
+            page.rows.push(of);
+            page.rows.push([("raw", raw), ("weight", weight)]);
             if page.difference.is_some() {
-                columns.before.push(before);
+                page.rows.push([("before", before.into())]);
             }
         }
         (page.functions, page.nodes, page.origins) = (self.functions, self.nodes, ORIGINS.map(|(_, name)| name));
@@ -286,22 +286,28 @@ fn unit(unit: &Unit) -> Box<str> {
     }
 }
 
-/// Writes a timeline as a page, which shows stacks as they were sampled at first if it is `native`.
+/// Writes a timeline as a page.
 ///
 /// # Errors
 ///
 /// If there is nothing to draw, or `out` cannot be written.
-pub(crate) fn write(timeline: &mut Timeline, title: &str, native: bool, out: &mut impl io::Write) -> io::Result<()> {
-    write_within(BOUNDS, timeline, title, native, out)
+pub(crate) fn write(
+    timeline: &mut Timeline,
+    title: &str,
+    style: GraphStyle,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
+    write_within(BOUNDS, timeline, title, style, out)
 }
 
 fn write_within(
     bounds: Bounds,
     timeline: &mut Timeline,
     title: &str,
-    native: bool,
+    style: GraphStyle,
     out: &mut impl io::Write,
 ) -> io::Result<()> {
+    timeline.sort();
     let mut raw: BTreeMap<State, HashMap<Node, u64>> = BTreeMap::new();
     for track in timeline.tracks() {
         let weights = raw.entry(track.state).or_default();
@@ -322,7 +328,8 @@ fn write_within(
         tree.keep(weights.iter().map(|(&node, &weight)| (folded[&(state, node)], weight)), most);
     }
     let title = clean(title);
-    let mut page = Page { title: &title, native, has_raw: true, ..Page::default() };
+    let is_flame = style.layout == Some(Layout::Flame);
+    let mut page = Page { title: &title, native: style.native, has_raw: true, is_flame, ..Page::default() };
     page.views = raw
         .keys()
         .map(|&state| View {
@@ -332,17 +339,20 @@ fn write_within(
         })
         .collect();
     let threads = threads(timeline, &tracks, bounds.threads, &mut page);
-    let spans = spans(timeline, &tracks, bounds.spans, &mut page);
     let times = || tracks.iter().flat_map(|track| &track.observations).map(|one| one.time_unix_nano).filter(|&t| t > 0);
     let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
+    let spans = spans(timeline, &tracks, bounds.spans, first, &mut page);
     let views: HashMap<State, u32> = raw.keys().copied().zip(0..).collect();
     let mut slices = if first < last { bounds.slices.0 } else { 1 };
+    let mut parts = PARTS;
     let rows = 'rows: loop {
         let mut rows = Rows::new();
         page.slice_ns = ((last - first) / slices).saturating_add(1);
         page.slices = (last - first) / page.slice_ns + 1;
         for track in &tracks {
             let (view, thread) = (views[&track.state], threads[&track.thread]);
+            // Slice, stack and span of the observation before, and when in the slice it began.
+            let mut before = ((u64::MAX, 0, 0), 0);
             for one in &track.observations {
                 let own = tree.number(folded[&(track.state, one.node)]);
                 let (span, raw) = (spans.get(&one.span).copied().unwrap_or_default(), tree.number(one.node));
@@ -353,13 +363,20 @@ fn write_within(
                 while left > 0 {
                     let is_last = matches!(track.state, State::Type(_)) || slice + 1 >= page.slices;
                     let part = if is_last { left } else { left.min(room) };
-                    let key = Key { view, thread, span, slice: slice as u32, own, raw };
+                    if before.0 != (slice, own, span) {
+                        let offset = u128::from(page.slice_ns - room) * u128::from(parts) / u128::from(page.slice_ns);
+                        before = ((slice, own, span), offset as u32);
+                    }
+                    let key = Key { view, thread, span, slice: slice as u32, at: before.1, own, raw };
                     rows.entry(key).or_default()[1] += part;
                     (slice, left, room) = (slice + 1, left - part, page.slice_ns);
                 }
             }
-            if rows.len() > bounds.rows && slices > bounds.slices.1 {
-                slices /= 2;
+            if rows.len() > bounds.rows && (parts > 1 || slices > bounds.slices.1) {
+                if parts == 1 {
+                    slices /= 2;
+                }
+                parts = 1;
                 continue 'rows;
             }
         }
@@ -394,24 +411,31 @@ fn threads<'a>(timeline: &'a Timeline, tracks: &[&Track], most: usize, page: &mu
     numbers
 }
 
-/// Numbers the spans: first what had none, then those with the most time. Beyond the limit, all are one.
-fn spans(timeline: &Timeline, tracks: &[&Track], most: usize, page: &mut Page<'_>) -> HashMap<u32, u32> {
+/// Numbers the spans: first what had none, then those with the most time. Beyond the limit, all are one. Times of spans
+/// are relative to `first`.
+fn spans(timeline: &Timeline, tracks: &[&Track], most: usize, first: u64, page: &mut Page<'_>) -> HashMap<u32, u32> {
     let mut weights: HashMap<u32, u64> = HashMap::new();
     for one in tracks.iter().flat_map(|track| &track.observations).filter(|one| one.span > 0) {
         *weights.entry(one.span).or_default() += one.weight.unsigned_abs();
     }
     let mut heaviest: Vec<(u32, u64)> = weights.into_iter().collect();
     heaviest.sort_unstable_by_key(|&(span, weight)| (Reverse(weight), span));
-    let ids: HashMap<u32, _> = timeline.spans.iter().map(|(link, &number)| (number, link.span_id)).collect();
-    page.spans.push("outside of spans".to_owned());
+    let links: HashMap<u32, &Link> = timeline.spans.iter().map(|(link, &number)| (number, link)).collect();
+    page.spans.push(("outside of spans".to_owned(), "".into()));
     let mut numbers = HashMap::new();
+    let mut is_any_named = false;
     for (span, _) in heaviest {
         let number = page.spans.len().min(most + 1);
         numbers.insert(span, number as u32);
         if number == page.spans.len() {
-            let id = ids.get(&span).map(|id| format!("{:016x}", u64::from_be_bytes(*id))).unwrap_or_default();
-            page.spans.push(if number > most { "all further spans".to_owned() } else { id });
+            let named = links.get(&span).map(|link| timeline.span_name(link.span_id, first));
+            is_any_named |= named.as_ref().is_some_and(|(_, request)| !request.is_empty());
+            let further = || ("all further spans".to_owned(), "".into());
+            page.spans.push(named.filter(|_| number <= most).unwrap_or_else(further));
         }
+    }
+    if page.spans.len() > 1 && !is_any_named {
+        page.notes.push("Of spans this file has only ids: `profbridge view PROFILES TRACES` takes their names.".into());
     }
     numbers
 }
@@ -438,7 +462,12 @@ pub(crate) struct Difference<'a> {
 /// # Errors
 ///
 /// If there is nothing to draw, or `out` cannot be written.
-pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl io::Write) -> io::Result<()> {
+pub(crate) fn write_difference(
+    of: Difference<'_>,
+    title: &str,
+    style: GraphStyle,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
     let mut weights: HashMap<Node, [u64; 2]> = HashMap::new();
     // Parts of a whole or of a second are numbers below 1, of which the page gets billionths.
     let scale = if of.by == By::Total { 1.0 } else { 1e9 };
@@ -452,7 +481,7 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
     let mut rows = Rows::new();
     for (node, [before, after]) in weights {
         let own = tree.number(node);
-        let sum = rows.entry(Key { view: 0, thread: 0, span: 0, slice: 0, own, raw: own }).or_default();
+        let sum = rows.entry(Key { view: 0, thread: 0, span: 0, slice: 0, at: 0, own, raw: own }).or_default();
         *sum = [sum[0].saturating_add(before), sum[1].saturating_add(after)];
     }
     let view = View {
@@ -473,6 +502,7 @@ pub(crate) fn write_difference(of: Difference<'_>, title: &str, out: &mut impl i
         threads: vec![(0, String::new())],
         slices: 1,
         slice_ns: 1,
+        is_flame: style.layout == Some(Layout::Flame),
         difference,
         ..Page::default()
     };

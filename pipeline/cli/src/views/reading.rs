@@ -5,13 +5,18 @@ use std::rc::Rc;
 
 use profbridge_model::meaning::{Meaning, Mode};
 use profbridge_model::thread::{self, SampleThread as Identity};
-use profbridge_model::{AttributeSetId, Link, Losses, Profile, Profiles, Reason, Resource, Sample};
+use profbridge_model::{AttributeSetId, Link, Losses, Profile, Profiles, Reason, Resource, Sample, Value};
 use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
 
-use super::stacks::{Node, ResolvedStack, StackCache, Stacks, clean};
+use super::stacks::{Node, ResolvedStack, StackCache, StackFunction, Stacks, clean};
+use super::waits::frame_for;
 use crate::terminal;
+
+/// The key of the sample attribute with the file or socket that the sample's thread waited for, such as `socket to
+/// 10.0.0.7:5432`. `profbridge sample` sets it where a look at the thread told.
+pub(crate) const AWAITED: &str = "profbridge.thread.awaited";
 
 /// The state of a thread, or the type of values that are shown instead of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,8 +83,7 @@ pub(crate) struct ResolvedSample<'a> {
     /// The number of its thread.
     pub(crate) thread: u32,
     pub(crate) state: State,
-    scale: u64,
-    /// The weight of one sample without timestamps; 0 if unknown.
+    /// What a sample without times stands for, in the unit of weights; 0 if unknown.
     period: u64,
     /// Its stack.
     pub(crate) node: Node,
@@ -87,44 +91,27 @@ pub(crate) struct ResolvedSample<'a> {
     pub(crate) lines: Rc<[(u32, u32)]>,
     /// The span that was running.
     pub(crate) span: Option<Link>,
-    /// Start of the profile, for samples without timestamps.
-    start: u64,
-    sample: Sample<'a>,
+    /// Whether its observations have times of their own, and not that of the profile.
+    pub(crate) is_timed: bool,
+    /// The time of each observation in nanoseconds since the Unix epoch, and its weight, with the sign of the value.
+    pub(crate) observed: &'a [(u64, i64)],
 }
 
 impl ResolvedSample<'_> {
-    /// Calls `take` for each observation, with its time in nanoseconds since the Unix epoch and its weight. Weights
-    /// have the sign of the value.
-    pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
-        let mut values = self.sample.values();
-        if self.sample.timestamps_bytes().is_empty() {
-            return take(self.start, self.weigh(values.fold(0, i64::saturating_add)));
-        }
-        let counts_itself = self.sample.values_bytes().is_empty();
-        for time in self.sample.timestamps() {
-            let value = if counts_itself { 1 } else { values.next().unwrap_or_default() };
-            take(time, self.weigh(value));
-        }
-    }
-
-    /// Whether its observations have times.
-    pub(crate) fn is_timed(&self) -> bool {
-        !self.sample.timestamps_bytes().is_empty()
+    /// The sum of all weights, without signs.
+    pub(crate) fn weight(&self) -> u64 {
+        self.observed.iter().map(|(_, weight)| weight.unsigned_abs()).sum()
     }
 
     /// The number of samples that a weight without times represents; 0 if unknown.
     pub(crate) fn samples(&self, weight: u64) -> u64 {
         weight.div_ceil(self.period.max(1)) * u64::from(self.period > 0)
     }
-
-    fn weigh(&self, value: i64) -> i128 {
-        i128::from(value) * i128::from(self.scale)
-    }
 }
 
 /// The largest sum of all weights of a view: 292 years, or 8 EiB. Observations beyond it are lost, so that no sum
 /// overflows, neither here nor in readers of the file.
-pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
+const MOST_WEIGHT: u64 = i64::MAX as u64;
 
 /// Reads batches, and stores what their samples refer to.
 #[derive(Debug, Default)]
@@ -142,6 +129,10 @@ pub(crate) struct Reading {
     pub(crate) called_by: CalledBy,
     /// Whether to read all types, starting with the preferred one of each scope, and not only that one.
     pub(crate) all_types: bool,
+    /// Whether values below zero are read, and not lost.
+    pub(crate) reads_negative: bool,
+    /// The sum of all weights so far, without signs.
+    pub(super) sum: u64,
     /// The types that were left out.
     pub(crate) not_shown: NotShown,
     /// What was lost, by reason.
@@ -258,24 +249,61 @@ impl Reading {
             State::Type(_) => u64::from(shown.own.as_ref().is_some_and(|own| own.counted() == "samples")),
             _ => Meaning::of(batch.dictionary(), profile).map_or(0, |meaning| meaning.period_nanos),
         };
+        let mut observed = Vec::new();
         for sample in batch.samples(profile) {
             // A sample without thread attributes belongs to the thread of its profile.
-            let (thread, told) = *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
-                let told = thread::ThreadState::of(batch.dictionary(), sample.attributes);
-                (self.thread(batch, &place, sample.attributes), told)
-            });
+            let (thread, told, awaited) =
+                *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
+                    let told = thread::ThreadState::of(batch.dictionary(), sample.attributes);
+                    (self.thread(batch, &place, sample.attributes), told, self.awaited(batch, sample.attributes))
+                });
             let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
             let found = thread.ok_or(Reason::LimitExceeded);
             let found = found.and_then(|thread| Ok((thread, self.stacks.resolve(of, sample.stack)?)));
             match found {
                 Ok((thread, ResolvedStack { node, lines })) => {
-                    let (scale, start) = (shown.scale, profile.time_unix_nano);
+                    let awaited = awaited.filter(|_| state == State::Waiting);
+                    let node = awaited.and_then(|awaited| self.stacks.child(node, awaited)).unwrap_or(node);
                     let span = sample.link.map(|id| *batch.dictionary().link(id));
-                    take(&ResolvedSample { thread, state, scale, period, node, lines, span, start, sample });
+                    let is_timed = !sample.timestamps_bytes().is_empty();
+                    self.weigh(&sample, profile.time_unix_nano, shown.scale, &mut observed);
+                    take(&ResolvedSample { thread, state, period, node, lines, span, is_timed, observed: &observed });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }
         }
+    }
+
+    /// Finds the observations of a sample that have a place. Those without times of their own are one, at `start`.
+    fn weigh(&mut self, sample: &Sample<'_>, start: u64, scale: u64, observed: &mut Vec<(u64, i64)>) {
+        observed.clear();
+        let mut add = |time, value: i64| {
+            let weight = i64::try_from(i128::from(value) * i128::from(scale)).ok();
+            let sum = weight.and_then(|weight| self.sum.checked_add(weight.unsigned_abs()));
+            match (weight, sum.filter(|&sum| sum <= MOST_WEIGHT)) {
+                _ if value < 0 && !self.reads_negative => self.losses.add_observations(Reason::NegativeValue, 1),
+                (Some(weight), Some(sum)) => {
+                    self.sum = sum;
+                    observed.push((time, weight));
+                }
+                _ => self.losses.add_observations(Reason::LimitExceeded, 1),
+            }
+        };
+        let mut values = sample.values();
+        if sample.timestamps_bytes().is_empty() {
+            return add(start, values.fold(0, i64::saturating_add));
+        }
+        let counts_itself = sample.values_bytes().is_empty();
+        for time in sample.timestamps() {
+            add(time, if counts_itself { 1 } else { values.next().unwrap_or_default() });
+        }
+    }
+
+    /// The number of the frame that says for which file or socket a thread waited, if that is known.
+    fn awaited(&mut self, batch: &Profiles, attributes: Option<AttributeSetId>) -> Option<u32> {
+        let Some(Value::String(name)) = batch.dictionary().find(attributes, AWAITED) else { return None };
+        let frame = frame_for(&clean(batch.dictionary().string(*name)));
+        self.stacks.function(StackFunction::placeholder(&frame))
     }
 
     /// The number of the thread that attributes identify; `None` if there are too many.
@@ -316,9 +344,9 @@ fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashM
 /// The attributes that identify a sample's thread within a resource: its own, and those of its profile.
 type ThreadAttributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
-/// What a sample's attributes say: number of the thread (`None` if there are too many), and state of the thread, if
-/// given.
-type ThreadAndState = (Option<u32>, Option<thread::ThreadState>);
+/// What a sample's attributes say: number of the thread (`None` if there are too many), state of the thread, and the
+/// frame of what it waited for, if given.
+type ThreadAndState = (Option<u32>, Option<thread::ThreadState>, Option<u32>);
 
 #[derive(Clone, Copy)]
 struct BatchProfile<'a> {

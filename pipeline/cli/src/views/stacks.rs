@@ -12,8 +12,9 @@ use profbridge_model::{Dictionary, Line, LocationId, Profiles, Reason, StackId};
 use profbridge_wire::folded::{MAX_DEPTH, frame_name, shortened};
 use profbridge_wire::sentry::chunk::origin::{CodeOrigin, Origins};
 
+use super::fold::{CALLERS_NOT_KNOWN, NO_OWN_CODE};
 use super::names;
-use crate::terminal::is_unprintable;
+use crate::terminal::{base_name, is_unprintable};
 
 /// The most bytes of names.
 const MOST_BYTES: usize = 128 << 20;
@@ -62,10 +63,21 @@ impl StackFunction {
         self.name.starts_with('[') && self.module.is_empty() && self.file.is_empty()
     }
 
+    /// The whole name, or what a frame means that stands for no function.
+    pub(crate) fn explained(&self) -> &str {
+        match &*self.name {
+            NO_OWN_CODE => "libraries, interpreters and the kernel, without any function of the program",
+            CALLERS_NOT_KNOWN => "the thread ran on before its whole stack could be read",
+            "[processor time not sampled]" => "of this processor time only the amount is known",
+            name if self.is_folded && name.starts_with("via ") => "libraries that call what stands below",
+            name => name,
+        }
+    }
+
     /// Where the function is, in short: the base name of its source file for own code, or else the file with its
     /// machine code. Empty if neither is known, or if the name contains it already.
     pub(crate) fn place(&self) -> &str {
-        let file = self.file.rsplit('/').next().unwrap_or_default();
+        let file = base_name(&self.file);
         let is_by_source = self.module.is_empty() || self.origin == CodeOrigin::Own && !file.is_empty();
         let place = if is_by_source { file } else { &self.module };
         if self.name.starts_with('[') && self.name.contains(place) { "" } else { place }
@@ -77,6 +89,14 @@ impl StackFunction {
             ("", _) => String::new(),
             (place, Some(line)) if !self.file.is_empty() => format!("{place}:{line}"),
             (place, _) => place.to_owned(),
+        }
+    }
+
+    /// The same behind a name: ` (shop.py:51)`; empty if it is not known.
+    pub(crate) fn in_place(&self, line: Option<u32>) -> String {
+        match self.place_with(line) {
+            place if place.is_empty() => place,
+            place => format!(" ({place})"),
         }
     }
 }
@@ -128,6 +148,8 @@ pub(crate) struct Stacks {
     children: HashMap<(Node, u32), Node>,
     /// The folded form of stacks; see `fold`.
     pub(super) folded: HashMap<(Node, bool), Node>,
+    /// Whether lines of own code are told apart, and not only functions.
+    pub(crate) by_line: bool,
     bytes: usize,
     most_bytes: usize,
     most_nodes: usize,
@@ -144,6 +166,7 @@ impl Default for Stacks {
             nodes: vec![(Node::ROOT, u32::MAX)],
             children: HashMap::new(),
             folded: HashMap::new(),
+            by_line: false,
             bytes: 0,
             most_bytes: MOST_BYTES,
             most_nodes: MOST_NODES,
@@ -214,7 +237,6 @@ impl Stacks {
         let known = line.and_then(|line| line.function).map(|id| dictionary.function(id));
         let mapping = location.mapping.map(|mapping| dictionary.mapping(mapping));
         let code = dictionary.string(mapping.and_then(|mapping| mapping.filename));
-        let module = code.rsplit('/').next().unwrap_or_default();
         let file = dictionary.string(known.and_then(|function| function.filename));
         let name = frame_name(dictionary, location, line);
         let name = match clean(&name) {
@@ -222,12 +244,18 @@ impl Stacks {
             name => name,
         };
         let positive = |line: i64| u32::try_from(line).ok().filter(|&line| line > 0);
-        let start = known.and_then(|function| positive(function.start_line)).unwrap_or_default();
         let (origin, is_interpreted) = (cache.origins.of(id, line), cache.origins.is_interpreted(id));
-        let (file, module, is_folded) = (clean(file), clean(module), false);
+        let at = line.and_then(|line| positive(line.line));
+        // Lines of own code that are told apart are functions that start there.
+        let start = match self.by_line && origin == CodeOrigin::Own {
+            true => at,
+            false => known.and_then(|function| positive(function.start_line)),
+        };
+        let start = start.unwrap_or_default();
+        let (file, module, is_folded) = (clean(file), clean(base_name(code)), false);
         let function = StackFunction { name, file, module, start, origin, is_interpreted, is_folded };
         let number = self.function(function)?;
-        let line = line.and_then(|line| positive(line.line)).unwrap_or_default();
+        let line = at.unwrap_or_default();
         if line > 0 {
             let first = &mut self.lines[number as usize];
             *first = if *first == 0 { line } else { line.min(*first) };
@@ -263,6 +291,9 @@ impl Stacks {
         let key = |label: &str| (label.into(), function.file.clone());
         if is_native && self.labelled.contains_key(&key(&label)) {
             label = names::short(&function.name, true).into();
+        }
+        if self.by_line && function.origin == CodeOrigin::Own && function.start > 0 {
+            label = format!("{label}:{}", function.start).into();
         }
         self.labelled.entry(key(&label)).or_insert(number);
         self.labels.push(label);

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use profbridge_model::{Profiles, Reason};
+use profbridge_model::Profiles;
 use profbridge_wire::folded::CalledBy;
 
-use super::reading::{MOST_WEIGHT, Reading, ResolvedSample, State};
+use super::reading::{Reading, ResolvedSample, State};
 use super::stacks::Node;
 
 /// Marks the resource of a process that belongs to a command sampled from its start to its end.
@@ -27,10 +27,9 @@ pub(crate) struct Timed {
 /// The most lines of functions that are distinguished.
 const MOST_LINES: usize = 1 << 20;
 
-/// Weights of the lines of own code while threads ran, or of other values, by function and line: in all, and where no
-/// other line of own code was called.
+/// Weights of the lines of own code while threads ran, or of other values, by function and line.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(HashMap<(u32, u32), (u64, u64)>);
+pub(crate) struct Lines(HashMap<(u32, u32), u64>);
 
 impl Lines {
     /// Adds the weight of a sample to its lines.
@@ -38,8 +37,7 @@ impl Lines {
         for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
             if self.0.len() < MOST_LINES || self.0.contains_key(line) {
                 let sum = self.0.entry(*line).or_default();
-                sum.0 += weight;
-                sum.1 += weight * u64::from(one.lines.last() == Some(line));
+                *sum = sum.saturating_add(weight);
             }
         }
     }
@@ -47,7 +45,7 @@ impl Lines {
     /// For each function of own code, the line with the largest weight.
     pub(crate) fn hottest(&self) -> HashMap<u32, u32> {
         let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
-        for (&(function, line), &(weight, _)) in &self.0 {
+        for (&(function, line), &weight) in &self.0 {
             let known = hottest.entry(function).or_default();
             *known = (*known).max((weight, std::cmp::Reverse(line)));
         }
@@ -69,8 +67,6 @@ pub(crate) struct Sums {
     timed: Option<Vec<Timed>>,
     /// Whether a command was sampled from its start to its end.
     pub(crate) is_of_whole_command: bool,
-    /// The sum of all values.
-    sum: u64,
 }
 
 impl Sums {
@@ -98,46 +94,21 @@ impl Sums {
             let (first, last) = self.span.unwrap_or((start, end));
             self.span = Some((first.min(start), last.max(end)));
         }
-        let Self { reading, weights, lines, timed, sum, .. } = self;
+        let Self { reading, weights, lines, timed, .. } = self;
         let mut observed = Vec::new();
-        let (mut refused, mut negative) = (0, 0);
         reading.read(batch, |one| {
-            let mut weight = 0;
-            let mut count = 0;
-            let is_timed = one.is_timed();
-            one.each(|time, value| {
-                count += 1;
-                if value < 0 {
-                    negative += 1;
-                    return;
-                }
-                let with_it = |value| sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT);
-                match u64::try_from(value).ok().and_then(|value| Some((value, with_it(value)?))) {
-                    Some((value, with_it)) => {
-                        *sum = with_it;
-                        weight += value;
-                        if let Some(timed) = timed.as_mut().filter(|_| one.state != State::Waiting) {
-                            timed.push(Timed {
-                                state: one.state,
-                                thread: one.thread,
-                                node: one.node,
-                                time,
-                                weight: value,
-                            });
-                        }
-                    }
-                    None => refused += 1,
-                }
-            });
-            if !is_timed {
-                count = one.samples(weight);
+            let &ResolvedSample { state, thread, node, is_timed, .. } = one;
+            let weight = one.weight();
+            let count = if is_timed { one.observed.len() as u64 } else { one.samples(weight) };
+            if let Some(timed) = timed.as_mut().filter(|_| state != State::Waiting) {
+                let of =
+                    |&(time, weight): &(u64, i64)| Timed { state, thread, node, time, weight: weight.unsigned_abs() };
+                timed.extend(one.observed.iter().map(of));
             }
-            timed.take_if(|timed| !is_timed && one.state != State::Waiting || timed.len() > MOST_TIMED);
+            timed.take_if(|timed| !is_timed && state != State::Waiting || timed.len() > MOST_TIMED);
             lines.add(one, weight);
-            observed.push((one.state, one.thread, one.node, weight, count));
+            observed.push((state, thread, node, weight, count));
         });
-        reading.losses.add_observations(Reason::LimitExceeded, refused);
-        reading.losses.add_observations(Reason::NegativeValue, negative);
         for (state, thread, node, weight, count) in observed {
             let process = reading.threads[thread as usize].process;
             let sum = weights.entry((state, process)).or_default().entry(node).or_default();
@@ -159,7 +130,7 @@ impl Sums {
     /// Moves the functions and stacks to new, empty sums. The old sums keep their weights, but no functions.
     pub(crate) fn next(&mut self) -> Self {
         let mut reading = std::mem::take(&mut self.reading);
-        (reading.losses, reading.not_shown) = Default::default();
+        (reading.losses, reading.not_shown, reading.sum) = Default::default();
         Self { reading, ..Self::default() }
     }
 
@@ -222,15 +193,6 @@ impl Sums {
             *folded.entry(node).or_default() += weight;
         }
         folded.into_iter().collect()
-    }
-
-    /// The lines of own code that are the innermost own line of a stack, with their functions and the weight of such
-    /// stacks, the largest first.
-    pub(crate) fn innermost_lines(&self) -> Vec<(u32, u32, u64)> {
-        let of = self.lines.0.iter().map(|(&(function, line), &(_, weight))| (function, line, weight));
-        let mut lines: Vec<_> = of.filter(|(.., weight)| *weight > 0).collect();
-        lines.sort_unstable_by_key(|&(function, line, weight)| (std::cmp::Reverse(weight), function, line));
-        lines
     }
 
     /// For each function of own code, the line with the largest weight.

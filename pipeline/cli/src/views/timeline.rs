@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use profbridge_model::{Link, Profiles, Reason};
+use profbridge_model::{Link, Profiles, Reason, Spans};
+use profbridge_wire::spans::SpanView;
 
-use super::reading::{MOST_WEIGHT, Process, Reading, State, Thread, Unit};
-use super::stacks::Node;
+use super::reading::{Process, Reading, State, Thread, Unit};
+use super::stacks::{Node, clean};
 use super::sums::Lines;
+use crate::terminal::shortened;
 
 /// The most observations, 24 bytes each.
 const MOST_OBSERVATIONS: usize = 8 << 20;
@@ -15,6 +17,24 @@ const MOST_OBSERVATIONS: usize = 8 << 20;
 /// The most spans that are distinguished. Observations of further spans are stored without a span.
 const MOST_SPANS: usize = 1 << 18;
 
+/// How many spans a request is looked for above a span.
+const MOST_CALLERS: usize = 64;
+
+/// Attributes that say more of a request than a span's name, by OpenTelemetry's conventions.
+const DETAILS: [&str; 6] = ["url.path", "http.target", "url.full", "http.url", "db.query.text", "db.statement"];
+
+/// What a trace says of a span.
+#[derive(Debug)]
+struct NamedSpan {
+    name: Box<str>,
+    /// The span that called it in its process.
+    parent: Option<[u8; 8]>,
+    /// Start and end in nanoseconds since the Unix epoch.
+    start: u64,
+    end: u64,
+}
+
+/// An observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observation {
     /// Time in nanoseconds since the Unix epoch; 0 if unknown.
@@ -52,24 +72,24 @@ pub(crate) struct Timeline {
     numbers: HashMap<(u32, State), usize>,
     /// The numbers of spans, counted from 1.
     pub(crate) spans: HashMap<Link, u32>,
+    /// What traces say of spans.
+    named_spans: HashMap<[u8; 8], NamedSpan>,
     /// Lines of own code.
     pub(crate) lines: Lines,
     held: usize,
-    /// The sum of the absolute weights.
-    weight: u64,
 }
 
 impl Default for Timeline {
     fn default() -> Self {
-        let (tracks, numbers, spans, lines) = Default::default();
+        let (tracks, numbers, spans, named_spans, lines) = Default::default();
         let reading = Reading { all_types: true, ..Reading::default() };
-        Self { reading, tracks, numbers, spans, lines, held: 0, weight: 0 }
+        Self { reading, tracks, numbers, spans, named_spans, lines, held: 0 }
     }
 }
 
 impl Timeline {
     pub(crate) fn add(&mut self, batch: &Profiles) {
-        let Self { reading, tracks, numbers, spans, lines, held, weight: sum } = self;
+        let Self { reading, tracks, numbers, spans, lines, held, .. } = self;
         let mut refused = 0;
         reading.read(batch, |observed| {
             let (thread, state) = (observed.thread, observed.state);
@@ -86,21 +106,47 @@ impl Timeline {
                     spans.get(&span).copied().unwrap_or(0)
                 }
             });
-            let before = *sum;
-            observed.each(|time_unix_nano, weight| {
-                let fitting = i64::try_from(weight).ok().filter(|_| *held < MOST_OBSERVATIONS);
-                let with_it = |weight: i64| sum.checked_add(weight.unsigned_abs()).filter(|&sum| sum <= MOST_WEIGHT);
-                let Some((weight, with_it)) = fitting.and_then(|weight| Some((weight, with_it(weight)?))) else {
-                    refused += 1;
-                    return;
-                };
-                *sum = with_it;
-                *held += 1;
-                tracks[at].observations.push(Observation { time_unix_nano, node, span, weight });
-            });
-            lines.add(observed, *sum - before);
+            let room = observed.observed.len().min(MOST_OBSERVATIONS - *held);
+            refused += (observed.observed.len() - room) as u64;
+            *held += room;
+            let of = |&(time_unix_nano, weight): &(u64, i64)| Observation { time_unix_nano, node, span, weight };
+            tracks[at].observations.extend(observed.observed[..room].iter().map(of));
+            lines.add(observed, observed.weight());
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
+    }
+
+    /// Takes the names of spans from traces.
+    pub(crate) fn name_spans(&mut self, batch: &Spans) {
+        for span in batch.spans().iter().take(MOST_SPANS.saturating_sub(self.named_spans.len())) {
+            let view = SpanView::of(batch, span);
+            let details = DETAILS.iter().filter_map(|key| view.attribute(key)?.into_text());
+            let detail = details.map(|detail| clean(&detail)).find(|detail| !detail.is_empty());
+            let name = match (clean(&view.name()), detail) {
+                (name, Some(detail)) if !name.contains(&*detail) => format!("{name} ({})", shortened(&detail, 60)),
+                (name, _) => name.into(),
+            };
+            let parent = span.parent_span_id.filter(|_| !span.is_local_root()).map(|parent| *parent.bytes());
+            let (start, end) = (span.start_unix_nano, span.end_unix_nano);
+            self.named_spans.insert(*span.span_id.bytes(), NamedSpan { name: name.into(), parent, start, end });
+        }
+    }
+
+    /// The label of a span, with its times after `first`, and the name of the request that it belongs to: that of the
+    /// span that none of its process called. Of a span without a name its id.
+    pub(crate) fn span_name(&self, id: [u8; 8], first: u64) -> (String, Box<str>) {
+        let Some(span) = self.named_spans.get(&id) else {
+            return (format!("{:016x}", u64::from_be_bytes(id)), "".into());
+        };
+        let mut request = span;
+        for _ in 0..MOST_CALLERS {
+            let Some(parent) = request.parent.and_then(|parent| self.named_spans.get(&parent)) else { break };
+            request = parent;
+        }
+        let seconds = |nano: u64| nano as f64 / 1e9;
+        let after = seconds(span.start) - seconds(first);
+        let label = format!("{}: {:.1} ms, from {after:.3} s", span.name, seconds(span.end - span.start) * 1e3);
+        (label, request.name.clone())
     }
 
     /// The unit of a track's weights.
@@ -108,21 +154,9 @@ impl Timeline {
         self.reading.unit(track.state)
     }
 
-    /// Drops and counts observations with negative weights.
-    pub(crate) fn leave_out_negative(&mut self) {
-        let mut count = 0;
-        for track in &mut self.tracks {
-            let before = track.observations.len();
-            track.observations.retain(|one| one.weight >= 0);
-            count += (before - track.observations.len()) as u64;
-        }
-        self.weight = self.tracks.iter().map(Track::weight).sum();
-        self.reading.losses.add_observations(Reason::NegativeValue, count);
-    }
-
     /// Whether all weights are zero.
     pub(crate) fn is_empty(&self) -> bool {
-        self.weight == 0
+        self.reading.sum == 0
     }
 
     pub(crate) fn thread(&self, track: &Track) -> (&Thread, &Process) {

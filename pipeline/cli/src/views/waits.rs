@@ -36,26 +36,61 @@ pub(crate) enum WaitReason {
 /// The reason is searched for in this many functions, from the innermost one on.
 const MOST_FUNCTIONS: usize = 16;
 
-/// Functions that decide the reason even if they are not innermost, because they wait by other means: a condition
-/// variable for the GIL, `select` for a sleep.
-const OUTER: [(&str, WaitReason); 16] = [
-    ("take_gil", WaitReason::Gil),
-    ("thread_sched_to_running", WaitReason::Gvl),
-    ("thread_sched_wait_running", WaitReason::Gvl),
-    ("gvl_acquire", WaitReason::Gvl),
-    ("pysleep", WaitReason::Sleep),
-    ("time_sleep", WaitReason::Sleep),
-    ("sleep_timespec", WaitReason::Sleep),
-    ("sleep_hrtime", WaitReason::Sleep),
-    ("JVM_Sleep", WaitReason::Sleep),
-    ("zif_sleep", WaitReason::Sleep),
-    ("zif_usleep", WaitReason::Sleep),
-    ("time.Sleep", WaitReason::Sleep),
-    ("std::thread::sleep", WaitReason::Sleep),
-    ("runtime.netpoll", WaitReason::Poll),
-    ("uv__io_poll", WaitReason::Poll),
-    ("do_page_fault", WaitReason::Page),
+/// Functions that name the reason wherever they are among the innermost ones, since they wait by other means: a
+/// condition variable for the GIL, `select` for a sleep.
+const OUTER: [(WaitReason, &str); 5] = [
+    (WaitReason::Gil, "take_gil"),
+    (WaitReason::Gvl, "thread_sched_to_running thread_sched_wait_running gvl_acquire"),
+    (
+        WaitReason::Sleep,
+        "pysleep time_sleep sleep_timespec sleep_hrtime JVM_Sleep zif_sleep zif_usleep time.Sleep std::thread::sleep",
+    ),
+    (WaitReason::Poll, "runtime.netpoll uv__io_poll"),
+    (WaitReason::Page, "do_page_fault"),
 ];
+
+/// System calls, and the C library's functions for them.
+const CALLS: [(WaitReason, &str); 6] = [
+    (WaitReason::Sleep, "nanosleep clock_nanosleep clock_nanosleep_time64 usleep sleep"),
+    (
+        WaitReason::Poll,
+        "epoll_wait epoll_pwait epoll_pwait2 poll ppoll select pselect pselect6 io_uring_enter io_getevents",
+    ),
+    (WaitReason::Connection, "accept accept4"),
+    (WaitReason::Child, "wait wait3 wait4 waitid waitpid"),
+    (
+        WaitReason::Transfer,
+        "read readv pread pread64 preadv write writev pwrite pwrite64 pwritev recv recvfrom recvmsg recvmmsg send \
+         sendto sendmsg sendmmsg sendfile sendfile64 splice connect fsync fdatasync sync_file_range open open64 \
+         openat openat64 close fstat stat lstat fstatat newfstatat statx getdents getdents64 unlink rename flock \
+         ftruncate",
+    ),
+    (WaitReason::Signal, "sigwait sigwaitinfo sigtimedwait rt_sigtimedwait sigsuspend pause"),
+];
+
+/// How names of functions begin that wait for a lock.
+const LOCKS: &str = "futex lll_lock pthread_cond pthread_mutex pthread_rwlock sem_ pthread_join pthread_clockjoin uv_cond \
+                     uv_sem runtime.futex runtime.semasleep";
+
+/// The frames at the end of folded stacks.
+const FRAMES: [(WaitReason, &str); 13] = [
+    (WaitReason::Processor, "[waiting for a processor]"),
+    (WaitReason::Gil, "[waiting for the GIL]"),
+    (WaitReason::Gvl, "[waiting for the GVL]"),
+    (WaitReason::Lock, "[waiting for a lock]"),
+    (WaitReason::Transfer, "[waiting for a file or socket]"),
+    (WaitReason::Page, "[waiting for a page of memory]"),
+    (WaitReason::Child, "[waiting for a child process]"),
+    (WaitReason::Poll, "[waiting for events]"),
+    (WaitReason::Connection, "[waiting for a connection]"),
+    (WaitReason::Sleep, "[sleeping]"),
+    (WaitReason::Signal, "[waiting for a signal]"),
+    (WaitReason::Stopped, "[stopped]"),
+    (WaitReason::Unknown, "[waiting]"),
+];
+
+/// How a frame begins that names the file or socket.
+const FOR: &str = "[waiting for ";
 
 impl WaitReason {
     /// The reason by the functions of a stack, innermost first.
@@ -72,8 +107,8 @@ impl WaitReason {
                 continue;
             }
             let name = bare(&function.name);
-            if let Some((_, reason)) = OUTER.iter().find(|(outer, _)| name == *outer || &*function.name == *outer) {
-                return *reason;
+            if let Some(reason) = listed(&OUTER, name).or_else(|| listed(&OUTER, &function.name)) {
+                return reason;
             }
             // An interpreted function made the call that was found, so the reason is known.
             if function.is_interpreted && at > 0 && found.is_some() {
@@ -87,85 +122,42 @@ impl WaitReason {
     /// The reason by the name of a system call, or of the C library's function for it.
     fn of_call(name: &str) -> Option<Self> {
         let name = name.strip_suffix("_cancel").or_else(|| name.strip_suffix("_nocancel")).unwrap_or(name);
-        Some(match name {
-            "nanosleep" | "clock_nanosleep" | "clock_nanosleep_time64" | "usleep" | "sleep" => Self::Sleep,
-            "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "poll" | "ppoll" | "select" | "pselect" | "pselect6"
-            | "io_uring_enter" | "io_getevents" => Self::Poll,
-            "accept" | "accept4" => Self::Connection,
-            "wait" | "wait3" | "wait4" | "waitid" | "waitpid" => Self::Child,
-            "read" | "readv" | "pread" | "pread64" | "preadv" | "write" | "writev" | "pwrite" | "pwrite64"
-            | "pwritev" | "recv" | "recvfrom" | "recvmsg" | "recvmmsg" | "send" | "sendto" | "sendmsg" | "sendmmsg"
-            | "sendfile" | "sendfile64" | "splice" | "connect" | "fsync" | "fdatasync" | "sync_file_range" | "open"
-            | "open64" | "openat" | "openat64" | "close" | "fstat" | "stat" | "lstat" | "fstatat" | "newfstatat"
-            | "statx" | "getdents" | "getdents64" | "unlink" | "rename" | "flock" | "ftruncate" => Self::Transfer,
-            "sigwait" | "sigwaitinfo" | "sigtimedwait" | "rt_sigtimedwait" | "sigsuspend" | "pause" => Self::Signal,
-            _ if [
-                "futex",
-                "lll_lock",
-                "pthread_cond",
-                "pthread_mutex",
-                "pthread_rwlock",
-                "sem_",
-                "pthread_join",
-                "pthread_clockjoin",
-                "uv_cond",
-                "uv_sem",
-                "runtime.futex",
-                "runtime.semasleep",
-            ]
-            .iter()
-            .any(|part| name.starts_with(part)) =>
-            {
-                Self::Lock
-            }
-            _ => return None,
-        })
+        let is_lock = || LOCKS.split(' ').any(|start| name.starts_with(start));
+        listed(&CALLS, name).or_else(|| is_lock().then_some(Self::Lock))
     }
 
     /// Its name for people.
     pub(crate) fn name(self) -> &'static str {
-        let name = self.frame().trim_matches(['[', ']']).trim_start_matches("waiting for ");
-        ["a ", "the "].iter().find_map(|article| name.strip_prefix(article)).unwrap_or(name)
+        named(self.frame())
     }
 
     /// The frame at the end of a folded stack.
     pub(crate) fn frame(self) -> &'static str {
-        match self {
-            Self::Processor => "[waiting for a processor]",
-            Self::Gil => "[waiting for the GIL]",
-            Self::Gvl => "[waiting for the GVL]",
-            Self::Lock => "[waiting for a lock]",
-            Self::Transfer => "[waiting for a file or socket]",
-            Self::Page => "[waiting for a page of memory]",
-            Self::Child => "[waiting for a child process]",
-            Self::Poll => "[waiting for events]",
-            Self::Connection => "[waiting for a connection]",
-            Self::Sleep => "[sleeping]",
-            Self::Signal => "[waiting for a signal]",
-            Self::Stopped => "[stopped]",
-            Self::Unknown => "[waiting]",
-        }
+        FRAMES.iter().find(|(reason, _)| *reason == self).map_or("[waiting]", |(_, frame)| frame)
     }
 
-    /// The reason that a frame of a folded stack names.
-    pub(crate) fn of_frame(name: &str) -> Option<Self> {
-        const ALL: [WaitReason; 13] = [
-            WaitReason::Processor,
-            WaitReason::Gil,
-            WaitReason::Gvl,
-            WaitReason::Lock,
-            WaitReason::Transfer,
-            WaitReason::Page,
-            WaitReason::Child,
-            WaitReason::Poll,
-            WaitReason::Connection,
-            WaitReason::Sleep,
-            WaitReason::Signal,
-            WaitReason::Stopped,
-            WaitReason::Unknown,
-        ];
-        ALL.into_iter().find(|reason| reason.frame() == name)
+    /// The reason that a frame of a folded stack names. It may name the very file or socket.
+    pub(crate) fn of_frame(frame: &str) -> Option<Self> {
+        let known = FRAMES.iter().find(|(_, known)| *known == frame).map(|(reason, _)| *reason);
+        known.or_else(|| frame.starts_with(FOR).then_some(Self::Transfer))
     }
+}
+
+/// The frame of a wait for this file or socket.
+pub(super) fn frame_for(awaited: &str) -> String {
+    format!("{FOR}{awaited}]")
+}
+
+/// What a frame of a folded stack says that is waited for.
+pub(crate) fn named(frame: &str) -> &str {
+    let name = frame.trim_start_matches('[').trim_start_matches("waiting for ");
+    let name = name.strip_suffix(']').unwrap_or(name);
+    ["a ", "the "].iter().find_map(|article| name.strip_prefix(article)).unwrap_or(name)
+}
+
+/// The reason whose list has a name.
+fn listed(lists: &[(WaitReason, &str)], name: &str) -> Option<WaitReason> {
+    lists.iter().find(|(_, names)| names.split(' ').any(|known| known == name)).map(|(reason, _)| *reason)
 }
 
 /// A function's name without the marks of the C library's variants: `__GI___libc_read@@GLIBC_2.2.5` is `read`.

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::otlp::Signal;
 use profbridge_wire::foreign;
+use profbridge_wire::otlp::LikelySignal;
 
 /// The fields that identify a message, in both spellings; the message's name; and its signal if supported.
-const FIELDS: [(&str, &str, &str, Option<Signal>); 5] = [
-    ("resourceProfiles", "resource_profiles", "OTLP profiles", Some(Signal::Profiles)),
-    ("dictionary", "dictionary", "OTLP profiles", Some(Signal::Profiles)),
-    ("resourceSpans", "resource_spans", "OTLP traces", Some(Signal::Traces)),
+const FIELDS: [(&str, &str, &str, Option<LikelySignal>); 5] = [
+    ("resourceProfiles", "resource_profiles", "OTLP profiles", Some(LikelySignal::Profiles)),
+    ("dictionary", "dictionary", "OTLP profiles", Some(LikelySignal::Profiles)),
+    ("resourceSpans", "resource_spans", "OTLP traces", Some(LikelySignal::Traces)),
     ("resourceMetrics", "resource_metrics", "OTLP metrics", None),
     ("resourceLogs", "resource_logs", "OTLP logs", None),
 ];
@@ -24,7 +24,7 @@ pub(super) fn is_otlp(bytes: &[u8]) -> bool {
     foreign::keys(bytes).iter().any(|key| field(key).is_some())
 }
 
-fn field(key: &str) -> Option<(&'static str, Option<Signal>)> {
+fn field(key: &str) -> Option<(&'static str, Option<LikelySignal>)> {
     let known = FIELDS.iter().find(|(name, other, ..)| key == *name || key == *other)?;
     Some((known.2, known.3))
 }
@@ -35,13 +35,13 @@ fn field(key: &str) -> Option<(&'static str, Option<Signal>)> {
 /// # Errors
 ///
 /// The message has fields of several signals or of none, or its signal is not supported; the error names it.
-pub(super) fn content(message: &[u8]) -> Result<Signal, String> {
+pub(super) fn content(message: &[u8]) -> Result<LikelySignal, String> {
     let keys = foreign::keys(message);
-    let mut found: Vec<(&str, Option<Signal>)> = keys.iter().filter_map(|key| field(key)).collect();
+    let mut found: Vec<(&str, Option<LikelySignal>)> = keys.iter().filter_map(|key| field(key)).collect();
     found.sort_unstable_by_key(|(what, _)| *what);
     found.dedup();
     match found[..] {
-        [] if keys.is_empty() => Ok(Signal::Profiles),
+        [] if keys.is_empty() => Ok(LikelySignal::Profiles),
         [] => Err(format!("has no field of OTLP by which it could be told what it is\nhint: {READ}")),
         [(_, Some(signal))] => Ok(signal),
         [(what, None)] => Err(format!("is {what} as JSON, which is not supported\nhint: {READ}")),
@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn requests() {
         for (text, expected) in [
-            ("{\"resourceProfiles\":[]}", Signal::Profiles),
-            ("\n {\"x\":{}, \"resource_profiles\": [}", Signal::Profiles),
-            ("{\"dictionary\":{\"stringTable\":[\"", Signal::Profiles),
-            ("{\"dictionary\":{},\"resourceProfiles\":[]}", Signal::Profiles),
-            ("{\"dictionary\":{}}\n{\"resourceProfiles\":[]}", Signal::Profiles),
-            ("\u{feff}{\"dictionary\":{}}", Signal::Profiles),
-            ("{\"resourceSpans\":[{", Signal::Traces),
-            ("{\"resource_spans\":[]}", Signal::Traces),
+            ("{\"resourceProfiles\":[]}", LikelySignal::Profiles),
+            ("\n {\"x\":{}, \"resource_profiles\": [}", LikelySignal::Profiles),
+            ("{\"dictionary\":{\"stringTable\":[\"", LikelySignal::Profiles),
+            ("{\"dictionary\":{},\"resourceProfiles\":[]}", LikelySignal::Profiles),
+            ("{\"dictionary\":{}}\n{\"resourceProfiles\":[]}", LikelySignal::Profiles),
+            ("\u{feff}{\"dictionary\":{}}", LikelySignal::Profiles),
+            ("{\"resourceSpans\":[{", LikelySignal::Traces),
+            ("{\"resource_spans\":[]}", LikelySignal::Traces),
         ] {
             assert!(is_otlp(text.as_bytes()), "{text}");
             assert_eq!(content(text.as_bytes()), Ok(expected), "{text}");
@@ -92,7 +92,7 @@ mod tests {
         for text in ["", "{}", "[]", "{\"event_id\":\"a\"}\n{\"dictionary\":{}}", "{\"x\":{\"dictionary\":1}}"] {
             assert!(!is_otlp(text.as_bytes()), "{text}");
         }
-        assert_eq!(content(b"{}"), Ok(Signal::Profiles));
+        assert_eq!(content(b"{}"), Ok(LikelySignal::Profiles));
     }
 
     /// Guarantees: a message of another signal, of several or of none is rejected, with the names of what it is or

@@ -7,10 +7,9 @@ use profbridge_model::{Profiles, Quantities, Reason, Spans, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::otlp::sniff::has_second_dictionary;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
-use profbridge_wire::otlp::{self, ContentKind, Decoded, Limits, signal, sniff};
+use profbridge_wire::otlp::{self, ContentKind, Decoded, LikelySignal, Limits, signal, sniff};
 
 use super::{FileDecoder, Refused, json};
-use crate::otlp::Signal;
 
 /// The error for a protobuf message that is not clearly profiles or spans.
 const UNCLEAR: &str = "could be OTLP profiles or OTLP traces: nothing in it says which, or it has parts of both";
@@ -68,17 +67,18 @@ impl FileDecoder<'_> {
         // JSON is several times as long, so the limit is the one for files.
         let limits = Limits { max_request: self.limit, ..Limits::default() };
         match json::content(bytes) {
-            Ok(Signal::Profiles) => {
+            Ok(LikelySignal::Profiles) => {
                 let decoded = otlp::json::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.profiles(decoded, place).into())
             }
-            Ok(Signal::Traces) => {
+            Ok(LikelySignal::Traces) => {
                 let request = otlp::json::read(otlp::json::Message::TracesRequest, bytes, &limits, &mut |_| true);
                 let decoded = request.and_then(|request| traces::decode(request.into(), &limits));
                 let decoded =
                     decoded.map_err(otlp::json::without_offset).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.spans(decoded, place).into())
             }
+            Ok(LikelySignal::Unclear) => Err(Refused::new(place, UNCLEAR)),
             Err(why) => Err(Refused::new(place, why)),
         }
     }
@@ -87,16 +87,16 @@ impl FileDecoder<'_> {
     pub(super) fn request(&mut self, bytes: Bytes, place: &str) -> Result<Telemetry, Refused> {
         let limits = Limits::default();
         match signal(&bytes) {
-            otlp::LikelySignal::Profiles if has_second_dictionary(&bytes) => Err(Refused::new(place, TWO_MESSAGES)),
-            otlp::LikelySignal::Profiles => {
+            LikelySignal::Profiles if has_second_dictionary(&bytes) => Err(Refused::new(place, TWO_MESSAGES)),
+            LikelySignal::Profiles => {
                 let decoded = otlp::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.profiles(decoded, place).into())
             }
-            otlp::LikelySignal::Traces => {
+            LikelySignal::Traces => {
                 let decoded = traces::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.spans(decoded, place).into())
             }
-            otlp::LikelySignal::Unclear => Err(Refused::new(place, UNCLEAR)),
+            LikelySignal::Unclear => Err(Refused::new(place, UNCLEAR)),
         }
     }
 

@@ -41,11 +41,7 @@ pub fn cut(body: Bytes, signal: Signal, encoding: Encoding, compression: Compres
     // Short numbers take more bytes in protobuf than in JSON.
     let limits = Limits { max_request: size.saturating_mul(4), ..Limits::default() };
     if encoding == Encoding::Json {
-        let message = match signal {
-            Signal::Profiles => json::Message::ProfilesRequest,
-            Signal::Traces => json::Message::TracesRequest,
-        };
-        plain = json::read(message, &plain, &limits, &mut |_| true).ok()?.into();
+        plain = json::read(signal.names().request, &plain, &limits, &mut |_| true).ok()?.into();
     }
     let mut compressor = Compressor::default();
     let mut messages = Vec::new();

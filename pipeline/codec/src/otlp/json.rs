@@ -111,7 +111,7 @@ pub(super) fn profiles_text(protobuf: &[u8], limit: usize) -> Result<Vec<u8>, De
 }
 
 /// A message as JSON of at most `limit` bytes.
-fn text(message: Message, protobuf: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn text(message: Message, protobuf: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     let mut text = Vec::with_capacity(protobuf.len().saturating_mul(BYTES_OF_JSON).min(limit));
     json::write(message, protobuf, limit, &mut text)?;
     Ok(text)

@@ -1,6 +1,8 @@
 //! Encodes Sentry spans that were read from an envelope as OTLP messages.
 
-use profbridge_model::{Quantities, Reason, Spans};
+use std::borrow::Cow;
+
+use profbridge_model::{Losses, Quantities, Reason, SpanForm, Spans};
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::spans_to_otlp;
 
@@ -10,15 +12,26 @@ use crate::message::Encoded;
 impl OtlpEncoder {
     /// Encodes a transaction with its spans, or the spans of a container.
     pub(super) fn spans_of_sentry(&mut self, spans: &Spans, out: &mut Encoded<SignalCount>) {
-        let request = spans_to_otlp::request(spans);
-        // We built this request ourselves, so its size is acceptable.
-        let limits = Limits { max_request: request.len(), ..Limits::default() };
-        let Ok(decoded) = traces::decode(request.into(), &limits) else {
-            return out.report.losses.add(Reason::LimitExceeded, spans.quantities());
-        };
-        out.report.losses.add(Reason::LimitExceeded, Quantities::spans(decoded.refused_spans));
-        self.otlp_spans(&decoded.spans, out);
+        if let Some(spans) = as_otlp(spans, &mut out.report.losses) {
+            self.otlp_spans(&spans, out);
+        }
     }
+}
+
+/// Spans as OTLP: those that came as OTLP unchanged, others converted. Counts those beyond a limit; `None` if all are.
+pub fn as_otlp<'a>(spans: &'a Spans, losses: &mut Losses) -> Option<Cow<'a, Spans>> {
+    if spans.form() == SpanForm::Otlp {
+        return Some(Cow::Borrowed(spans));
+    }
+    let request = spans_to_otlp::request(spans);
+    // We built this request ourselves, so its size is acceptable.
+    let limits = Limits { max_request: request.len(), ..Limits::default() };
+    let Ok(decoded) = traces::decode(request.into(), &limits) else {
+        losses.add(Reason::LimitExceeded, spans.quantities());
+        return None;
+    };
+    losses.add(Reason::LimitExceeded, Quantities::spans(decoded.refused_spans));
+    Some(Cow::Owned(decoded.spans))
 }
 
 #[cfg(test)]

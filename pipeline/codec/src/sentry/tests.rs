@@ -111,19 +111,6 @@ fn packed(text: &str) -> Envelope {
     envelope
 }
 
-/// Guarantees: an unchanged envelope is sent with exactly the received body.
-#[test]
-fn forwarded_as_received() {
-    let text = format!("{{\"dsn\":\"{DSN}\"}}\n{{\"type\":\"event\"}}\n{{\"a\":1.50}}\n{{\"type\":\"x\"}}\n");
-    let envelope = packed(&text);
-    let mut encoder = EnvelopeEncoder::new(Settings::default());
-    let encoded = encoder.forward(&envelope, &DSN.parse().unwrap(), Compression::ZSTD);
-    let message = &encoded.messages[0];
-    assert_eq!(message.body, envelope.received.as_ref().unwrap().body);
-    assert_eq!((message.meta, message.quantities), (Some(ContentEncoding(Some("gzip"))), Quantities::items(2)));
-    assert!(encoded.report.losses.is_none());
-}
-
 /// Guarantees: if an item has to change, all other bytes stay the same and our compression is used; a
 /// plain envelope is available on request.
 #[test]

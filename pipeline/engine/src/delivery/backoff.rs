@@ -28,8 +28,7 @@ impl Backoff {
         if !self.config.enabled {
             return None;
         }
-        let factor = 1.0 + self.config.randomization_factor * (2.0 * self.random.f64() - 1.0);
-        let pause = self.interval.mul_f64(factor).max(at_least).min(LONGEST);
+        let pause = self.config.randomized(self.interval, self.random.f64()).max(at_least).min(LONGEST);
         self.interval = self.interval.mul_f64(self.config.multiplier).min(self.config.max_interval.get());
         let limit = self.config.max_elapsed_time.get();
         (limit.is_zero() || elapsed.saturating_add(pause) <= limit).then_some(pause)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason, Telemetry, Unit};
+use profbridge_model::{Loss, Quantities, Reason, Telemetry};
 use profbridge_net::LogGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -177,9 +177,7 @@ impl<E: Exporter> Core<E> {
         if let Some(more) = self.losses.pass() {
             tracing::warn!(
                 exporter = self.telemetry().id(),
-                observations = lost.observations,
-                spans = lost.any(Unit::Spans),
-                items = lost.any(Unit::Items),
+                %lost,
                 %reason,
                 more,
                 "a request is lost: {message}"
@@ -188,17 +186,17 @@ impl<E: Exporter> Core<E> {
     }
 
     /// Logs that sending works again, and the message of the destination if it sent one.
-    pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
+    pub(super) fn note_success(&self, lost: Quantities, message: Option<&str>) {
         self.telemetry().record_success();
         if self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(exporter = self.telemetry().id(), "sending works again");
         }
         let message = message.unwrap_or_default();
-        let rejected = rejected.total();
-        if (rejected > 0 || !message.is_empty())
+        let lost = lost.total();
+        if (lost > 0 || !message.is_empty())
             && let Some(more) = self.warnings.pass()
         {
-            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination warns: {message}");
+            tracing::warn!(exporter = self.telemetry().id(), lost, more, "the destination warns: {message}");
         }
     }
 
@@ -277,9 +275,7 @@ impl<E: Exporter> Ticket<E> {
     /// Settles the request as sent: the destination accepted it.
     pub(super) fn sent(mut self, accepted: &Accepted) {
         let telemetry = self.core.telemetry();
-        let rejected = accepted.rejected.min(self.request.quantities);
-        telemetry.edge().add_out(self.request.quantities.saturating_sub(rejected));
-        telemetry.edge().drop(Reason::RejectedByPeer, rejected);
+        telemetry.edge().add_out(self.count_losses(accepted.losses.iter().copied()));
         telemetry.sent(self.request.items(), self.request.body.len() as u64, accepted.billed);
         self.settle();
     }
@@ -303,9 +299,24 @@ impl<E: Exporter> Ticket<E> {
         }
     }
 
+    /// Counts the losses of a part. Returns what is left of the request.
+    fn count_losses(&self, losses: impl Iterator<Item = Loss>) -> Quantities {
+        let mut left = self.request.quantities;
+        for loss in losses {
+            let lost = loss.quantities.min(left);
+            self.core.telemetry().edge().drop(loss.reason, lost);
+            left = left.saturating_sub(lost);
+        }
+        left
+    }
+
     fn count(&self, reason: Reason) {
         let telemetry = self.core.telemetry();
-        telemetry.edge().drop(reason, self.request.quantities);
+        let settled = self.core.observer().and_then(|observer| observer.settled(&self.request)).unwrap_or_default();
+        let left = self.count_losses(settled.losses.iter());
+        let delivered = settled.delivered.min(left);
+        telemetry.edge().add_out(delivered);
+        telemetry.edge().drop(reason, left.saturating_sub(delivered));
         let items = self.request.items();
         match reason {
             Reason::QueueFull => telemetry.count(|totals| totals.enqueue_failed += items),

@@ -104,7 +104,7 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
     };
     match outcome {
         AttemptOutcome::Sent(accepted) => {
-            core.note_success(accepted.rejected, accepted.message.as_deref());
+            core.note_success(accepted.lost(), accepted.message.as_deref());
             core.telemetry().edge().note_all(&accepted.notes);
             ticket.sent(&accepted);
         }

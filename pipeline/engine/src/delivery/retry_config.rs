@@ -82,6 +82,11 @@ impl RetryConfig {
     pub fn disabled() -> Self {
         Self(RetryRules { enabled: false, ..RetryRules::default() })
     }
+
+    /// An interval, randomised by the number `random` of 0 to 1.
+    pub fn randomized(&self, interval: std::time::Duration, random: f64) -> std::time::Duration {
+        interval.mul_f64(1.0 + self.randomization_factor * (2.0 * random - 1.0))
+    }
 }
 
 impl Deref for RetryConfig {

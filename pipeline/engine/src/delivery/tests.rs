@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason, Telemetry};
+use profbridge_model::{Losses, Quantities, Reason, Telemetry};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::*;
 use crate::budget::Budget;
-use crate::component::Retry;
+use crate::component::{PartlySettled, Retry};
 use crate::config::Section;
 use crate::fakes::{FakeExporter, FakeReply, batch, envelope};
 use crate::peer_limits::PeerLimits;
@@ -117,6 +117,24 @@ async fn outcomes() {
             assert_eq!((exported.sent.samples, exported.requests, exported.bytes), (1, 1, 488));
             assert_eq!(exported.billed, seconds(2));
         }
+    }
+}
+
+/// Guarantees: of a request that fails after a part of it was sent, only the rest counts under the reason of its
+/// failure, also if the engine gives up.
+#[tokio::test(start_paused = true)]
+async fn parts_of_a_request() {
+    for (refuses, reason) in [(None, Reason::RejectedByPeer), (Some(Reason::RateLimited), Reason::RateLimited)] {
+        let fake = FakeExporter::new([FakeReply::Fail(Retry::Never, Reason::RejectedByPeer)]);
+        let mut losses = Losses::default();
+        losses.add_observations(Reason::TooLarge, 2);
+        *fake.seen.settled.lock().unwrap() = Some(PartlySettled { delivered: Quantities::observations(4), losses });
+        *fake.seen.refuses.lock().unwrap() = refuses;
+        let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+        delivery.put(7).await;
+        let totals = delivery.stop(seconds(10)).await;
+        let dropped = [Reason::TooLarge, reason].map(|reason| totals.dropped.get(reason).total());
+        assert_eq!((totals.inbound.total(), totals.outbound.total(), dropped), (7, 4, [2, 1]));
     }
 }
 
@@ -511,7 +529,7 @@ fn written(yaml: &str) -> Result<DeliveryConfig, String> {
 fn keys_match_the_collector() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
-    assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 64));
+    assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 256));
     assert_eq!((defaults.sending_queue.sizer, defaults.sending_queue.overflow), (Sizer::Bytes, Overflow::Refuse));
     assert_eq!(defaults.retry_on_failure, RetryConfig::default());
     assert_eq!(defaults.retry_on_failure.max_elapsed_time.get(), seconds(300));

@@ -53,6 +53,15 @@ impl Intake {
         }
     }
 
+    /// Like [`Intake::grow_blocking`], until the permit covers `all`.
+    ///
+    /// # Errors
+    ///
+    /// There is not enough memory.
+    pub fn grow_to(&self, permit: &mut Permit, all: u64) -> Result<(), Rejected> {
+        self.grow_blocking(permit, all.saturating_sub(permit.bytes()), all)
+    }
+
     /// The same intake for a request in its turn. Only one request at a time has a turn; it ends when this intake is
     /// dropped. Only in its turn may a request wait for much memory while it holds some, because two such requests
     /// would deadlock.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason, Telemetry, Unit};
+use profbridge_model::{Quantities, Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -119,9 +119,7 @@ impl Worker {
         self.counters.give_up(Reason::Internal);
         tracing::error!(
             pipeline = %self.counters.id,
-            observations = lost.observations,
-            spans = lost.any(Unit::Spans),
-            items = lost.any(Unit::Items),
+            %lost,
             "the pipeline panicked and has ended: {message}"
         );
     }
@@ -285,9 +283,7 @@ impl Worker {
                     let pipeline = &*self.counters.id;
                     tracing::warn!(
                         pipeline,
-                        observations = lost.observations,
-                        spans = lost.any(Unit::Spans),
-                        items = lost.any(Unit::Items),
+                        %lost,
                         "the shutdown's deadline has passed: held data is lost"
                     );
                 }

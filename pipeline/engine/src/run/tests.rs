@@ -76,37 +76,6 @@ async fn start_paused(plan: Plan) -> Result<RunningPlan, StartError> {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Guarantees: at the end all accepted data has been handed on and sent, and the report shows this.
-#[tokio::test(start_paused = true)]
-async fn orderly_end() {
-    let fake = FakeExporter::new([]);
-    let (receiver, intake) = FakeReceiver::new();
-    let running = start_paused(simple(receiver, &fake, 10)).await.unwrap();
-    assert_eq!(running.address("otlp", "grpc"), Some(([127, 0, 0, 1], 4317).into()));
-    assert!(running.health().is_ready());
-    let intake = intake.await.unwrap();
-    for observations in [5, 7, 9] {
-        consume(&intake, observations).await.unwrap();
-    }
-    let report = running.stop().await;
-    assert!(report.is_clean());
-    assert!(report.unaccounted().is_none());
-    assert_eq!(report.receivers[0].quantities.total(), 21);
-    let text = report.to_string();
-    let lines: Vec<&str> = text.lines().skip(1).collect();
-    // The fake processor drops every third observation, so 7.
-    assert_eq!(
-        lines,
-        [
-            "receiver otlp: 21 observations in 0 requests",
-            "pipeline profiles: 21 in, 14 out, dropped 7 resent",
-            "  holder: 21 in, 14 out, dropped 7 resent",
-            "exporter sentry: 14 in, 14 sent in 2 requests (976 bytes), 4 seconds will be billed",
-            &format!("7 observations dropped as resent: {}", Reason::Resent.explanation()),
-        ]
-    );
-}
-
 /// Guarantees: an unparsed envelope is counted in items everywhere: accepted, held, sent; if no item was sent, the
 /// report shows that everything is lost.
 #[tokio::test(start_paused = true)]
@@ -139,17 +108,6 @@ async fn envelopes_are_counted() {
             assert!(text.lines().any(|known| known == line), "{line} is missing in\n{text}");
         }
     }
-}
-
-/// Guarantees: `run` ends with the report when its shutdown is triggered.
-#[tokio::test]
-async fn run_ends_with_its_shutdown() {
-    let (receiver, _intake) = FakeReceiver::new();
-    let (trigger, shutdown) = Shutdown::pair();
-    let run = tokio::spawn(run(simple(receiver, &FakeExporter::new([]), 9), shutdown));
-    trigger.trigger();
-    let report = run.await.unwrap().unwrap();
-    assert_eq!((report.pipelines.len(), report.unaccounted().total()), (1, 0));
 }
 
 /// Guarantees: a shutdown keeps its deadline even if a receiver does not end, a destination hangs and the queue is

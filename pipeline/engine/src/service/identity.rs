@@ -92,17 +92,6 @@ mod tests {
         }
     }
 
-    /// Guarantees: an empty section means the defaults, and every key can be written.
-    #[test]
-    fn every_key_has_a_default() {
-        let all = "window: 60s, session: 0s, attributes: [container, host, instance]";
-        assert_eq!(rules(all), Ok(Rules::default()));
-        assert_eq!(rules(""), Ok(Rules::default()));
-        let other =
-            Rules { window: 0, session: 3600 * 1_000_000_000, kinds: vec![IdentityKind::Instance, IdentityKind::Host] };
-        assert_eq!(rules("window: 0s, session: 1h, attributes: [instance, host]"), Ok(other));
-    }
-
     /// Guarantees: all broken rules are reported at once.
     #[test]
     fn every_rule_is_checked() {

@@ -125,7 +125,7 @@ impl PerUnit {
                 continue;
             }
             let name = self.name.replace("{unit}", unit.as_str());
-            let help = format!("{} {}", described(unit), self.help);
+            let help = format!("{} {}", unit.title(), self.help);
             let mut family = if self.is_gauge { out.gauge(&name, &help) } else { out.counter(&name, &help) };
             for (labels, value) in series {
                 family.put(&labels, value);
@@ -141,21 +141,6 @@ fn has_counted(totals: &EdgeTotals, unit: Unit) -> bool {
     let all = [*inbound, *outbound, *synthesized, dropped.total(), held.quantities, *unaccounted];
     all.iter().any(|quantities| quantities.get(unit) > 0)
 }
-
-/// The unit's name at the beginning of a description.
-fn described(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Observations => "Observations",
-        Unit::Spans => "Spans",
-        Unit::Items => "Items of envelopes",
-    }
-}
-
-/// An item that the Collector counts: the suffix of its metric names, its noun, and its count.
-type Item = (&'static str, &'static str, fn(ItemCounts) -> u64);
-
-const ITEMS: [Item; 2] =
-    [("profile_samples", "Samples", |items| items.samples), ("spans", "Spans", |items| items.spans)];
 
 /// A metric of each exporter: its name, description, and formatted value.
 type ExporterMetric = (&'static str, &'static str, fn(&ExporterTotals) -> String);
@@ -225,7 +210,7 @@ impl Collector<'_> {
             ("refused", "the pipelines refused", RequestOutcome::Refused),
             ("failed", "that failed in the receiver", RequestOutcome::Failure),
         ];
-        for (signal, noun, read) in ITEMS {
+        for (signal, noun, read) in ItemCounts::ITEMS {
             for (what, help, outcome) in metrics {
                 let name = format!("otelcol_receiver_{what}_{signal}");
                 let mut family = out.counter(&name, &format!("{noun} {help}"));
@@ -261,7 +246,7 @@ impl Collector<'_> {
             ("send_failed", "that could not be sent for good", |totals| totals.send_failed),
             ("enqueue_failed", "for which there was no room in the queue", |totals| totals.enqueue_failed),
         ];
-        for (signal, noun, of) in ITEMS {
+        for (signal, noun, of) in ItemCounts::ITEMS {
             for (what, help, read) in items {
                 let name = format!("otelcol_exporter_{what}_{signal}");
                 let mut family = out.counter(&name, &format!("{noun} {help}"));

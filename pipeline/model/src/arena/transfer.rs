@@ -10,7 +10,6 @@ use super::source::TableSource;
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MapIds, MappingId, StackId, StringId};
-use crate::profiles::SampleIds;
 use crate::varint;
 
 /// Adds elements to its own tables, to which the ids inside the elements refer. Only the thread of the [`Transfer`]
@@ -233,22 +232,6 @@ impl Transfer {
         id: Option<LinkId>,
     ) -> Result<Option<LinkId>, Full> {
         carried!(self, links, id, LinkId, |index: usize| to.put_link(from.tables.links[index]))
-    }
-
-    /// Copies all elements that a sample refers to.
-    ///
-    /// # Errors
-    ///
-    /// See [`Transfer::string`].
-    pub fn sample<W: TableWriter>(
-        &mut self,
-        from: &TableSource<'_>,
-        to: &mut W,
-        SampleIds { stack, attributes, link }: SampleIds,
-    ) -> Result<SampleIds, Full> {
-        let stack = self.stack(from, to, stack)?;
-        let attributes = self.attribute_set(from, to, attributes)?;
-        Ok(SampleIds { stack, attributes, link: self.link(from, to, link)? })
     }
 
     /// Copies an attribute of the attribute table.

@@ -3,7 +3,7 @@
 use super::{Profile, Resource, ResourceProfiles, Samples, Scope, ScopeProfiles};
 use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, IdCheck, Invalid, check_attribute, check_index};
-use crate::id::{AttributeSetId, LinkId, StackId, StringId};
+use crate::id::StringId;
 use crate::varint;
 
 /// A part of a request that can be refused without the others. The numbers are positions in the request's lists.
@@ -140,10 +140,7 @@ pub fn check_profile(
     }
     for row in rows.clone() {
         let at = |field: &str| format!("{}.samples[{}].{field}", place(), row - rows.start);
-        check_index(StackId::wire(samples.stack[row]), "stack_table", tables.stacks.len(), || at("stack_index"))?;
-        check_index(LinkId::wire(samples.link[row]), "link_table", tables.links.len(), || at("link_index"))?;
-        let attributes = AttributeSetId::wire(samples.attributes[row]);
-        check_index(attributes, "the attribute sets", tables.attribute_sets.len(), || at("attribute_indices"))?;
+        samples.ids[row].check(dictionary, at)?;
         let timestamps = check_span(dictionary, samples.timestamps[row], || at("timestamps_unix_nano"))?;
         let values = check_span(dictionary, samples.values_at(row), || at("values"))?;
         check_shape(timestamps, values, at)?;

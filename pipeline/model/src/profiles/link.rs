@@ -47,7 +47,7 @@ impl Profiles {
         tables.buffer.append(&text);
         tables.links.extend(links);
         let samples = Arc::make_mut(&mut self.samples);
-        samples.link = column;
+        samples.ids.iter_mut().zip(column).for_each(|(ids, link)| ids.link = link);
         if !splits.is_empty() {
             // Rows are sorted by profile unless the batch was built in another way.
             splits.sort_by_key(|split| split.row);
@@ -153,7 +153,7 @@ impl Linking {
         if !is_one && !self.take_apart(row, sample, &links) {
             self.not_linked += links.iter().flatten().count() as u64;
         } else if !is_one || first.is_some() {
-            let column = self.column.get_or_insert_with(|| batch.samples.link.clone());
+            let column = self.column.get_or_insert_with(|| batch.samples.ids.iter().map(|ids| ids.link).collect());
             column[row as usize] = first;
         }
         self.of_times = links;

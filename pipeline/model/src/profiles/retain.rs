@@ -45,7 +45,7 @@ impl Profiles {
         let sample = self.sample(row);
         let row = row as usize;
         let (timestamps, values) = (self.samples.timestamps[row], self.samples.values_at(row));
-        let mut push = |timestamps, values| to.push(sample.ids(), timestamps, values);
+        let mut push = |timestamps, values| to.push(sample.ids, timestamps, values);
         if timestamps.is_empty() {
             if keep(None) {
                 push(timestamps, values);

@@ -1,7 +1,10 @@
 //! The samples of a batch in columns, and a view of one of them.
 
+use std::ops::Deref;
+
+use crate::arena::{Full, TableSource, TableWriter, Transfer};
 use crate::buffer::ByteRange;
-use crate::dictionary::Dictionary;
+use crate::dictionary::{Dictionary, Invalid, check_index};
 use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::varint;
 
@@ -12,12 +15,8 @@ use crate::varint;
 /// varints. Both are in the dictionary's buffer in their wire encoding.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
-    /// The stack.
-    pub stack: Vec<Option<StackId>>,
-    /// The attributes, such as `thread.id`.
-    pub attributes: Vec<Option<AttributeSetId>>,
-    /// The span during which the sample was taken.
-    pub link: Vec<Option<LinkId>>,
+    /// The elements that the samples refer to.
+    pub ids: Vec<SampleIds>,
     /// The times of observation: eight bytes each.
     pub timestamps: Vec<ByteRange>,
     /// The observed amounts, in the profile's `sample_type`. See [`Samples::values_at`].
@@ -25,25 +24,22 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// The memory of a row with values, in bytes.
+    pub const ROW_BYTES: usize = size_of::<(SampleIds, [ByteRange; 2])>();
+
     /// Creates empty columns with capacity for this many rows. `values` allocates its capacity when a row has values.
     pub fn with_capacity(rows: usize) -> Self {
-        Self {
-            stack: Vec::with_capacity(rows),
-            attributes: Vec::with_capacity(rows),
-            link: Vec::with_capacity(rows),
-            timestamps: Vec::with_capacity(rows),
-            values: Vec::new(),
-        }
+        Self { ids: Vec::with_capacity(rows), timestamps: Vec::with_capacity(rows), values: Vec::new() }
     }
 
     /// The number of samples.
     pub fn len(&self) -> usize {
-        self.stack.len()
+        self.ids.len()
     }
 
     /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
-        self.stack.is_empty()
+        self.ids.is_empty()
     }
 
     /// The values of a row; an empty range if the row has none.
@@ -54,9 +50,8 @@ impl Samples {
 
     /// Whether all columns have the required length.
     pub(super) fn has_equal_columns(&self) -> bool {
-        let Self { stack, attributes, link, timestamps, values } = self;
-        let rows = stack.len();
-        [attributes.len(), link.len(), timestamps.len()] == [rows; 3] && values.len() <= rows
+        let Self { ids, timestamps, values } = self;
+        timestamps.len() == ids.len() && values.len() <= ids.len()
     }
 
     /// Allocated memory, in bytes.
@@ -64,17 +59,15 @@ impl Samples {
         fn of<T>(column: &Vec<T>) -> usize {
             column.capacity() * size_of::<T>()
         }
-        let Self { stack, attributes, link, timestamps, values } = self;
-        of(stack) + of(attributes) + of(link) + of(timestamps) + of(values)
+        let Self { ids, timestamps, values } = self;
+        of(ids) + of(timestamps) + of(values)
     }
 
     #[inline]
     pub(super) fn sample<'a>(&self, row: u32, dictionary: &'a Dictionary) -> Sample<'a> {
         let row = row as usize;
         Sample {
-            stack: self.stack[row],
-            attributes: self.attributes[row],
-            link: self.link[row],
+            ids: self.ids[row],
             timestamps: dictionary.bytes(self.timestamps[row]),
             values: dictionary.bytes(self.values_at(row)),
         }
@@ -95,10 +88,8 @@ impl Samples {
             new.extend_from_slice(&column[done..]);
             *column = new;
         }
-        let Samples { stack, attributes, link, timestamps, values } = self;
-        column(stack, splits, |stack, _| stack);
-        column(attributes, splits, |attributes, _| attributes);
-        column(link, splits, |_, piece| piece.link);
+        let Samples { ids, timestamps, values } = self;
+        column(ids, splits, |ids, piece| SampleIds { link: piece.link, ..ids });
         column(timestamps, splits, |_, piece| piece.timestamps);
         if !values.is_empty() {
             // The column ends with the last row that has values.
@@ -110,27 +101,21 @@ impl Samples {
 
     /// Appends the rows once more, without their values.
     pub fn repeat(&mut self, rows: usize) {
-        let Self { stack, attributes, link, timestamps, values: _ } = self;
-        stack.extend_from_within(..rows);
-        attributes.extend_from_within(..rows);
-        link.extend_from_within(..rows);
-        timestamps.extend_from_within(..rows);
+        self.ids.extend_from_within(..rows);
+        self.timestamps.extend_from_within(..rows);
     }
 
     /// Appends a row. Keeps the columns equally long.
     #[inline]
     pub fn push(&mut self, ids: SampleIds, timestamps: ByteRange, values: ByteRange) {
-        let SampleIds { stack, attributes, link } = ids;
-        self.stack.push(stack);
-        self.attributes.push(attributes);
-        self.link.push(link);
+        self.ids.push(ids);
         self.timestamps.push(timestamps);
         if !values.is_empty() {
             if self.values.capacity() == 0 {
                 // The same capacity as the other columns, since a decoder knows the number of samples.
-                self.values.reserve_exact(self.stack.capacity());
+                self.values.reserve_exact(self.ids.capacity());
             }
-            self.values.resize(self.stack.len() - 1, ByteRange::default());
+            self.values.resize(self.ids.len() - 1, ByteRange::default());
             self.values.push(values);
         }
     }
@@ -149,21 +134,17 @@ pub(super) struct SamplePiece {
     pub(super) values: ByteRange,
 }
 
-/// One sample.
+/// One sample. Its ids are also its own fields: `sample.stack`.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
-    /// The stack.
-    pub stack: Option<StackId>,
-    /// The attributes.
-    pub attributes: Option<AttributeSetId>,
-    /// The span during which the sample was taken.
-    pub link: Option<LinkId>,
+    /// The elements that the sample refers to.
+    pub ids: SampleIds,
     pub(super) timestamps: &'a [u8],
     pub(super) values: &'a [u8],
 }
 
-/// All references of a sample. Code that copies samples destructures this without `..`, so that a new field cannot be
-/// forgotten.
+/// All references of a sample. Code that copies samples copies this as a whole; code that handles single fields
+/// destructures it without `..`, so that a new field cannot be forgotten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SampleIds {
     /// The stack.
@@ -179,16 +160,46 @@ impl SampleIds {
     pub fn new(stack: Option<StackId>, attributes: Option<AttributeSetId>, link: Option<LinkId>) -> Self {
         Self { stack, attributes, link }
     }
+
+    /// Checks that the elements exist. `at` describes the place of a field.
+    #[inline]
+    pub(super) fn check(self, dictionary: &Dictionary, at: impl Fn(&str) -> String) -> Result<(), Invalid> {
+        let (tables, Self { stack, attributes, link }) = (dictionary.tables(), self);
+        check_index(StackId::wire(stack), "stack_table", tables.stacks.len(), || at("stack_index"))?;
+        check_index(LinkId::wire(link), "link_table", tables.links.len(), || at("link_index"))?;
+        let sets = tables.attribute_sets.len();
+        check_index(AttributeSetId::wire(attributes), "the attribute sets", sets, || at("attribute_indices"))
+    }
+
+    /// Copies the elements into other tables.
+    ///
+    /// # Errors
+    ///
+    /// See [`Transfer::string`].
+    #[inline]
+    pub fn transfer<W: TableWriter>(
+        self,
+        transfer: &mut Transfer,
+        from: &TableSource<'_>,
+        to: &mut W,
+    ) -> Result<Self, Full> {
+        let Self { stack, attributes, link } = self;
+        let stack = transfer.stack(from, to, stack)?;
+        let attributes = transfer.attribute_set(from, to, attributes)?;
+        Ok(Self { stack, attributes, link: transfer.link(from, to, link)? })
+    }
+}
+
+impl Deref for Sample<'_> {
+    type Target = SampleIds;
+
+    #[inline]
+    fn deref(&self) -> &SampleIds {
+        &self.ids
+    }
 }
 
 impl<'a> Sample<'a> {
-    /// The references of the sample.
-    #[inline]
-    pub fn ids(&self) -> SampleIds {
-        let Self { stack, attributes, link, timestamps: _, values: _ } = *self;
-        SampleIds { stack, attributes, link }
-    }
-
     /// The times of observation in nanoseconds since the Unix epoch, in the order in which they were sent.
     #[inline]
     pub fn timestamps(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {

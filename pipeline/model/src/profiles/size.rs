@@ -1,7 +1,7 @@
 //! The memory of a batch.
 
 use crate::dictionary::Attribute;
-use crate::profiles::{Profiles, Resource, ResourceProfiles};
+use crate::profiles::{Profiles, Resource, ResourceProfiles, Samples};
 
 impl Profiles {
     /// Approximate memory use in bytes, including everything that can be large.
@@ -19,7 +19,7 @@ impl Profiles {
             + (spans + tables.attribute_set_items.len()) * 8
             + attributes * size_of::<Attribute>()
             + self.resources().len() * size_of::<Resource>()
-            + self.columns().len() * 28;
+            + self.columns().len() * Samples::ROW_BYTES;
         bytes as u64
     }
 }

@@ -226,7 +226,7 @@ impl BatchWriter<'_> {
     }
 
     fn row(&mut self, head: &RecordHead, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
-        let ids = self.transfer.sample(&self.source, &mut self.store, head.ids)?;
+        let ids = head.ids.transfer(self.transfer, &self.source, &mut self.store)?;
         self.assembly.row(ids, timestamps, values);
         Ok(())
     }

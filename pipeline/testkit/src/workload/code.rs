@@ -8,56 +8,8 @@ use std::collections::HashSet;
 
 use fastrand::Rng;
 
-use super::{names, shape::Recipe};
-
-/// The language of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkloadRuntime {
-    Cxx,
-    Dotnet,
-    Go,
-    Jvm,
-    Node,
-    Php,
-    Python,
-    Ruby,
-    Rust,
-}
-
-impl WorkloadRuntime {
-    /// The runtime's `profile.frame.type`.
-    fn frame_type(self) -> &'static str {
-        match self {
-            Self::Cxx => "native",
-            Self::Dotnet => "dotnet",
-            Self::Go => "go",
-            Self::Jvm => "jvm",
-            Self::Node => "v8js",
-            Self::Php => "php",
-            Self::Python => "cpython",
-            Self::Ruby => "ruby",
-            Self::Rust => "rust",
-        }
-    }
-
-    /// Whether the runtime's frames are machine code in the executable.
-    fn is_compiled(self) -> bool {
-        matches!(self, Self::Cxx | Self::Go | Self::Rust)
-    }
-
-    /// The executable's path.
-    pub(super) fn executable(self, service: &str) -> String {
-        match self {
-            Self::Cxx | Self::Go | Self::Rust => format!("/usr/local/bin/{service}"),
-            Self::Dotnet => "/usr/share/dotnet/dotnet".to_owned(),
-            Self::Jvm => "/opt/java/openjdk/bin/java".to_owned(),
-            Self::Node => "/usr/local/bin/node".to_owned(),
-            Self::Php => "/usr/local/sbin/php-fpm".to_owned(),
-            Self::Python => "/usr/local/bin/python3.12".to_owned(),
-            Self::Ruby => "/usr/local/bin/ruby".to_owned(),
-        }
-    }
-}
+use super::names::{self, WorkloadRuntime};
+use super::shape::Recipe;
 
 #[derive(Clone, Debug)]
 pub(super) struct Binary {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::code::WorkloadRuntime;
+use super::names::WorkloadRuntime;
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -32,37 +32,14 @@ mod read;
 mod schema;
 mod write;
 
+use bytes::Bytes;
+
 use super::decode::{Decoded, decode_as};
 use super::error::DecodeError;
 use super::layout::Layout;
 use super::limits::Limits;
-use schema::Schema;
-
+pub use super::signal::Message;
 pub use write::write;
-
-/// The top-level messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message {
-    /// `ExportProfilesServiceRequest`, and `ProfilesData`, which has the same fields.
-    ProfilesRequest,
-    /// `ExportProfilesServiceResponse`.
-    ProfilesResponse,
-    /// `ExportTraceServiceRequest`, and `TracesData`, which has the same field.
-    TracesRequest,
-    /// `ExportTraceServiceResponse`.
-    TracesResponse,
-}
-
-impl Message {
-    fn schema(self) -> &'static Schema {
-        match self {
-            Self::ProfilesRequest => &schema::PROFILES_REQUEST,
-            Self::ProfilesResponse => &schema::PROFILES_RESPONSE,
-            Self::TracesRequest => &schema::TRACES_REQUEST,
-            Self::TracesResponse => &schema::TRACES_RESPONSE,
-        }
-    }
-}
 
 /// Called before memory is allocated for the protobuf message, with the total size in bytes so far. Returning `false`
 /// stops the reader.
@@ -80,7 +57,29 @@ pub fn read(message: Message, json: &[u8], limits: &Limits, grant: Grant<'_>) ->
     if json.len() > most {
         return Err(DecodeError::LimitExceeded { what: "bytes of the request", limit: most as u64 });
     }
-    read::read(message.schema(), json, most, grant)
+    read::read(schema::fields_of(message), json, most, grant)
+}
+
+/// Converts like [`read`](fn@read), and drops the text and unused memory: a request may be kept for long. `grant` says
+/// why it refuses memory.
+///
+/// # Errors
+///
+/// `grant` refuses the memory, or the text is `unreadable`.
+pub fn read_granted<R, E: From<R>>(
+    message: Message,
+    text: Bytes,
+    limits: &Limits,
+    mut grant: impl FnMut(usize) -> Result<(), R>,
+    unreadable: impl FnOnce(DecodeError) -> E,
+) -> Result<Bytes, E> {
+    let mut refused = Ok(());
+    let read = read(message, &text, limits, &mut |wanted| {
+        refused = grant(wanted);
+        refused.is_ok()
+    });
+    refused?;
+    read.map(|request| request.into_boxed_slice().into()).map_err(unreadable)
 }
 
 /// Whether ids of traces or spans in a JSON request are base64, which [`read`](fn@read) accepts, but few other readers

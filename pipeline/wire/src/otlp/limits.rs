@@ -1,6 +1,12 @@
 //! The memory limits of a request, checked before anything is allocated.
 
-use super::error::{Fault, Result};
+use bytes::Bytes;
+
+use super::error::{DecodeError, Fault, Result};
+
+/// The memory limits of the successive attempts to decode a request, in bytes per byte of the request. The decoder
+/// detects a too low limit before it allocates more, mostly right after counting.
+const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
 
 /// The limits of a request. The defaults suit all real producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +40,32 @@ impl Default for Limits {
             max_lines: 4_096,
             max_value_depth: 16,
             max_values: 1 << 20,
+        }
+    }
+}
+
+/// Decodes a request with as little memory as it needs: each attempt may take more. `grant` is asked for the memory of
+/// an attempt, in bytes, before `decode` makes it.
+///
+/// # Errors
+///
+/// `grant` refuses the memory, or the last attempt is `unreadable`.
+pub fn decode_granted<T, R, E: From<R>>(
+    request: &Bytes,
+    mut limits: Limits,
+    mut grant: impl FnMut(usize) -> std::result::Result<(), R>,
+    decode: impl Fn(Bytes, &Limits) -> std::result::Result<T, DecodeError>,
+    unreadable: impl FnOnce(DecodeError) -> E,
+) -> std::result::Result<T, E> {
+    let mut factors = MEMORY_FACTORS.into_iter().peekable();
+    loop {
+        limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
+        let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base);
+        grant(memory)?;
+        match decode(request.clone(), &limits) {
+            // The limit was the memory for this attempt, so the next one may succeed.
+            Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory as u64 && factors.peek().is_some() => {}
+            decoded => return decoded.map_err(unreadable),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Distinguishes requests of profiles from requests of spans by their bytes alone.
+//! The signals of OTLP, and how to distinguish requests of profiles from requests of spans by their bytes alone.
 //!
 //! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` share their outer structure: resources contain
 //! scopes, which contain profiles or spans, all under the same field numbers (opentelemetry-proto `profiles.proto`,
@@ -13,7 +13,91 @@
 //! Each element is inspected on its own. Ambiguous elements are ignored. If all are ambiguous, or two contradict each
 //! other, the request is unclear.
 
+use profbridge_model::TelemetryKind;
+
 use super::reader::{FIXED32, FIXED64, LEN, ProtobufReader, VARINT};
+
+/// A signal. Each has its own service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Profiles.
+    Profiles,
+    /// Spans.
+    Traces,
+}
+
+/// The top-level messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// `ExportProfilesServiceRequest`, and `ProfilesData`, which has the same fields.
+    ProfilesRequest,
+    /// `ExportProfilesServiceResponse`.
+    ProfilesResponse,
+    /// `ExportTraceServiceRequest`, and `TracesData`, which has the same field.
+    TracesRequest,
+    /// `ExportTraceServiceResponse`.
+    TracesResponse,
+}
+
+/// What the protocol calls a signal and its parts.
+#[derive(Debug)]
+pub struct SignalNames {
+    /// The signal.
+    pub name: &'static str,
+    /// The elements that a partial success counts, in the plural.
+    pub elements: &'static str,
+    /// The kind of the telemetry.
+    pub kind: TelemetryKind,
+    /// The path of requests over HTTP (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
+    pub http_path: &'static str,
+    /// The path of the method over gRPC.
+    pub grpc_path: &'static str,
+    /// The message of a request.
+    pub request: Message,
+    /// The message of an answer.
+    pub response: Message,
+}
+
+const PROFILES: SignalNames = SignalNames {
+    name: "profiles",
+    elements: "profiles",
+    kind: TelemetryKind::Profiles,
+    http_path: "/v1development/profiles",
+    grpc_path: "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+    request: Message::ProfilesRequest,
+    response: Message::ProfilesResponse,
+};
+
+const TRACES: SignalNames = SignalNames {
+    name: "traces",
+    elements: "spans",
+    kind: TelemetryKind::Spans,
+    http_path: "/v1/traces",
+    grpc_path: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    request: Message::TracesRequest,
+    response: Message::TracesResponse,
+};
+
+impl Signal {
+    /// All signals.
+    pub const ALL: [Self; 2] = [Self::Profiles, Self::Traces];
+
+    /// The kinds of the telemetry of all signals.
+    pub const KINDS: &'static [TelemetryKind] = &[PROFILES.kind, TRACES.kind];
+
+    /// The names of the signal.
+    pub const fn names(self) -> &'static SignalNames {
+        match self {
+            Self::Profiles => &PROFILES,
+            Self::Traces => &TRACES,
+        }
+    }
+
+    /// The signal with this name.
+    pub fn find(is_it: impl Fn(&SignalNames) -> bool) -> Option<Self> {
+        Self::ALL.into_iter().find(|signal| is_it(signal.names()))
+    }
+}
 
 /// The likely signal of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

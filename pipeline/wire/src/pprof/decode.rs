@@ -180,9 +180,8 @@ impl<'a> Decoder<'a> {
         budget.charge::<profbridge_model::Function>(places.functions.len())?;
         budget.charge::<Location>(places.locations.len())?;
         budget.charge::<Line>(places.lines)?;
-        // Stack, attributes, link and timestamps of each row, and its values twice: as decoded, and in columns.
-        budget.charge::<[u32; 5]>(rows)?;
-        budget.charge::<[ByteRange; 2]>(rows)?;
+        // Each row has its values twice: as decoded, and in columns.
+        budget.charge::<([u8; Samples::ROW_BYTES], ByteRange)>(rows)?;
         // A stack for each sample, and the stack's entry in the hash table.
         budget.charge::<[ByteRange; 2]>(samples)?;
         budget.charge::<Profile>(places.types)?;
@@ -421,7 +420,7 @@ impl<'a> Decoder<'a> {
     /// Creates the rows of each type. The rows of the first type exist, but have no values yet.
     fn columns(&mut self, types: usize) {
         let samples = &mut self.samples;
-        let rows = samples.stack.len();
+        let rows = samples.len();
         for k in 0..types {
             if k > 0 {
                 samples.repeat(rows);

@@ -95,15 +95,12 @@ fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
     };
     let rows = |profile: &Profile| profile.samples.start as usize..profile.samples.end as usize;
     let columns = batch.columns();
-    let (a, b) = (rows(one), rows(other));
     let is_total = |row: u32| {
         let sample = batch.sample(row);
         sample.timestamps_bytes().is_empty() && varint::count(sample.values_bytes()) == 1
     };
     common(one) == common(other)
-        && columns.stack[a.clone()] == columns.stack[b.clone()]
-        && columns.attributes[a.clone()] == columns.attributes[b.clone()]
-        && columns.link[a] == columns.link[b]
+        && columns.ids[rows(one)] == columns.ids[rows(other)]
         && one.samples.clone().chain(other.samples.clone()).all(is_total)
 }
 

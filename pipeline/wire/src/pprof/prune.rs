@@ -65,7 +65,7 @@ pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     for profile in batch.profiles() {
         let Some(pruning) = profile.attributes.and_then(|set| patterns.get_mut(&set)) else { continue };
         for row in profile.samples.clone() {
-            let stack = &mut columns.stack[row as usize];
+            let stack = &mut columns.ids[row as usize].stack;
             if let Some(id) = *stack {
                 *stack = pruning.stack(id, &mut made, &mut left);
             }

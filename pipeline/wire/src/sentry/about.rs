@@ -7,7 +7,7 @@ use super::resource_attributes::ResourceAttributes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
     /// `sentry.release`, which a process configured for Sentry's SDKs (sentry-conventions, `sentry.release`); or else
-    /// `SERVICE@service.version`, or `SERVICE`, from [`ResourceAttributes::service`].
+    /// `SERVICE@service.version`, or `SERVICE`, from [`ResourceAttributes::named_service`].
     pub(super) release: Option<String>,
     /// `deployment.environment.name`, the older `deployment.environment`, or the configured one.
     pub(super) environment: String,
@@ -21,7 +21,7 @@ impl About {
     /// Reads the metadata from the attributes of a process.
     pub(super) fn of(attributes: &ResourceAttributes<'_>, default_environment: &str) -> Self {
         let release = attributes.attribute("sentry.release").map(bounded).or_else(|| {
-            attributes.service().map(bounded).map(|name| match attributes.text("service.version").map(bounded) {
+            attributes.named_service().map(bounded).map(|name| match attributes.text("service.version").map(bounded) {
                 Some(version) => format!("{name}@{version}"),
                 None => name,
             })

@@ -131,15 +131,6 @@ mod tests {
     use super::*;
     use crate::sentry::envelope;
 
-    /// Guarantees: each name parses to its category, and an unknown name to none.
-    #[test]
-    fn names() {
-        for &category in Category::ALL {
-            assert_eq!(Category::from_name(category.as_str()), Some(category));
-        }
-        assert_eq!(Category::from_name("profile_chunks"), None);
-    }
-
     /// Guarantees: chunks of platforms that Relay treats as user interfaces have their own limits.
     #[test]
     fn chunks() {

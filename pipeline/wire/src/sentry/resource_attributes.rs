@@ -97,13 +97,14 @@ impl<'a> ResourceAttributes<'a> {
     /// The service's name: its attribute, or else the environment's name, or else the executable's. A placeholder for
     /// an unnamed service is the last resort.
     pub fn service(&self) -> Option<String> {
-        let name = self.attribute("service.name");
-        let (known, unknown) = match name {
-            Some(name) if name.starts_with(UNKNOWN) => (None, Some(name)),
-            name => (name, None),
-        };
-        let from_environment = self.environment("service.name").filter(|name| !name.starts_with(UNKNOWN));
-        known.or(from_environment).or_else(|| self.executable_name()).or(unknown)
+        self.named_service().or_else(|| self.attribute("service.name"))
+    }
+
+    /// The same without placeholders.
+    pub(super) fn named_service(&self) -> Option<String> {
+        let is_name = |name: &String| !name.starts_with(UNKNOWN);
+        let said = self.attribute("service.name").filter(is_name);
+        said.or_else(|| self.environment("service.name").filter(is_name)).or_else(|| self.executable_name())
     }
 
     /// The main executable: its path, or else its name.

@@ -14,13 +14,13 @@
 //!   | --- | --- | --- | --- |
 //!   | profiler | `contexts.profile.profiler_id` | `data.profiler_id` | attribute `sentry.profiler_id` |
 //!   | thread | `contexts.trace.data`: `thread.id`, `thread.name` | `data`: the same | attributes of the same names |
-//!   | sample rate | `trace.sample_rate` of the envelope's header | - | the same, of the first in the header's trace
-//!   |
+//!   | sample rate | `trace.sample_rate` of the envelope's header | - | attribute `sentry.client_sample_rate` |
 //!
 //!   Existing values are replaced. A thread's id is written as text, since that is the thread's key in a chunk
 //!   (Sentry developer documentation, "Sample Format V2", "Profile Context"; `sentry.profiler_id` is the name in
-//!   getsentry/sentry-conventions). A rate is only written if the envelope's header describes a trace: otherwise
-//!   Sentry has nothing to apply it to.
+//!   getsentry/sentry-conventions). A transaction's rate is only written if the envelope's header describes a trace:
+//!   otherwise Sentry has nothing to apply it to. The header of a container stays as it is: the program that began the
+//!   trace wrote it.
 //! * Nothing else may change a payload that has a view.
 //!
 //! The text of spans that could not be read stays unchanged.
@@ -36,6 +36,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::envelope::ItemHeader;
+use super::otlp_spans::CLIENT_SAMPLE_RATE;
 use super::span_items::{SpanItem, read_item};
 use super::span_reader::{elements, place_in};
 use super::splice::{self, Element};
@@ -140,9 +141,10 @@ fn lose_v1_profiles(envelope: &Envelope, gone: &mut [bool], losses: &mut Losses)
     }
 }
 
-/// The sample rate of the spans in the trace of the envelope's header.
+/// The sample rate of a transaction in the trace of the envelope's header.
 fn rate_of(spans: &Spans, header: &TraceHeader) -> Option<f64> {
-    let of_trace = spans.spans().iter().filter(|span| header.is_of(span.trace_id));
+    let is_transaction = spans.form() == SpanForm::SentryTransaction;
+    let of_trace = spans.spans().iter().filter(|span| is_transaction && header.is_of(span.trace_id));
     of_trace.filter_map(|span| span.changes.as_ref()?.sample_rate).next()
 }
 
@@ -242,7 +244,7 @@ impl SpanEditor<'_> {
         }
         let mut payload = splice::change_list(bytes, &listed);
         if let Some(changes) = root.and_then(|root| root.changes.as_deref()).filter(|_| self.with_changes) {
-            self.unwritten += set_link(&mut payload, SpanObject::Transaction, changes);
+            self.unwritten += set_changes(&mut payload, SpanObject::Transaction, changes);
         }
         Rewritten { payload: Some((payload, count)), unwritten: self.unwritten }
     }
@@ -267,7 +269,7 @@ impl SpanEditor<'_> {
         let mut json = element.as_bytes().to_vec();
         let place =
             if self.spans.form() == SpanForm::SentryTransaction { SpanObject::Span } else { SpanObject::Attributes };
-        self.unwritten += set_link(&mut json, place, changes);
+        self.unwritten += set_changes(&mut json, place, changes);
         if json == element.as_bytes() { Element::Stays } else { Element::Becomes(json) }
     }
 }
@@ -283,15 +285,22 @@ pub(super) enum SpanObject {
     Attributes,
 }
 
-/// Sets the profiler and the thread in a span's object. Returns how many values could not be set.
-fn set_link(json: &mut Vec<u8>, place: SpanObject, changes: &SpanChanges) -> u64 {
-    let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return 0 };
+/// Sets the rate, the profiler and the thread in a span's object. Returns how many values could not be set.
+fn set_changes(json: &mut Vec<u8>, place: SpanObject, changes: &SpanChanges) -> u64 {
+    let mut unwritten = 0;
+    if let (SpanObject::Attributes, Some(rate)) = (place, changes.sample_rate) {
+        let rate = format!("{{\"value\":{},\"type\":\"double\"}}", Value::from(rate));
+        match splice::set(json, &["attributes", CLIENT_SAMPLE_RATE], &rate) {
+            Ok(changed) => *json = changed,
+            Err(_) => unwritten += 1,
+        }
+    }
+    let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return unwritten };
     let (profiler, thread): (&[&str], &[&str]) = match place {
         SpanObject::Transaction => (&["contexts", "profile", "profiler_id"], &["contexts", "trace", "data"]),
         SpanObject::Span => (&["data", "profiler_id"], &["data"]),
         SpanObject::Attributes => (&["attributes", "sentry.profiler_id"], &["attributes"]),
     };
-    let mut unwritten = 0;
     let mut set = |path: &[&str], text: &str| {
         let text = Value::from(text);
         let value = match place {

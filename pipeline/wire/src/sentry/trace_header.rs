@@ -6,7 +6,7 @@
 
 use profbridge_model::TraceId;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The sampling data in the key `trace` of an envelope's header.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -50,6 +50,18 @@ impl TraceHeader {
         }
     }
 
+    /// The header with this public key in its trace data, if these lack one: those of an envelope that was written to a
+    /// file. Relay drops containers of spans without it.
+    pub fn with_public_key(line: &[u8], key: &str) -> Option<Vec<u8>> {
+        let mut header: Map<String, Value> = serde_json::from_slice(line).ok()?;
+        let trace = header.get_mut("trace")?.as_object_mut()?;
+        if trace.contains_key("public_key") {
+            return None;
+        }
+        trace.insert("public_key".to_owned(), key.into());
+        serde_json::to_vec(&header).ok()
+    }
+
     /// Whether it describes this trace.
     pub fn is_of(&self, trace: TraceId) -> bool {
         self.trace_id.is_none_or(|id| id == trace)
@@ -89,6 +101,21 @@ mod tests {
         assert_eq!(header.of(TraceId::new(&[8; 16]).unwrap()), TraceHeader::default());
         for nothing in ["", "{}", "[]", r#"{"trace":7}"#, r#"{"trace":"#] {
             assert_eq!(TraceHeader::read(nothing.as_bytes()), TraceHeader::default(), "{nothing}");
+        }
+    }
+
+    /// Guarantees: a public key is added to trace data without one, and nothing else is changed.
+    /// rule: transport#span-containers-key
+    #[test]
+    fn public_keys() {
+        for (line, named) in [
+            (r#"{"a":1,"trace":{"trace_id":"7"}}"#, Some(r#"{"a":1,"trace":{"public_key":"k","trace_id":"7"}}"#)),
+            (r#"{"trace":{"public_key":"other"}}"#, None),
+            (r#"{"trace":7}"#, None),
+            ("{}", None),
+        ] {
+            let found = TraceHeader::with_public_key(line.as_bytes(), "k");
+            assert_eq!(found.map(|line| String::from_utf8(line).unwrap()).as_deref(), named, "{line}");
         }
     }
 }

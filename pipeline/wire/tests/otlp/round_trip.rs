@@ -107,22 +107,6 @@ proptest! {
         let bytes = encode(&profiles, &EncodeOptions::default());
         prop_assert_eq!(canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()), expected);
     }
-
-    /// Guarantees: a payload in pprof's format, and nothing else, is omitted even if payloads are requested.
-    /// rule: otep-0239#payload
-    #[test]
-    fn leaves_pprof_payloads_out(mut request in requests(), format in "(x-)?[pP]prof(\\+gz)?") {
-        for profile in profiles_of(&mut request) {
-            profile.original_payload_format.clone_from(&format);
-        }
-        let bytes = encode(&decoded(request.encode_to_vec()), &EVERYTHING);
-        let mut expected = canonical(request);
-        for profile in profiles_of(&mut expected) {
-            profile.original_payload.clear();
-            profile.original_payload_format.clear();
-        }
-        prop_assert_eq!(canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()), expected);
-    }
 }
 
 /// Guarantees: a request of no bytes is an empty batch, and so is one with an empty dictionary.

@@ -237,14 +237,16 @@ impl ObservedProcess {
     }
 
     /// The thread with this pointer that was observed near the span, if none with the pointer was observed during it.
-    /// This is only safe if no other thread can have had the pointer in between: no other known thread has it, and
-    /// every thread observed during the span has a known pointer.
+    /// This is only safe if no other thread can have had the pointer in between: no other known thread has it, every
+    /// thread observed during the span has a known pointer, and waiting threads are not observed. A profiler of those
+    /// would have observed this thread during the span, so the span ran on one that lived too briefly to be noticed.
     pub(super) fn thread_near(&self, pointer: NonZeroU64, during: TimeRange) -> Option<(&ThreadId, &ObservedThread)> {
         let mut all = self.threads_with_pointer(pointer);
         let is_near = |thread: &ObservedThread| thread.covered.overlaps(with_tolerance(during));
         let thread = all.next().filter(|(_, thread)| all.next().is_none() && is_near(thread))?;
         let may_have_it = |thread: &ObservedThread| thread.pointer.is_none() && thread.covered.overlaps(during);
-        (!self.threads.iter().any(|(_, thread)| may_have_it(thread))).then_some(thread)
+        let is_certain = !self.profiler.wall && !self.threads.iter().any(|(_, thread)| may_have_it(thread));
+        is_certain.then_some(thread)
     }
 
     /// Whether both may be one process observed by two profilers: a single profiler knows each process only once.

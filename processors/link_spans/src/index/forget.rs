@@ -7,6 +7,7 @@ impl Index {
     /// setting of its clock, processes without profiles for that long, and spans that no sample named for that long.
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
         self.sampled_links.forget(now, keep);
+        self.segments.forget(now, keep);
         self.processes.retain(|_, process| {
             if now.saturating_sub(process.seen) > keep {
                 return false;
@@ -19,7 +20,8 @@ impl Index {
     }
 
     /// Forgets until at most `max_bytes` are used. First the older, then the younger half of the spans named by
-    /// samples, as long as they exceed their share; then the processes that were not seen for the longest time.
+    /// samples, and of the segments, as long as they exceed their share; then the processes that were not seen for the
+    /// longest time.
     pub(crate) fn shrink(&mut self, max_bytes: u64) {
         if self.bytes() <= max_bytes {
             return;
@@ -29,11 +31,14 @@ impl Index {
             if self.sampled_links.bytes() > max_bytes / OF_LINKS {
                 self.forgotten.named_spans += self.sampled_links.forget_old();
             }
+            if self.segments.bytes() > max_bytes / OF_LINKS {
+                self.forgotten.segments += self.segments.forget_old();
+            }
         }
         let mut by_age: Vec<(u64, u32)> = self.processes.iter().map(|(number, of)| (of.seen, *number)).collect();
         by_age.sort_unstable();
         let mut by_age = by_age.into_iter();
-        while self.bytes() > max_bytes && self.processes.len() + self.sampled_links.len() > 0 {
+        while self.bytes() > max_bytes && self.processes.len() + self.sampled_links.len() + self.segments.len() > 0 {
             // Half of the processes at a time: freeing fewer would not shrink the tables.
             let half = self.processes.len().div_ceil(2);
             for (_, number) in by_age.by_ref().take(half) {
@@ -41,6 +46,7 @@ impl Index {
             }
             if half <= 1 {
                 self.forgotten.named_spans += self.sampled_links.forget_old();
+                self.forgotten.segments += self.segments.forget_old();
             }
             self.drop_what_is_unused();
         }

@@ -100,6 +100,12 @@ impl<'a> MatchedProcess<'a> {
         self.is_observed_near(thread.1).then(|| self.matched(thread))?
     }
 
+    /// The thread of a process that was observed on no other, whenever that was.
+    pub(super) fn only_thread(&self) -> Option<MatchedThread<'a>> {
+        let mut known = self.process.threads.iter().filter(|(id, _)| **id != ThreadId::UNKNOWN);
+        known.next().filter(|_| known.next().is_none()).and_then(|thread| self.matched(thread))
+    }
+
     /// Whether the process has a thread with this id, whether or not observed during the span.
     pub(crate) fn has_thread(&self, id: &str) -> bool {
         self.process.thread(id).is_some()

@@ -1,4 +1,5 @@
-//! Spans named by the links of incoming samples: on which thread of which process each ran.
+//! What is remembered of single spans: on which thread of which process a span ran, if incoming samples are linked with
+//! it, and which profiler an SDK named in a segment.
 //!
 //! A profiler that reads a program's live contexts (OTEP 4947) writes into each sample the span its thread was working
 //! on. So the span's process and thread are known, whatever the span itself contains.
@@ -42,26 +43,35 @@ impl ObservedProcess {
     }
 }
 
-/// The bytes of the smallest non-empty table.
-const LEAST: u64 = 4 * (size_of::<(u64, SampledPlace)>() as u64 + 1) + 16;
-
 /// The spans, each under a keyed hash, in two generations: a span that is not seen for a whole generation is forgotten.
-#[derive(Debug, Default)]
-pub(super) struct SampledLinks {
-    young: HashMap<u64, SampledPlace>,
-    old: HashMap<u64, SampledPlace>,
+#[derive(Debug)]
+pub(super) struct RecentSpans<T> {
+    young: HashMap<u64, T>,
+    old: HashMap<u64, T>,
     /// When the young generation began, in monotonic time.
     since: u64,
     hasher: DefaultHashBuilder,
 }
 
-impl SampledLinks {
+/// Where the spans were seen that samples name.
+pub(super) type SampledLinks = RecentSpans<SampledPlace>;
+
+impl<T> Default for RecentSpans<T> {
+    fn default() -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), since: 0, hasher: DefaultHashBuilder::default() }
+    }
+}
+
+impl<T> RecentSpans<T> {
+    /// The bytes of the smallest non-empty table.
+    const LEAST: u64 = 4 * (size_of::<(u64, T)>() as u64 + 1) + 16;
+
     fn hash(&self, link: &Link) -> u64 {
         self.hasher.hash_one((link.trace_id, link.span_id))
     }
 
-    /// Where a span was seen.
-    pub(super) fn get(&self, link: &Link) -> Option<&SampledPlace> {
+    /// What is known of a span.
+    pub(super) fn get(&self, link: &Link) -> Option<&T> {
         let hash = self.hash(link);
         self.young.get(&hash).or_else(|| self.old.get(&hash))
     }
@@ -70,22 +80,13 @@ impl SampledLinks {
     pub(super) fn growth(&self) -> u64 {
         match self.young.len() < self.young.capacity() {
             true => 0,
-            false => (self.young.allocation_size() as u64).max(LEAST),
+            false => (self.young.allocation_size() as u64).max(Self::LEAST),
         }
     }
 
-    /// Records where a span was seen. If it was seen elsewhere before, `is_better` decides which place counts.
-    pub(super) fn add(
-        &mut self,
-        link: &Link,
-        place: SampledPlace,
-        is_better: impl FnOnce(&SampledPlace, &SampledPlace) -> bool,
-    ) {
-        let place = match self.get(link) {
-            Some(known) if !is_better(&place, known) => known.clone(),
-            _ => place,
-        };
-        self.young.insert(self.hash(link), place);
+    /// Records what is known of a span now.
+    pub(super) fn insert(&mut self, link: &Link, known: T) {
+        self.young.insert(self.hash(link), known);
     }
 
     /// Forgets spans that were not seen for `keep` nanoseconds, or at the latest for twice as long.
@@ -103,14 +104,6 @@ impl SampledLinks {
         gone.len() as u64
     }
 
-    /// Forgets the spans of forgotten processes.
-    pub(super) fn retain(&mut self, is_known: impl Fn(u32) -> bool) {
-        for table in [&mut self.young, &mut self.old] {
-            table.retain(|_, place| is_known(place.process));
-            table.shrink_to(table.len() * 2);
-        }
-    }
-
     /// The number of spans.
     pub(super) fn len(&self) -> usize {
         self.young.len() + self.old.len()
@@ -119,5 +112,29 @@ impl SampledLinks {
     /// Memory use in bytes.
     pub(super) fn bytes(&self) -> u64 {
         (self.young.allocation_size() + self.old.allocation_size()) as u64
+    }
+}
+
+impl SampledLinks {
+    /// Records where a span was seen. If it was seen elsewhere before, `is_better` decides which place counts.
+    pub(super) fn add(
+        &mut self,
+        link: &Link,
+        place: SampledPlace,
+        is_better: impl FnOnce(&SampledPlace, &SampledPlace) -> bool,
+    ) {
+        let place = match self.get(link) {
+            Some(known) if !is_better(&place, known) => known.clone(),
+            _ => place,
+        };
+        self.insert(link, place);
+    }
+
+    /// Forgets the spans of forgotten processes.
+    pub(super) fn retain(&mut self, is_known: impl Fn(u32) -> bool) {
+        for table in [&mut self.young, &mut self.old] {
+            table.retain(|_, place| is_known(place.process));
+            table.shrink_to(table.len() * 2);
+        }
     }
 }

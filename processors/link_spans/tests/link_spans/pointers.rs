@@ -116,21 +116,26 @@ fn the_client_names_the_process() {
     }
 }
 
-/// A container as streamed by Sentry's Python SDK, in milliseconds after [`T`]: each span with its id, what it names as
-/// its server, and its operation.
-fn container(spans: &[(u8, &str, &str)], ident: i64, from: u64, to: u64) -> Envelope {
+/// The id of a span in JSON.
+pub(crate) fn hex(id: u8) -> String {
+    format!("{id:02x}").repeat(8)
+}
+
+/// A text attribute in a container.
+pub(crate) fn attribute(key: &str, value: &str) -> String {
+    format!(r#""{key}":{{"value":"{value}","type":"string"}}"#)
+}
+
+/// A container of spans as Sentry's SDKs stream it, in milliseconds after [`T`]: each span with its id, whether it is a
+/// segment, and its attributes.
+pub(crate) fn container(spans: &[(u8, bool, Vec<String>)], from: u64, to: u64) -> Envelope {
     let times = format!(r#""start_timestamp":{},"end_timestamp":{}"#, seconds(from), seconds(to));
-    let text = |key: &str, value: &str| format!(r#""{key}":{{"value":"{value}","type":"string"}}"#);
-    let element = |(id, server, op): &(u8, &str, &str)| {
-        let attributes = [
-            text("server.address", server),
-            text("sentry.op", op),
-            text("thread.id", &ident.to_string()),
-            text("sentry.sdk.name", "sentry.python.flask"),
-        ];
+    let element = |(id, is_segment, attributes): &(u8, bool, Vec<String>)| {
         format!(
-            r#"{{"trace_id":"11111111111111111111111111111111","span_id":"{}","name":"x","status":"ok",{times},"attributes":{{{}}}}}"#,
-            format!("{id:02x}").repeat(8),
+            r#"{{"trace_id":"{}","span_id":"{}","parent_span_id":"ffffffffffffffff","name":"x","status":"ok",{times},
+                "is_segment":{is_segment},"attributes":{{{}}}}}"#,
+            "01".repeat(16),
+            hex(*id),
             attributes.join(",")
         )
     };
@@ -153,7 +158,13 @@ fn lone_http_segments() {
     let mut processor = link_spans("{}");
     process(&mut processor, profiles_of_threads(&web(7), &[(12, "", ONE, &times)]), at(2 * S));
     let mut links_of = |spans: &[(u8, &str, &str)], host: Option<&str>| {
-        let mut envelope = container(spans, ONE, 100, 200);
+        let of = |(id, server, op): &(u8, &str, &str)| {
+            let server = [attribute("server.address", server), attribute("sentry.op", op)];
+            let sdk = attribute("sentry.sdk.name", "sentry.python.flask");
+            let more = [attribute("thread.id", &ONE.to_string()), sdk];
+            (*id, false, server.into_iter().chain(more).collect())
+        };
+        let mut envelope = container(&spans.iter().map(of).collect::<Vec<_>>(), 100, 200);
         envelope.meta.client_host = host.map(Into::into);
         links(&process_and_wait(&mut processor, envelope, at(2 * S), at(30 * S)))
     };

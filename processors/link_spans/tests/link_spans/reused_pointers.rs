@@ -13,12 +13,17 @@ type ThreadWithPointer = (i64, i64, u64, u64);
 
 /// A processor that observed these threads of one process, and its main thread for two seconds.
 fn seen(threads: &[ThreadWithPointer]) -> LinkSpans {
+    seen_by("cpu", threads)
+}
+
+/// The same with profiles of `cpu` or `wall` time.
+fn seen_by(kind: &str, threads: &[ThreadWithPointer]) -> LinkSpans {
     let mut processor = link_spans("{}");
     let times = |from: u64, to: u64| (from..=to).step_by(5).map(|milli| milli * MS).collect();
     let all: Vec<(i64, i64, Vec<u64>)> =
         threads.iter().chain(&[(7, OTHER, 0, 2000)]).map(|(id, at, from, to)| (*id, *at, times(*from, *to))).collect();
     let all: Vec<(i64, &str, i64, &[u64])> = all.iter().map(|(id, at, times)| (*id, "", *at, &times[..])).collect();
-    process(&mut processor, profiles_of_threads(&web(7), &all), at(2 * S));
+    process(&mut processor, profiles_of_time(kind, &web(7), &all), at(2 * S));
     processor
 }
 
@@ -74,6 +79,19 @@ fn one_that_was_near() {
         assert_eq!(near(&[one]), (linked("12"), false), "{is_named}");
         assert_eq!(near(&[one, (13, 0, 500, 980)]), (linked("12"), false), "{is_named}");
         assert_eq!(near(&[one, (13, 0, 1005, 1100)]), (None, true), "{is_named}");
+    }
+}
+
+/// Guarantees: being near proves nothing if the profiler observes waiting threads as well: it would have observed the
+/// thread during the span, which ran on a thread that it did not notice.
+#[test]
+fn one_that_was_near_and_would_have_been_observed() {
+    for (kind, expected) in [("wall", None), ("cpu", linked("12"))] {
+        for is_named in [true, false] {
+            let mut processor = seen_by(kind, &[(12, ONE, 0, 990)]);
+            let out = process(&mut processor, on_pointer(1000, 1500, is_named), at(2 * S));
+            assert_eq!(links(&out)[0].1, expected, "{kind} {is_named}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::dictionary::{Function, Line, Location, Mapping};
 use profbridge_model::{Builder, Profiles};
 
-use crate::samples_brute_force::{GeneratedSample, GeneratedSpan, HAD, observations, request};
+use crate::samples_brute_force::{GeneratedSample, GeneratedSpan, observations, request};
 use crate::support::*;
 
 fn of_web(samples: &[GeneratedSample]) -> Profiles {
@@ -20,32 +20,6 @@ fn ran(id: u8, parent: u8, [from, to]: [u64; 2]) -> GeneratedSpan {
 /// The span of each observation, by its time in milliseconds.
 fn by_time(out: &Outbox) -> BTreeMap<u64, u8> {
     observations(out).into_iter().map(|(_, _, time, _, link)| (time / MS, link)).collect()
-}
-
-/// Guarantees: of nested spans the innermost counts, even if one between them ran on another thread; unrelated
-/// overlapping spans give no link, which is counted; a sample is split by its spans, and one with a link keeps it.
-#[test]
-fn nested_and_asynchronous_spans() {
-    let mut processor = link_spans("{}");
-    let elsewhere = GeneratedSpan { thread: 2, ..ran(2, 1, [20, 90]) };
-    for made in [ran(3, 2, [30, 60]), ran(1, 0, [10, 100]), elsewhere, ran(4, 0, [80, 120])] {
-        process(&mut processor, made.request(), at(S));
-    }
-    let out = process(
-        &mut processor,
-        of_web(&[(1, 1, vec![5, 15, 30, 59, 60, 85, 100, 119, 120], true, false), (1, 1, vec![40], false, true)]),
-        at(S),
-    );
-    let expected = [(5, 0), (15, 1), (30, 3), (40, HAD), (59, 3), (60, 1), (85, 0), (100, 4), (119, 4), (120, 0)];
-    assert_eq!(by_time(&out), expected.into());
-    for (name, count) in [
-        ("observations_linked", 6),
-        ("observations_with_link", 1),
-        ("observations_unlinked_no_span", 2),
-        ("observations_unlinked_ambiguous", 1),
-    ] {
-        assert_eq!(note(&out, name), count, "{name}");
-    }
 }
 
 /// Guarantees: once spans of different traces overlapped on a thread, as in an event loop, none of its samples is

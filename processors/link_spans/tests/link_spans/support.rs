@@ -115,9 +115,20 @@ pub(crate) fn profiles(resource: &[(&str, Any<'_>)], threads: &[(i64, &str, &[u6
 
 /// Like [`profiles`], with the pointer of each thread after its name; 0 if unknown.
 pub(crate) fn profiles_of_threads(resource: &[(&str, Any<'_>)], threads: &[(i64, &str, i64, &[u64])]) -> Profiles {
+    profiles_of_time("cpu", resource, threads)
+}
+
+/// The same of `cpu` or `wall` time.
+pub(crate) fn profiles_of_time(
+    kind: &str,
+    resource: &[(&str, Any<'_>)],
+    threads: &[(i64, &str, i64, &[u64])],
+) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
-    builder.on_cpu(20);
+    let sample_type = builder.value_type("samples", "count");
+    let period_type = builder.value_type(kind, "nanoseconds");
+    builder.profile(Profile { sample_type, period_type, period: (50 * MS) as i64, ..Profile::default() });
     let frame = builder.frame("work", "main.rs", 1);
     let stack = builder.stack(&[frame]);
     for (id, name, pointer, times) in threads {
@@ -186,7 +197,7 @@ pub(crate) fn profiler_links(out: &Outbox) -> Vec<(u8, Option<ProfilerLink>)> {
     let spans = out.telemetry.iter().flat_map(|telemetry| match telemetry {
         Telemetry::Spans(spans) => vec![spans],
         Telemetry::Envelope(envelope) => envelope.spans().collect(),
-        Telemetry::Profiles(_) => Vec::new(),
+        _ => Vec::new(),
     });
     let link = |span: &profbridge_model::Span| span.changes.as_ref().and_then(|changes| changes.profiler.clone());
     spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()

@@ -1,12 +1,12 @@
 use bytes::Bytes;
-use profbridge_engine::component::Outbox;
+use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::envelope::EnvelopeBody;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{
     Builder, ByteRange, Envelope, Item, ItemView, Profiles, Quantities, Reason, SampledOut, SampledOutCounts,
     SampledOutOrigin, Span, SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId,
 };
-use profbridge_processor_sample::TRANSACTIONS;
+use profbridge_processor_sample::{TRANSACTIONS, WITHOUT_ROOT};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::{envelope, profile_items, span_items, span_writer};
 
@@ -240,19 +240,155 @@ fn forms_agree() {
     assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
 }
 
+/// An envelope with the views that the receiver creates.
+fn read(bytes: Vec<u8>) -> Envelope {
+    let mut envelope = envelope::read(Bytes::from(bytes)).unwrap().envelope;
+    let profiles = profile_items::read_items(&envelope).map(|(item, read)| ItemView::profiles(item, read.unwrap()));
+    let spans = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
+    envelope.views = profiles.chain(spans).collect();
+    envelope
+}
+
+/// A span of a container: the number of its trace, its name, whether it is a segment, and the name of its segment.
+type Streamed<'a> = (u64, &'a str, bool, &'a str);
+
+/// A container whose envelope has this `trace` in its header, in JSON.
+fn stream(trace: &str, spans: &[Streamed<'_>]) -> Envelope {
+    let element = |(at, (trace, name, is_segment, segment)): (usize, &Streamed<'_>)| {
+        format!(
+            r#"{{"trace_id":"{:032x}","span_id":"{:016x}","parent_span_id":"00000000000000ff","name":"{name}","status":"ok",
+            "is_segment":{is_segment},"start_timestamp":1,"end_timestamp":2,"attributes":{{
+            "sentry.op":{{"value":"{name}","type":"string"}},
+            "sentry.segment.name":{{"value":"{segment}","type":"string"}}}}}}"#,
+            trace + 1,
+            at + 1
+        )
+        .replace('\n', "")
+    };
+    let items: Vec<String> = spans.iter().enumerate().map(element).collect();
+    let item = format!(
+        r#"{{"type":"span","item_count":{},"content_type":"application/vnd.sentry.items.span.v2+json"}}"#,
+        spans.len()
+    );
+    let body = format!("{{\"trace\":{trace}}}\n{item}\n{{\"version\":2,\"items\":[{}]}}\n", items.join(","));
+    read(body.into_bytes())
+}
+
+/// The number of spans that left.
+fn spans_left(out: &Outbox) -> u64 {
+    out.telemetry.iter().map(|telemetry| telemetry.quantities().spans).sum()
+}
+
+const CHILD: Streamed<'_> = (0, "db", false, "GET /slow");
+const SEGMENT: Streamed<'_> = (0, "GET /slow", true, "GET /slow");
+
+/// Guarantees: all containers of a trace are decided alike, by the first of them: by its root span, or if that comes
+/// later by the name that the children tell of it, by the rules that ask for nothing else, and by the rate. Nothing
+/// waits, and traces and clients decide for themselves. What is dropped counts as spans, not as transactions.
+/// rule: transport#span-segments, transport#client-reports-sample-rate
+#[test]
+fn containers_of_a_trace_are_decided_alike() {
+    let kept = |yaml: &str, containers: &[&[Streamed<'_>]]| -> Vec<u64> {
+        let mut processor = sample(yaml);
+        let each = containers.iter().map(|spans| {
+            let out = process(&mut processor, stream("{}", spans), at(0));
+            let counts = |spans| SampledOutCounts { spans, ..SampledOutCounts::default() };
+            let gone = dropped(&out);
+            assert_eq!(reported_counts(&out), Vec::from_iter((gone > 0).then(|| counts(gone))), "{yaml}");
+            assert_eq!(spans_left(&out) + gone, spans.len() as u64);
+            spans_left(&out)
+        });
+        each.collect()
+    };
+    // The name of the root is known from its children.
+    let by_name = "traces_rules: [{name: GET /slow, sampled: false}]";
+    assert_eq!(kept(by_name, &[&[CHILD, CHILD], &[CHILD, SEGMENT]]), [0, 0]);
+    assert_eq!(kept(by_name, &[&[SEGMENT], &[CHILD]]), [0, 0]);
+    // Its operation is not, so the next rule decides, for the later root too.
+    let by_op = "traces_rules: [{op: GET *, sampled: false}, {sampled: true}]";
+    assert_eq!(kept(by_op, &[&[CHILD], &[SEGMENT, CHILD]]), [1, 2]);
+    assert_eq!(kept(by_op, &[&[SEGMENT, CHILD], &[CHILD]]), [0, 0]);
+    // Of several segments in a container the first decides; another trace decides for itself.
+    let other: Streamed<'_> = (1, "job", true, "job");
+    assert_eq!(kept(by_op, &[&[SEGMENT, (0, "job", true, "job"), other], &[CHILD, other]]), [1, 1]);
+
+    let mut processor = sample(by_op);
+    let mut of_project = |project, span| {
+        let mut envelope = stream("{}", &[span]);
+        envelope.meta.project_id = Some(project);
+        let out = process(&mut processor, envelope, at(0));
+        (spans_left(&out), noted(&out, WITHOUT_ROOT))
+    };
+    assert_eq!([of_project(1, CHILD), of_project(2, SEGMENT), of_project(1, SEGMENT)], [(1, 1), (0, 0), (1, 0)]);
+}
+
+/// Guarantees: the decision and the rate of the header decide about a container as about a transaction; a header counts
+/// for its own trace, and a container without one, or of two traces, is decided trace by trace.
+/// rule: transport#span-header
+#[test]
+fn headers_of_containers() {
+    let kept =
+        |yaml: &str, header: &str| spans_left(&process(&mut sample(yaml), stream(header, &[CHILD, SEGMENT]), at(0)));
+    let header = |more: &str| format!(r#"{{"trace_id":"{:032x}"{more}}}"#, 1);
+    let all_no = "traces_rules: [{sampled: false}]";
+    assert_eq!(kept(all_no, "null"), 0);
+    assert_eq!(kept(all_no, &header(r#","sampled":"true""#)), 2);
+    assert_eq!(kept("traces_rules: [{sampled: true}]", &header(r#","sampled":"false""#)), 0);
+    assert_eq!(kept("traces_sample_rate: 0.5", &header(r#","sample_rand":"0.09","sample_rate":"0.2""#)), 2);
+    assert_eq!(kept("traces_sample_rate: 0.5", &header(r#","sample_rand":"0.11","sample_rate":"0.2""#)), 0);
+    let two = stream(&header(r#","sampled":"true""#), &[CHILD, (1, "job", true, "job")]);
+    assert_eq!(spans_left(&process(&mut sample(all_no), two, at(0))), 1);
+}
+
+/// Guarantees: the spans of a container that a rate has kept each say it, times the rate that the trace, or else the
+/// span, came with; the header, which may be another program's, stays byte for byte.
+/// rule: transport#span-header
+#[test]
+fn a_rate_is_written_into_spans() {
+    let header = format!(r#"{{"trace_id":"{:032x}","sample_rand":"0.01", "sample_rate":"0.50","org":"1"}}"#, 1);
+    let mut envelope = stream(&header, &[CHILD, SEGMENT]);
+    for (times, rate) in [(1, 0.125), (2, 0.03125)] {
+        let before = envelope.header.clone();
+        let out = process(&mut sample("traces_sample_rate: 0.25"), envelope, at(0));
+        let written = span_writer::write(only(&out.telemetry).clone());
+        assert_eq!(written.unwritten, 0);
+        envelope = written.envelope.unwrap();
+        assert_eq!(envelope.header, before);
+        let payload = String::from_utf8(envelope.items[0].payload.plain().unwrap().to_vec()).unwrap();
+        let said = format!(r#""sentry.client_sample_rate":{{"value":{rate},"type":"double"}}"#);
+        assert_eq!((payload.matches(&said).count(), payload.matches("client_sample_rate").count()), (2, 2), "{times}");
+    }
+}
+
+/// Attack: a million spans of one trace take the memory of one decision, and many traces that of `max_traces`.
+/// rule: transport#span-many
+#[test]
+fn many_spans_and_traces() {
+    let mut processor = sample("{traces_rules: [{sampled: false}], max_traces: 100}");
+    let view = stream("{}", &[CHILD]).spans().next().unwrap().clone();
+    let of_trace = |trace: u64, count: usize| {
+        let mut span = view.spans()[0].clone();
+        span.trace_id = TraceId::new(&trace_id(trace)).unwrap();
+        let mut envelope = stream("{}", &[CHILD]);
+        envelope.views[0] = ItemView::spans(0, view.rearranged(vec![span; count]));
+        envelope
+    };
+    let empty = processor.held().bytes;
+    let gone: u64 = (0..1000).map(|_| dropped(&process(&mut processor, of_trace(0, 1000), at(0)))).sum();
+    assert_eq!(gone, 1_000_000);
+    assert!(processor.held().bytes - empty < 4096, "{}", processor.held().bytes);
+    for trace in 0..10_000 {
+        process(&mut processor, of_trace(trace, 1), at(0));
+        assert!(processor.held().bytes < 128 << 10, "{}", processor.held().bytes);
+    }
+}
+
 /// Guarantees: if a transaction in an SDK's envelope is dropped, it and its V1 profile are gone after parsing and
 /// writing as receiver and exporter do. If the SDK sends a positive decision, the transaction is kept, whatever the
 /// rate.
 #[test]
 fn a_real_envelope() {
     let real = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
-    let read = |bytes: Vec<u8>| {
-        let mut envelope = envelope::read(Bytes::from(bytes)).unwrap().envelope;
-        let profiles = profile_items::read_items(&envelope).map(|(item, read)| ItemView::profiles(item, read.unwrap()));
-        let spans = span_items::read_items(&envelope).map(|(item, read)| ItemView::spans(item, read.unwrap().spans));
-        envelope.views = profiles.chain(spans).collect();
-        envelope
-    };
     let undecided = String::from_utf8(real.to_vec()).unwrap().replace(r#""sampled":"true""#, r#""other":"true""#);
     assert!(undecided.as_bytes() != real);
     let with_more = [undecided.as_bytes(), b"\n{\"type\":\"user_report\"}\nok"].concat();

@@ -173,7 +173,7 @@ proptest! {
             prop_assert_eq!(&said[position], &(address, expected), "{} {} {:?}", kind, id, name);
         }
         prop_assert_eq!(after.observations(), before.observations());
-        prop_assert_eq!(&after.columns().stack, &before.columns().stack);
+        prop_assert_eq!(&after.columns().ids, &before.columns().ids);
         prop_assert!(profbridge_model::Dictionary::new(after.dictionary().tables().clone()).is_ok());
     }
 }

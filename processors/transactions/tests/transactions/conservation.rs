@@ -79,20 +79,4 @@ proptest! {
         prop_assert_eq!(found, expected);
         prop_assert!(streamed(&rest).is_empty());
     }
-
-    /// Guarantees: the same calls give the same transactions in the same order.
-    #[test]
-    fn is_deterministic(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
-        let run = || {
-            let mut random = Rng::with_seed(seed);
-            let mut processor = processor(SETTINGS[settings]);
-            let mut out = Default::default();
-            for step in 0..8 {
-                process_all(&mut processor, request(&any_spans(&mut random)).into(), at(step * 2 * S), &mut out);
-            }
-            while processor.on_memory_pressure(at(20 * S), &mut out) {}
-            [transactions(&out), transactions(&flush(&mut processor, at(20 * S)))]
-        };
-        prop_assert_eq!(run(), run());
-    }
 }

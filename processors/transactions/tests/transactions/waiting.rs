@@ -24,43 +24,6 @@ fn waits_for_children() {
     assert_eq!(processor.due(), None);
 }
 
-/// Guarantees: spans without their local root are sent `orphan_wait` after the first of them arrived. A root that
-/// arrives later is sent separately.
-#[test]
-fn waits_for_roots() {
-    let mut processor = processor("wait: 2s\norphan_wait: 10s");
-    send(&mut processor, &[span(2, 1)], at(0));
-    send(&mut processor, &[span(4, 3)], at(4 * S));
-    // This span connects the two trees, and both wait for span 1 from now on.
-    send(&mut processor, &[span(3, 1)], at(9 * S));
-    assert!(wait_until(&mut processor, at(10 * S - 1)).telemetry.is_empty());
-    let out = wait_until(&mut processor, at(10 * S));
-    assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![2, 3, 4]], 1));
-    send(&mut processor, &[span(1, None)], at(11 * S));
-    let out = wait_until(&mut processor, at(13 * S));
-    assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1]], 0));
-}
-
-/// Guarantees: when two trees merge, the deadline of the older one applies, whichever is larger.
-#[test]
-fn connected_parts_wait_from_the_first() {
-    for larger in [true, false] {
-        let mut processor = processor("orphan_wait: 10s");
-        let (early, late) = if larger { (1, 9) } else { (9, 1) };
-        let children =
-            |from: u64, parent: u64, count: u64| (from..from + count).map(|id| span(id, parent)).collect::<Vec<_>>();
-        send(&mut processor, &children(100, 50, early), at(0));
-        send(&mut processor, &[span(999, 998).trace(7)], at(2 * S));
-        send(&mut processor, &children(200, 60, late), at(4 * S));
-        send(&mut processor, &[span(50, 60)], at(6 * S));
-        let out = wait_until(&mut processor, at(10 * S));
-        assert_eq!(transactions(&out).iter().map(|one| one.spans.len()).collect::<Vec<_>>(), [11], "{larger}");
-        assert_eq!(processor.due(), Some(at(12 * S).monotonic_nano));
-        let out = wait_until(&mut processor, at(12 * S));
-        assert_eq!(ids(&out), [[999]]);
-    }
-}
-
 /// Guarantees: children that arrive after their transaction was sent form one transaction, which waits only for `wait`
 /// and is counted as late, not as one without a root.
 #[test]

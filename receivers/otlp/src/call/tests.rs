@@ -3,7 +3,6 @@ use std::task::{Context, Poll, Waker};
 
 use profbridge_engine::budget::Budget;
 use profbridge_engine::telemetry::Metrics;
-use profbridge_model::Telemetry;
 use profbridge_testkit::{RequestBuilder, intake, ms};
 use prost::Message as _;
 
@@ -104,20 +103,6 @@ async fn large_requests_wait_for_a_slot() {
     let (taken, _) = tokio::join!(call, consumer.take());
     assert_eq!(taken.unwrap().items.samples, 1);
     assert_eq!((handler.slots.available_permits(), consumer.memory_used()), (1, 0));
-}
-
-/// Guarantees: the sender is printed as a plain address without the port.
-#[tokio::test]
-async fn the_sender_is_an_address() {
-    let (intake, mut consumer) = intake(1 << 30);
-    let handler = handler(&intake, 1);
-    let request = received(&intake, heavy(0));
-    let (_, taken) = tokio::join!(
-        handler.call(request, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
-        consumer.take()
-    );
-    let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
-    assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
 
 /// Guarantees: a request that decodes to several times its size is accepted, and the permit covers its memory, and the

@@ -13,17 +13,12 @@ use profbridge_model::skew::Plausible;
 use profbridge_model::spans::Packed;
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
-use profbridge_wire::otlp::{self, DecodeError, Layout, Limits, decode, decode_as, json};
+use profbridge_wire::otlp::{self, Layout, Limits, decode, decode_as, decode_granted, json};
 use profbridge_wire::sentry::timestamp::Timestamp;
 
-use super::RequestContent;
+use super::{RequestContent, RequestEncoding};
 use crate::fault::CallFault;
-use crate::form::{RequestEncoding, read_json};
 use crate::origin::HostAttribution;
-
-/// The memory limits of the successive decoding attempts, in bytes per byte of the request. Real requests need 0.7, and
-/// small ones up to 3. The decoder detects a too low limit before it allocates more, mostly right after counting.
-const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
 
 /// The CPU work of a call.
 pub(super) struct DecodeJob {
@@ -61,8 +56,10 @@ impl DecodeJob {
     pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(DecodedBody, Permit), CallFault> {
         let (mut request, packed) = self.unpack(bytes, coding)?;
         if self.form == RequestEncoding::Json {
-            let (message, limits) = (self.content.request(), self.limits());
-            request = read_json(message, request, &limits, &self.intake, &mut self.permit)?;
+            let (message, limits, received) = (self.content.request(), self.limits(), self.permit.bytes());
+            let grant = |wanted: usize| self.intake.grow_to(&mut self.permit, received + wanted as u64);
+            request = json::read_granted(message, request, &limits, grant, CallFault::from)?;
+            self.permit.set(request.len() as u64);
         }
         let decoded = match self.decode(request)? {
             DecodedBody::Profiles(mut decoded) => {
@@ -127,42 +124,28 @@ impl DecodeJob {
     }
 
     fn decode(&mut self, request: Bytes) -> Result<DecodedBody, CallFault> {
-        let held = self.permit.bytes();
-        let mut limits = self.limits();
-        let mut factors = MEMORY_FACTORS.into_iter().peekable();
-        loop {
-            limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
-            let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
-            let more = (held + memory).saturating_sub(self.permit.bytes());
-            self.intake.grow(&mut self.permit, more)?;
-            let decoded = match (self.content, self.form) {
-                (RequestContent::Profiles(_), RequestEncoding::Json) => {
-                    decode_as(request.clone(), Layout::V1_10, &limits).map(DecodedBody::of)
-                }
-                (RequestContent::Profiles(Some(layout)), _) => {
-                    decode_as(request.clone(), layout, &limits).map(DecodedBody::of)
-                }
-                (RequestContent::Profiles(None), _) => decode(request.clone(), &limits).map(DecodedBody::of),
-                (RequestContent::Traces, _) => {
-                    traces::decode(request.clone(), &limits).map(|decoded| DecodedBody::Traces(Box::new(decoded)))
-                }
-            };
-            match decoded {
-                Ok(decoded) => {
-                    let decoded = self.with_right_times(decoded)?;
-                    // The size of the request is added once more, for encoding the data again while the request is in
-                    // memory.
-                    let all = held + decoded.memory() as u64 + request.len() as u64;
-                    let more = all.saturating_sub(self.permit.bytes());
-                    self.intake.grow(&mut self.permit, more)?;
-                    self.permit.set(all);
-                    return Ok(decoded);
-                }
-                // The limit was the memory for this attempt, so the next attempt may succeed.
-                Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
-                Err(error) if self.form == RequestEncoding::Json => return Err(json::without_offset(error).into()),
-                Err(error) => return Err(error.into()),
+        let (held, content, form) = (self.permit.bytes(), self.content, self.form);
+        let limits = self.limits();
+        let grant = |memory: usize| self.intake.grow_to(&mut self.permit, held + memory as u64);
+        let attempt = |request, limits: &Limits| match (content, form) {
+            (RequestContent::Profiles(_), RequestEncoding::Json) => {
+                decode_as(request, Layout::V1_10, limits).map(DecodedBody::of)
             }
-        }
+            (RequestContent::Profiles(Some(layout)), _) => decode_as(request, layout, limits).map(DecodedBody::of),
+            (RequestContent::Profiles(None), _) => decode(request, limits).map(DecodedBody::of),
+            (RequestContent::Traces, _) => {
+                traces::decode(request, limits).map(|decoded| DecodedBody::Traces(Box::new(decoded)))
+            }
+        };
+        let decoded = decode_granted(&request, limits, grant, attempt, |error| match form {
+            RequestEncoding::Json => CallFault::from(json::without_offset(error)),
+            RequestEncoding::Protobuf => error.into(),
+        })?;
+        let decoded = self.with_right_times(decoded)?;
+        // The size of the request is added once more, for encoding the data again while the request is in memory.
+        let all = held + (decoded.memory() + request.len()) as u64;
+        self.intake.grow_to(&mut self.permit, all)?;
+        self.permit.set(all);
+        Ok(decoded)
     }
 }

@@ -21,23 +21,19 @@ use profbridge_engine::http_fault::RequestTally;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
-use profbridge_wire::otlp::Layout;
+use profbridge_wire::otlp::Signal;
+use profbridge_wire::otlp::signal::SignalNames;
 
 use self::reply::GrpcReply;
-use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
+use crate::call::{AcceptedRequest, ExportHandler, RequestContent, RequestEncoding, count};
 use crate::fault::{CallFault, FaultKind, UnsupportedSignal};
-use crate::form::RequestEncoding;
 use crate::signal_forwarder::SignalForwarder;
-use crate::version;
 
 /// The path of the method.
-pub(crate) const PATH: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+pub(crate) const PATH: &str = Signal::Profiles.names().grpc_path;
 
 /// The path of the method in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export";
-
-/// The path of the method for traces (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
-pub(crate) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// The supported message encodings, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
@@ -64,7 +60,7 @@ impl OtlpGrpcService {
             && request.method() == Method::POST
             && speaks_grpc(request.headers())
             && signal_of(path).is_some()
-            && !self.takes(path)
+            && self.accepted(path).is_none()
         {
             let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
             return Ok(signal_forwarder.answer(request, limits, &self.handler, reply::failure).await);
@@ -86,15 +82,14 @@ impl OtlpGrpcService {
             return response;
         }
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        if !self.takes(request.uri().path()) {
-            let path = request.uri().path();
-            let fault = unknown(path, self.handler.takes_traces());
+        let Some(signal) = self.accepted(request.uri().path()) else {
+            let fault = self.unknown(request.uri().path());
             self.handler.telemetry.not_taken(fault.refusal(peer));
             body::discard_rest(request, self.linger).await;
             return reply::failure(&fault);
-        }
+        };
         let tally = RequestTally::new(&self.handler.telemetry, peer);
-        let outcome = self.export(request).await;
+        let outcome = self.export(request, signal).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         match outcome {
             Ok(taken) => reply::success(&taken),
@@ -102,12 +97,8 @@ impl OtlpGrpcService {
         }
     }
 
-    async fn export(&self, request: Request<Incoming>) -> Result<AcceptedRequest, CallFault> {
-        let content = match request.uri().path() {
-            TRACES => RequestContent::Traces,
-            EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
-            _ => RequestContent::Profiles(version::announced(request.headers())?),
-        };
+    async fn export(&self, request: Request<Incoming>, signal: Signal) -> Result<AcceptedRequest, CallFault> {
+        let content = RequestContent::of(signal, request.uri().path() == EXPERIMENTAL, request.headers())?;
         let (peer, coding) = self.handler.sender(&request, content, "grpc-encoding")?;
         self.handler.intake.room_for(content.kind()).await?;
         let (received, packed) = frame::read_message(request.into_body(), self.body, &self.handler.intake).await?;
@@ -122,13 +113,32 @@ impl OtlpGrpcService {
         self.handler.call(received, coding, content, RequestEncoding::Protobuf, peer).await
     }
 
-    /// Whether calls of a method are accepted.
-    fn takes(&self, path: &str) -> bool {
-        match path {
-            PATH | EXPERIMENTAL => true,
-            TRACES => self.handler.takes_traces(),
-            _ => false,
+    /// The signal of a method, if it is accepted.
+    fn accepted(&self, path: &str) -> Option<Signal> {
+        let path = if path == EXPERIMENTAL { PATH } else { path };
+        Signal::find(|names| names.grpc_path == path).filter(|signal| self.handler.takes(*signal))
+    }
+
+    /// The fault for an unknown path, which names the supported one.
+    fn unknown(&self, path: &str) -> CallFault {
+        let (service, method) = parts(path);
+        let (known, _) = parts(PATH);
+        let is_its = |names: &SignalNames| parts(names.grpc_path).0 == service;
+        let is_taken = Signal::find(is_its).is_some_and(|signal| self.handler.takes(signal));
+        if let Some(signal) = signal_of(path).filter(|_| !is_taken) {
+            let accepted = self.handler.accepted_signals();
+            return CallFault::another_signal(signal, &format!("unknown service {service}"), &accepted);
         }
+        let text = if is_taken {
+            format!("unknown method {method} of service {service}, its only method is Export")
+        } else if service.starts_with("opentelemetry.proto.collector.profiles.") {
+            format!(
+                "unknown service {service}: this receiver takes the profiles of {known}, and those of v1experimental"
+            )
+        } else {
+            format!("unknown service {service}: this receiver serves {known}")
+        };
+        CallFault::new(FaultKind::Unknown, text)
     }
 }
 
@@ -161,22 +171,4 @@ fn parts(path: &str) -> (&str, &str) {
 /// The unsupported signal that a path belongs to.
 fn signal_of(path: &str) -> Option<UnsupportedSignal> {
     UnsupportedSignal::of(parts(path).0)
-}
-
-/// The fault for an unknown path, which names the supported one.
-fn unknown(path: &str, takes_traces: bool) -> CallFault {
-    let (service, method) = parts(path);
-    let (known, _) = parts(PATH);
-    let is_taken = service == known || (takes_traces && service == parts(TRACES).0);
-    if let Some(signal) = signal_of(path).filter(|_| !is_taken) {
-        return CallFault::another_signal(signal, &format!("unknown service {service}"), takes_traces);
-    }
-    let text = if is_taken {
-        format!("unknown method {method} of service {service}, its only method is Export")
-    } else if service.starts_with("opentelemetry.proto.collector.profiles.") {
-        format!("unknown service {service}: this receiver takes the profiles of {known}, and those of v1experimental")
-    } else {
-        format!("unknown service {service}: this receiver serves {known}")
-    };
-    CallFault::new(FaultKind::Unknown, text)
 }

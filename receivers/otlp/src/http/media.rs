@@ -8,9 +8,8 @@ use http::header::CONTENT_TYPE;
 use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::{self, Message};
 
-use crate::call::RequestContent;
+use crate::call::{RequestContent, RequestEncoding};
 use crate::fault::{CallFault, FaultKind};
-use crate::form::RequestEncoding;
 use crate::message;
 
 /// The content type of protobuf.
@@ -46,13 +45,11 @@ impl Media {
     pub(super) fn form(self, content: RequestContent) -> Result<RequestEncoding, CallFault> {
         let text = match (self, content) {
             (Self::Protobuf, _) => return Ok(RequestEncoding::Protobuf),
-            (Self::Json, RequestContent::Traces | RequestContent::Profiles(None | Some(Layout::V1_10))) => {
-                return Ok(RequestEncoding::Json);
-            }
-            (Self::Json, RequestContent::Profiles(Some(_))) => {
+            (Self::Json, RequestContent::Profiles(Some(layout))) if layout != Layout::V1_10 => {
                 "profiles of an earlier layout are not taken in JSON, send protobuf with the content type \
                  application/x-protobuf"
             }
+            (Self::Json, _) => return Ok(RequestEncoding::Json),
             (Self::Other, _) => {
                 "the content type is not supported, send protobuf as application/x-protobuf or JSON as application/json"
             }

@@ -19,7 +19,7 @@ use profbridge_engine::http_fault::{RequestTally, retry_after};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression;
 use profbridge_net::server::Peer;
-use profbridge_wire::otlp::Layout;
+use profbridge_wire::otlp::Signal;
 use profbridge_wire::otlp::json::Message;
 
 use self::media::Media;
@@ -27,16 +27,12 @@ use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
 use crate::fault::{CallFault, FaultKind, UnsupportedSignal};
 use crate::message;
 use crate::signal_forwarder::SignalForwarder;
-use crate::version;
 
-/// The path of profiles (opentelemetry-proto `profiles_service_http.yaml`).
-pub(crate) const PATH: &str = "/v1development/profiles";
+/// The path of profiles.
+pub(crate) const PATH: &str = Signal::Profiles.names().http_path;
 
 /// The path of profiles in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/v1experimental/profiles";
-
-/// The path of traces (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
-pub(crate) const TRACES: &str = "/v1/traces";
 
 /// The service of one listener.
 #[derive(Clone)]
@@ -67,23 +63,22 @@ impl OtlpHttpService {
     async fn respond(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let media = Media::of(request.headers());
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        if let Some(fault) = self.misdirected(&request) {
-            // Other methods come from browsers and probes, which lose no data.
-            if request.method() == Method::POST {
-                self.handler.telemetry.not_taken(fault.refusal(peer));
+        let signal = match self.addressed(&request) {
+            Ok(signal) => signal,
+            Err(fault) => {
+                // Other methods come from browsers and probes, which lose no data.
+                if request.method() == Method::POST {
+                    self.handler.telemetry.not_taken(fault.refusal(peer));
+                }
+                body::discard_rest(request, self.linger).await;
+                return failure(&fault, media);
             }
-            body::discard_rest(request, self.linger).await;
-            return failure(&fault, media);
-        }
-        let tally = RequestTally::new(&self.handler.telemetry, peer);
-        let message = match request.uri().path() {
-            TRACES => Message::TracesResponse,
-            _ => Message::ProfilesResponse,
         };
-        let outcome = self.export(&mut request, media).await;
+        let tally = RequestTally::new(&self.handler.telemetry, peer);
+        let outcome = self.export(&mut request, signal, media).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         match outcome {
-            Ok(taken) => success(&taken, message, media),
+            Ok(taken) => success(&taken, signal.names().response, media),
             Err(fault) => {
                 body::discard_rest(request, self.linger).await;
                 failure(&fault, media)
@@ -91,12 +86,13 @@ impl OtlpHttpService {
         }
     }
 
-    async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<AcceptedRequest, CallFault> {
-        let content = match request.uri().path() {
-            TRACES => RequestContent::Traces,
-            EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
-            _ => RequestContent::Profiles(version::announced(request.headers())?),
-        };
+    async fn export(
+        &self,
+        request: &mut Request<Incoming>,
+        signal: Signal,
+        media: Media,
+    ) -> Result<AcceptedRequest, CallFault> {
+        let content = RequestContent::of(signal, request.uri().path() == EXPERIMENTAL, request.headers())?;
         let (peer, coding) = self.handler.sender(request, content, CONTENT_ENCODING.as_str())?;
         let form = media.form(content)?;
         self.handler.intake.room_for(content.kind()).await?;
@@ -106,40 +102,38 @@ impl OtlpHttpService {
 
     /// Whether a path belongs to an unsupported signal.
     fn is_unsupported(&self, path: &str) -> bool {
-        UnsupportedSignal::of(path).is_some() && !self.takes(path)
+        UnsupportedSignal::of(path).is_some() && self.accepted(path).is_none()
     }
 
-    /// Whether requests on a path are accepted.
-    fn takes(&self, path: &str) -> bool {
-        match path {
-            PATH | EXPERIMENTAL => true,
-            TRACES => self.handler.takes_traces(),
-            _ => false,
-        }
+    /// The signal of a path, if it is accepted.
+    fn accepted(&self, path: &str) -> Option<Signal> {
+        let path = if path == EXPERIMENTAL { PATH } else { path };
+        Signal::find(|names| names.http_path == path).filter(|signal| self.handler.takes(*signal))
     }
 
-    /// The fault of a request that is not for this service.
-    fn misdirected(&self, request: &Request<Incoming>) -> Option<CallFault> {
+    /// The signal of a request that is for this service.
+    fn addressed(&self, request: &Request<Incoming>) -> Result<Signal, CallFault> {
         let path = request.uri().path();
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         if content_type.starts_with(b"application/grpc") {
             self.handler.telemetry.connections().wrong_protocol();
             let text = "this is OTLP over gRPC on the port for HTTP: give the client the port for gRPC, 4317 by default, or \
                         OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
-            return Some(CallFault::new(FaultKind::Unknown, text));
+            return Err(CallFault::new(FaultKind::Unknown, text));
         }
-        if self.takes(path) {
-            let method = request.method();
-            let noun = if path == TRACES { "traces" } else { "profiles" };
-            let text = || format!("{method} is not allowed on {path}, {noun} are sent with POST");
-            return (method != Method::POST).then(|| CallFault::new(FaultKind::Method, text()));
+        if let Some(signal) = self.accepted(path) {
+            let (method, name) = (request.method(), signal.names().name);
+            let text = || format!("{method} is not allowed on {path}, {name} are sent with POST");
+            return if *method == Method::POST { Ok(signal) } else { Err(CallFault::new(FaultKind::Method, text())) };
         }
         if let Some(signal) = UnsupportedSignal::of(path) {
             let what = format!("nothing is served on {path}");
-            return Some(CallFault::another_signal(signal, &what, self.handler.takes_traces()));
+            return Err(CallFault::another_signal(signal, &what, &self.handler.accepted_signals()));
         }
-        let text = format!("nothing is served on {path}, profiles are sent to {PATH} and traces to {TRACES}");
-        Some(CallFault::new(FaultKind::Unknown, text))
+        let paths =
+            Signal::ALL.map(Signal::names).map(|names| format!("{} are sent to {}", names.name, names.http_path));
+        let text = format!("nothing is served on {path}: {}", paths.join(", "));
+        Err(CallFault::new(FaultKind::Unknown, text))
     }
 }
 

@@ -30,8 +30,8 @@ async fn exports() {
     assert_eq!((rig.consumer.totals().inbound.total(), rig.consumer.memory_used()), (9, 0));
 }
 
-/// Guarantees: an empty request succeeds and reaches no pipeline (opentelemetry-proto docs/specification.md, "Full
-/// Success").
+/// Guarantees: an empty request succeeds over both protocols and reaches no pipeline (opentelemetry-proto
+/// docs/specification.md, "Full Success").
 /// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
@@ -41,6 +41,7 @@ async fn an_empty_request_succeeds() {
         assert_eq!(response, ExportProfilesServiceResponse::default());
     }
     assert_eq!((rig.requests("success", "grpc"), rig.samples("accepted", "grpc")), (2, 0));
+    assert_eq!(response(&http1(rig.http(), post(None, "")).await), ExportProfilesServiceResponse::default());
 }
 
 /// Guarantees: a message of 40 MB is accepted under the default limits, and its memory is released.

@@ -60,17 +60,6 @@ async fn undecodable_is_invalid_argument() {
     assert_eq!(rig.requests("failure", "grpc"), 3);
 }
 
-/// Guarantees: a request of ambiguous layout is refused, and the answer names the possible layouts.
-/// rule: otlp#layouts
-#[tokio::test]
-async fn an_unclear_layout_is_named() {
-    let rig = OtlpRig::start(LOOPBACK).await;
-    let unclear = unclear_layout();
-    let status = export(&rig, None, whole(framed(0, unclear.len(), &unclear))).await;
-    assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("opentelemetry-proto 1.8, 1.9"), "{status}");
-}
-
 /// Guarantees: every broken frame is INVALID_ARGUMENT, and none is INTERNAL.
 #[tokio::test]
 async fn broken_frames_are_invalid_argument() {

@@ -6,14 +6,6 @@ use tonic::Code;
 use super::*;
 use crate::http::{EXPERIMENTAL, PATH};
 
-fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
-    let mut request = Request::post(PATH).header("host", "localhost").header("content-type", "application/x-protobuf");
-    if let Some(encoding) = encoding {
-        request = request.header("content-encoding", encoding);
-    }
-    request.body(whole(body)).unwrap()
-}
-
 /// Guarantees: a request in every encoding arrives completely, the answer has the request's content type, and full
 /// success leaves `partial_success` unset.
 /// rule: otlp#http-path, otlp#http-protobuf, otlp#http-answer-type, otlp#compression, otlp#success
@@ -49,30 +41,6 @@ async fn http2_is_served_too() {
     let (sent, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
     assert_eq!(response(&ReadAnswer::of(sent.unwrap()).await), ExportProfilesServiceResponse::default());
     assert_eq!(profiles(taken).observations(), 3);
-}
-
-/// Guarantees: an empty body is an empty request, which succeeds.
-/// rule: otlp#empty-request
-#[tokio::test]
-async fn an_empty_request_succeeds() {
-    let rig = OtlpRig::start(LOOPBACK).await;
-    let answer = http1(rig.http(), post(None, "")).await;
-    assert_eq!(response(&answer), ExportProfilesServiceResponse::default());
-}
-
-/// Guarantees: if some profiles break a rule, the answer is a partial success with status 200 and the number of
-/// rejected profiles.
-/// rule: otlp#partial-success
-#[tokio::test]
-async fn some_profiles_refused_is_partial_success() {
-    let mut rig = OtlpRig::start(LOOPBACK).await;
-    let request = post(None, half_bad().encode_to_vec());
-    let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
-    let partial = response(&answer).partial_success.unwrap();
-    assert_eq!(partial.rejected_profiles, 1);
-    assert!(partial.error_message.contains("profiles[1]"), "{}", partial.error_message);
-    assert_eq!(profiles(taken).profiles().count(), 1);
-    assert_eq!((rig.samples("accepted", "http"), rig.samples("failed", "http")), (2, 1));
 }
 
 /// Guarantees: a body that cannot be decompressed or decoded is 400 with a google.rpc.Status that names the place, or
@@ -131,11 +99,7 @@ async fn too_large_is_413() {
 #[tokio::test]
 async fn other_formats_are_415() {
     let rig = OtlpRig::start(LOOPBACK).await;
-    let with = |path: &str, content_type: &str| {
-        let request = Request::post(path).header("host", "localhost").header("content-type", content_type);
-        request.body(whole("{}")).unwrap()
-    };
-    let answer = http1(rig.http(), with(EXPERIMENTAL, "application/json")).await;
+    let answer = http1(rig.http(), post_to(EXPERIMENTAL, "application/json", None, "{}")).await;
     assert_eq!((answer.status, answer.header("content-type")), (415, Some("application/json")));
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     assert!(
@@ -143,7 +107,7 @@ async fn other_formats_are_415() {
         "{text}"
     );
 
-    let answer = http1(rig.http(), with(PATH, "text/plain")).await;
+    let answer = http1(rig.http(), post_to(PATH, "text/plain", None, "{}")).await;
     assert_eq!(answer.status, 415);
     assert!(rpc_status(&answer).message.contains("application/x-protobuf"));
     let answer = http1(rig.http(), Request::post(PATH).header("host", "localhost").body(whole("x")).unwrap()).await;
@@ -188,8 +152,7 @@ async fn other_paths_are_404() {
         ("/v1development/profiles/", "profiles are sent to /v1development/profiles"),
         ("/", "profiles are sent to /v1development/profiles"),
     ] {
-        let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
-        let answer = http1(rig.http(), request.body(whole("x")).unwrap()).await;
+        let answer = http1(rig.http(), post_to(path, PROTOBUF, None, "x")).await;
         assert_eq!(answer.status, 404, "{path}");
         let message = rpc_status(&answer).message;
         assert!(message.contains(&format!("on {path}")) && message.contains(says), "{message}");
@@ -201,8 +164,7 @@ async fn other_paths_are_404() {
 async fn grpc_on_the_port_for_http() {
     let rig = OtlpRig::start(LOOPBACK).await;
     let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-    let request = Request::post(path).header("host", "localhost").header("content-type", "application/grpc");
-    let answer = http1(rig.http(), request.body(whole("")).unwrap()).await;
+    let answer = http1(rig.http(), post_to(path, "application/grpc", None, "")).await;
     let text = String::from_utf8_lossy(&answer.body);
     assert!(answer.status == 404 && text.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{}: {text}", answer.status);
     let counted = "outcome=\"wrong_protocol\"} 1";

@@ -4,7 +4,7 @@ use profbridge_wire::otlp::json::{Message, write};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::http::{PATH, TRACES};
+use crate::http::PATH;
 
 /// Encodes a request in JSON.
 fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
@@ -14,13 +14,7 @@ fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
 }
 
 fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
-    let request =
-        Request::post(PATH).header("host", "localhost").header("content-type", "application/json; charset=utf-8");
-    let request = match encoding {
-        Some(encoding) => request.header("content-encoding", encoding),
-        None => request,
-    };
-    request.body(whole(body)).unwrap()
+    post_to(PATH, "application/json; charset=utf-8", encoding, body)
 }
 
 /// The status of an answer, and its body parsed as JSON.
@@ -51,17 +45,6 @@ async fn exports() {
     }
     assert_eq!((rig.samples("accepted", "http"), rig.requests("success", "http")), (7, 4));
     assert_eq!(rig.consumer.memory_used(), 0);
-}
-
-/// Guarantees: if some profiles break a rule, the answer is a partial success, with numbers as strings as in OTLP/JSON.
-#[tokio::test]
-async fn some_profiles_refused_is_partial_success() {
-    let mut rig = OtlpRig::start(LOOPBACK).await;
-    let (answer, taken) = tokio::join!(http1(rig.http(), post(None, text(&half_bad()))), rig.consumer.take());
-    let (status, answer_json) = answered(&answer);
-    assert_eq!((status, &answer_json["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
-    assert!(answer_json["partialSuccess"]["errorMessage"].as_str().unwrap().contains("profiles[1]"), "{answer_json}");
-    assert_eq!(profiles(taken).profiles().count(), 1);
 }
 
 /// Guarantees: invalid JSON, or JSON of another message, is 400 with a status in JSON that names the place; a too large
@@ -96,8 +79,7 @@ async fn traces() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let post = |spans: Value| {
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
-        let request = Request::post(TRACES).header("host", "localhost").header("content-type", "application/json");
-        request.body(whole(body)).unwrap()
+        post_to("/v1/traces", "application/json", None, body)
     };
     let good = json!({ "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "kind": 2 });
     let bad = json!({ "traceId": "5b8e", "spanId": "eee19b7ec3c1b174" });

@@ -10,8 +10,7 @@ use crate::{grpc, http as over_http, version};
 
 /// The number of observations and the content hashes of a request, as the receiver decodes it.
 async fn decoded_data(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
-    let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
-    let request = request.body(whole(bytes.to_vec())).unwrap();
+    let request = post_to(path, PROTOBUF, None, bytes.to_vec());
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
     assert_eq!(response(&answer), ExportProfilesServiceResponse::default());
     let profiles = profiles(taken);
@@ -75,11 +74,8 @@ async fn the_announced_version_is_honoured() {
     for (value, bytes, taken) in
         [("1", &current, true), ("1", &older, false), ("2", &current, false), ("x", &current, false)]
     {
-        let request = Request::post(over_http::PATH)
-            .header("host", "localhost")
-            .header("content-type", "application/x-protobuf")
-            .header(version::HEADER, value);
-        let request = request.body(whole(bytes.clone())).unwrap();
+        let mut request = post(None, bytes.clone());
+        request.headers_mut().insert(version::HEADER, value.parse().unwrap());
         let mut grpc = call(grpc::PATH, "application/grpc", None, whole(framed(0, bytes.len(), bytes)));
         grpc.headers_mut().insert(version::HEADER, value.parse().unwrap());
         if taken {

@@ -9,11 +9,6 @@ use tonic_types::StatusExt as _;
 use super::*;
 use crate::http::PATH;
 
-fn post(body: impl Into<Bytes>) -> Request<Feed> {
-    let request = Request::post(PATH).header("host", "localhost").header("content-type", "application/x-protobuf");
-    request.body(whole(body)).unwrap()
-}
-
 /// Guarantees: while the memory budget is used up, gRPC answers UNAVAILABLE with RetryInfo and HTTP 503 with
 /// Retry-After, both counted as refused; once there is room again, the request is accepted.
 /// rule: otlp#overload-grpc, otlp#overload-http
@@ -25,7 +20,7 @@ async fn no_memory_means_later() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(Duration::from_secs(2)));
 
-    let answer = http1(rig.http(), post(small().encode_to_vec())).await;
+    let answer = http1(rig.http(), post(None, small().encode_to_vec())).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")));
     let status = rpc_status(&answer);
     assert_eq!(status.code, Code::Unavailable as i32);
@@ -100,7 +95,7 @@ async fn request_that_never_fits_is_refused_permanently() {
         let status = rig.client().export(heavy(bytes)).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{bytes}: {status}");
         assert!(status.get_details_retry_info().is_none());
-        let answer = http1(rig.http(), post(heavy(bytes).encode_to_vec())).await;
+        let answer = http1(rig.http(), post(None, heavy(bytes).encode_to_vec())).await;
         assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{bytes}");
     }
     assert_eq!((rig.requests("refused", "grpc"), rig.consumer.memory_used()), (2, 0));
@@ -124,7 +119,7 @@ async fn pipelines_can_refuse() {
         let status = result.unwrap_err();
         assert_eq!(status.code(), code);
         assert_eq!(status.get_details_retry_info().is_some(), retry_after.is_some());
-        let request = post(small().encode_to_vec());
+        let request = post(None, small().encode_to_vec());
         let (answer, _) = tokio::join!(http1(rig.http(), request), rig.consumer.reject(why(retry, reason)));
         assert_eq!((answer.status, answer.header("retry-after")), (http, retry_after));
         assert_eq!(rpc_status(&answer).code, code as i32);

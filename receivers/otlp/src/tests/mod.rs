@@ -212,6 +212,22 @@ fn whole(bytes: impl Into<Bytes>) -> Feed {
     body
 }
 
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// A request over HTTP with a body of this type, in this encoding.
+fn post_to(path: &str, content_type: &str, encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
+    let mut request = Request::post(path).header("host", "localhost").header("content-type", content_type);
+    if let Some(encoding) = encoding {
+        request = request.header("content-encoding", encoding);
+    }
+    request.body(whole(body)).unwrap()
+}
+
+/// An export of profiles in protobuf.
+fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
+    post_to(crate::http::PATH, PROTOBUF, encoding, body)
+}
+
 /// An HTTP/2 connection without gRPC on top.
 async fn http2(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<Feed> {
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());

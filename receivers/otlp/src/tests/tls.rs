@@ -74,24 +74,11 @@ async fn post(address: SocketAddr, tls: TlsClientConfig) -> Result<u16, String> 
     sent.map(|response| response.status.as_u16()).map_err(|error| error.to_string())
 }
 
-/// Guarantees: both protocols are served over TLS with the configured certificate, and plaintext is refused.
+/// Guarantees: both protocols are served over TLS with the configured certificate, and plaintext is refused. With
+/// `client_ca_file` a client without a certificate of that authority is refused before a request is read, and the
+/// metrics count it beside the accepted connections.
 #[tokio::test]
 async fn tls_is_served() {
-    let authority = Authority::new();
-    authority.sign("server");
-    let mut rig = OtlpRig::start_with(authority.settings(None), PLENTY).await.unwrap();
-    let client = client(&rig, authority.client(None));
-    rig.export(client, small()).await;
-    let (status, taken) = tokio::join!(post(rig.http(), authority.client(None)), rig.consumer.take());
-    assert_eq!((status, profiles(taken).observations()), (Ok(200), 3));
-    assert!(rig.client().export(small()).await.is_err());
-    assert!(!exchange(rig.http(), b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.contains("HTTP/1.1"));
-}
-
-/// Guarantees: with `client_ca_file` a client without a certificate of that authority is refused before a request is
-/// read, and the metrics count it beside the accepted connections.
-#[tokio::test]
-async fn client_certificates_are_asked_for() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.sign("server");
     authority.sign("client");
@@ -112,6 +99,8 @@ async fn client_certificates_are_asked_for() {
     // The generated client may have retried.
     assert!(rig.connections("handshake_failed", "grpc") >= 2);
     assert_eq!((rig.connections("handshake_failed", "http"), rig.connections("served", "http")), (2, 3));
+    assert!(rig.client().export(small()).await.is_err());
+    assert!(!exchange(rig.http(), b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.contains("HTTP/1.1"));
 }
 
 /// Guarantees: if a certificate file is missing, the start fails, and the message names the key and the file.

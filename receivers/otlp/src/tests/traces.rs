@@ -23,11 +23,7 @@ fn client(rig: &OtlpRig) -> TraceServiceClient<Channel> {
 }
 
 fn post(path: &str, encoding: Option<&str>, body: Vec<u8>) -> Request<Feed> {
-    let mut request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
-    if let Some(encoding) = encoding {
-        request = request.header("content-encoding", encoding);
-    }
-    request.body(whole(body)).unwrap()
+    post_to(path, PROTOBUF, encoding, body)
 }
 
 fn spans(telemetry: Option<Telemetry>) -> Spans {

@@ -1,27 +1,6 @@
 //! The configuration and its meaning.
 
-use profbridge_engine::registry::{PROFILES, ReceiverFactory};
-
 use super::*;
-use crate::FACTORY;
-
-/// Guarantees: by default the receiver listens on loopback at Pyroscope's port, and scrapes nothing; if only targets
-/// are configured, it does not listen.
-#[test]
-fn defaults() {
-    let defaults = settings("");
-    let push = defaults.push.unwrap();
-    assert_eq!((push.endpoint.as_str(), push.body.max_bytes), ("127.0.0.1:4040", 64 << 20));
-    assert!(defaults.scrape.targets.is_empty());
-    let scraping = settings("scrape: {targets: {shop: {endpoint: 'http://localhost:6060'}}}");
-    assert!(scraping.push.is_none());
-    let scrape = scraping.scrape;
-    let times = [scrape.interval, scrape.duration, scrape.timeout].map(|time| time.as_secs());
-    assert_eq!((times, scrape.max_bytes), ([60, 10, 10], 16 << 20));
-    let ReceiverFactory { description, create } = FACTORY;
-    assert_eq!((description.kind, description.emits), ("pprof", PROFILES));
-    assert!(create(&Section::defaults()).is_ok());
-}
 
 /// Guarantees: every key has its documented meaning; by default a target's service name is its own name, and its
 /// instance is its address.
@@ -90,4 +69,11 @@ fn broken_rules() {
         assert!(problems.contains(key), "{key}: {problems}");
     }
     assert!(!problems.contains("secretive"), "{problems}");
+}
+
+/// Guarantees: the receiver listens on loopback at Pyroscope's port, but not if only targets are configured.
+#[test]
+fn listens_unless_it_only_scrapes() {
+    assert_eq!(settings("").push.unwrap().endpoint, "127.0.0.1:4040");
+    assert!(settings("scrape: {targets: {shop: {endpoint: 'http://localhost:6060'}}}").push.is_none());
 }

@@ -211,17 +211,4 @@ proptest! {
             }
         }
     }
-
-    /// Guarantees: every request is the same after it was sent over the socket.
-    #[test]
-    fn requests_come_back(target in proptest::option::of("[a-z]{1,9}"), pid: Option<u32>, header in proptest::option::of("[0-9a-f-]{0,60}")) {
-        let choice = Choice { target: target.clone(), pid };
-        let headers = SpanHeaders { sentry_trace: header, target, pid, ..SpanHeaders::default() };
-        for request in [
-            ControlRequest::Start(choice.clone()), ControlRequest::Stop(choice.clone()), ControlRequest::Status(choice),
-            ControlRequest::SpanStart(headers.clone()), ControlRequest::SpanEnd(headers),
-        ] {
-            prop_assert_eq!(ControlRequest::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
-        }
-    }
 }

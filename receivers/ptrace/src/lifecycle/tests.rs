@@ -2,36 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: in lifecycle `manual`, start and stop work, and a repeated request reports why it does nothing.
-/// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-manual
-#[test]
-fn manual() {
-    let mut session = ProfilerLifecycle::launch(LifecycleMode::Manual, true, false, 3);
-    assert!(!session.is_running(), "spans do not start it");
-    assert_eq!(session.stop(), LifecycleChange::Nothing(Why::NotRunning));
-    assert_eq!(session.start(), LifecycleChange::Started);
-    assert_eq!(session.start(), LifecycleChange::Nothing(Why::RunsAlready));
-    assert_eq!(session.spans_changed(0), LifecycleChange::Nothing(Why::RunsAlready));
-    assert!(session.is_running(), "the end of a span does not stop it");
-    assert_eq!(session.stop(), LifecycleChange::Stopped);
-    assert_eq!(session.start(), LifecycleChange::Started, "it can be started again");
-}
-
-/// Guarantees: in lifecycle `trace` the profiler runs from the first to the last sampled root span, and start and stop
-/// do nothing.
-/// rule: profiles-sdk#lifecycle, profiles-sdk#stop-profiler
-#[test]
-fn trace() {
-    let mut session = ProfilerLifecycle::launch(LifecycleMode::Trace, true, true, 0);
-    assert_eq!(session.start(), LifecycleChange::Nothing(Why::TraceMode));
-    assert_eq!(session.spans_changed(1), LifecycleChange::Started);
-    assert_eq!(session.spans_changed(2), LifecycleChange::Nothing(Why::RunsAlready));
-    assert_eq!(session.stop(), LifecycleChange::Nothing(Why::TraceMode));
-    assert_eq!(session.spans_changed(1), LifecycleChange::Nothing(Why::RunsAlready));
-    assert_eq!(session.spans_changed(0), LifecycleChange::Stopped);
-    assert_eq!(session.spans_changed(0), LifecycleChange::Nothing(Why::NotRunning));
-}
-
 #[derive(Debug, Clone, Copy)]
 enum LifecycleStep {
     Start,

@@ -3,33 +3,10 @@ use proptest::prelude::*;
 use super::*;
 
 const A: ConnectionId = ConnectionId(1);
-const B: ConnectionId = ConnectionId(2);
 const TARGET: TargetId = TargetId(3);
 
 fn key(span_id: u64) -> SpanKey {
     SpanKey { trace_id: 1, span_id }
-}
-
-/// Guarantees: sampled spans count for their process, or for all of a target, until they end or their connection
-/// closes.
-#[test]
-fn counts_what_is_open() {
-    let mut spans = OpenSpans::default();
-    assert_eq!(spans.start(A, Scope::Process(7), key(1), Decision::Sampled), Ok(Announced::Counts));
-    assert_eq!(spans.start(A, Scope::Process(7), key(1), Decision::Sampled), Ok(Announced::Known));
-    assert_eq!(
-        spans.start(B, Scope::Process(7), key(1), Decision::Sampled),
-        Ok(Announced::Counts),
-        "of another client"
-    );
-    assert_eq!(spans.start(B, Scope::Target(TARGET), key(2), Decision::Sampled), Ok(Announced::Counts));
-    assert_eq!(spans.start(B, Scope::Process(8), key(3), Decision::NotSampled), Ok(Announced::NotSampled));
-    assert_eq!((spans.sampled(TARGET, 7), spans.sampled(TARGET, 8), spans.sampled(TargetId(9), 8)), (3, 1, 0));
-    assert_eq!(spans.end(A, key(9)), None);
-    assert_eq!(spans.end(A, key(1)), Some(Scope::Process(7)));
-    assert_eq!(spans.close(A), []);
-    assert_eq!(spans.close(B), [Scope::Process(7), Scope::Process(8), Scope::Target(TARGET)]);
-    assert!(spans.count == 0 && spans.sampled(TARGET, 7) == 0);
 }
 
 /// Guarantees: a deferred span does not count until it is announced with a decision, which cannot change any more.

@@ -92,6 +92,44 @@ async fn every_form() {
     }
 }
 
+/// Guarantees: the text of a request in JSON takes no memory while its spans are decoded, for which all of it would not
+/// be enough.
+#[tokio::test]
+async fn text_is_dropped() {
+    let mut rig = SentryRig::start_with(settings(LOOPBACK), 15 << 18).await;
+    let text = as_json(PYTHON) + &" ".repeat(3 << 20);
+    let post = request(text, "application/json").header("x-sentry-auth", auth(KEY));
+    let (answer, spans) = taken(&mut rig, post).await;
+    assert_eq!((answer.status, spans.spans().is_empty()), (200, false));
+}
+
+/// Guarantees: of the spans that OpenTelemetry's instrumentation makes of posts of an SDK of Sentry, those to this
+/// receiver are dropped and counted, those to another host stay, and a request with nothing else goes no further.
+#[tokio::test]
+async fn own_requests() {
+    let post_to = |host: &str| {
+        let text = |key: &str, value: &str| json!({ "key": key, "value": { "stringValue": value } });
+        let url = format!("http://{host}/api/42/envelope/?sentry_key={KEY}");
+        json!({
+            "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "name": "POST", "kind": 3,
+            "startTimeUnixNano": "1", "endTimeUnixNano": "2",
+            "attributes": [text("http.request.method", "POST"), text("url.full", &url)],
+        })
+    };
+    let request_of = |spans: &[Value]| {
+        let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
+        let authenticated = request(body, "application/json").header("x-sentry-auth", auth(KEY));
+        authenticated.header("x-forwarded-host", "sidecar:9000")
+    };
+    let (own, other) = (post_to("sidecar:9000"), post_to("shop:9000"));
+    let mut rig = SentryRig::start(LOOPBACK).await;
+    let answer = request_of(std::slice::from_ref(&own)).send(rig.http()).await;
+    assert_eq!((answer.status, rig.consumer.memory_used()), (200, 0));
+    let (_, spans) = taken(&mut rig, request_of(&[own, other])).await;
+    assert_eq!((spans.spans().len(), spans.received()), (1, None));
+    assert_eq!(rig.consumer.totals().dropped.get(Reason::OwnRequests), Quantities::spans(2));
+}
+
 /// The code and the message of a refusal.
 fn refusal(answer: &ReadAnswer) -> (i64, String) {
     let refusal = json(answer);
@@ -152,6 +190,7 @@ async fn some_invalid() {
 }
 
 /// Guarantees: all spans of a request with base64 ids are accepted, and the sender is warned.
+/// rule: transport#otlp-base64-ids
 #[tokio::test]
 async fn base64_ids() {
     let mut rig = SentryRig::start(LOOPBACK).await;

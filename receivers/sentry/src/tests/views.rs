@@ -145,6 +145,7 @@ async fn spans_of_an_event() {
 
 /// Guarantees: spans, transactions and containers that break a rule, single spans of the older protocol and containers
 /// without spans are forwarded unread, and each such item is counted as one.
+/// rule: transport#span-invalid
 #[tokio::test]
 async fn unreadable_spans() {
     let mut rig = SentryRig::start(LOOPBACK).await;
@@ -172,6 +173,7 @@ async fn unreadable_spans() {
 }
 
 /// Attack: a container with the maximum number of spans is decoded within the granted memory.
+/// rule: transport#span-many
 #[tokio::test]
 async fn many_spans() {
     let mut rig = SentryRig::start(LOOPBACK).await;

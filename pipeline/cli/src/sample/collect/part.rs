@@ -10,6 +10,7 @@ use profbridge_sampler::message::Batch;
 
 use super::Tracked;
 use crate::sample::runtimes::Runtime;
+use crate::views::reading::AWAITED;
 
 /// The samples of a time range as received from the sampler.
 #[derive(Debug)]
@@ -35,11 +36,11 @@ pub(crate) struct PartProfiles {
 
 impl Part {
     pub(super) fn assemble(&self, processes: &[Tracked]) -> Result<PartProfiles, Invalid> {
-        let mut assembler = Assembler::default();
+        let (mut assembler, attributes) = (Assembler::default(), [AWAITED.to_owned()]);
         let mut described = Vec::new();
         let present = self.of.iter().filter_map(|(&place, batches)| Some((processes.get(place)?, &batches[..])));
         for (process, batches) in present.filter(|(_, batches)| !batches.is_empty()) {
-            assembler.process(process.record.subject(&[]), batches);
+            assembler.process(process.record.subject(&attributes), batches);
             described.push((process.label.clone(), Runtime::of(process.record.mappings())));
         }
         let assembled = assembler.finish()?;

@@ -6,7 +6,6 @@ use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_wire::folded::CalledBy;
 
 use super::{Missing, Report};
-use crate::args::sampling::TextStyle;
 use crate::sample::processes::process_times;
 use crate::views::sums::Sums;
 
@@ -48,7 +47,7 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
         processes: process_times(sums),
         sums,
         native: false,
-        style: TextStyle::default(),
+        verbose: false,
         followed: false,
         children: (Duration::ZERO, Vec::new()),
         awaited: vec![("socket to 127.0.0.1:5432".to_owned(), 3), ("pipe".to_owned(), 1)],
@@ -62,6 +61,22 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
         elapsed: Duration::from_secs(1),
         most_threads: 64,
     }
+}
+
+/// Guarantees: with lines told apart, lines of own code are listed, with the time in libraries that they call.
+#[test]
+fn lines() {
+    let mut sums = sums();
+    sums.reading.stacks.by_line = true;
+    let next = ("login", "/srv/shop.c", 52);
+    add(&mut sums, "app", false, &[(&[LIBRARY, LOGIN, MAIN], 600), (&[next, MAIN], 300), (&[MAIN], 100)]);
+    let text = report(&mut sums, Status::default()).functions();
+    let expected = [
+        "   60.0 %     0.60 s  shop.c:51  login",
+        "   30.0 %     0.30 s  shop.c:52  login",
+        "   10.0 %     0.10 s  app.c:90  main",
+    ];
+    assert_eq!(text.lines().skip(1).take(3).collect::<Vec<_>>(), expected, "{text}");
 }
 
 const MAIN: ReportFrame<'_> = ("main", "/srv/app.c", 90);
@@ -224,8 +239,7 @@ stacks: 1000 samples, 100.0 % complete
 running threads: sampled by perf events, with their time in the kernel
 sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 ";
-    let verbose = TextStyle { verbose: true, ..TextStyle::default() };
-    assert_eq!(Report { style: verbose, ..report(&mut sums, good) }.trust(), expected);
+    assert_eq!(Report { verbose: true, ..report(&mut sums, good) }.trust(), expected);
     assert_eq!(report(&mut sums, good).trust(), "stacks: 1000 samples, 100.0 % complete\n");
     let bad = Status {
         complete: 900,

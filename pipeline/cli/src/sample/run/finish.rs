@@ -83,10 +83,10 @@ impl Run<'_> {
         let mut report = Report {
             sums: &mut self.sums,
             native: self.graph.native,
-            style: self.text,
+            verbose: self.verbose,
             processes,
             hints: self.runtimes.hints(self.reported_problems.iter().filter_map(|(_, note)| note.as_deref())),
-            node_quality: self.runtimes.node_quality(self.text.verbose),
+            node_quality: self.runtimes.node_quality(self.verbose),
             followed: self.follow.any() || self.settings.subprocesses,
             children: std::mem::take(&mut self.busy_children),
             awaited: self.awaited.most(),

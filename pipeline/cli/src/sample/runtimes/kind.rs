@@ -4,6 +4,8 @@
 
 use profbridge_sampler::message::Mapping;
 
+use crate::terminal::base_name;
+
 /// The runtime of a program's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Runtime {
@@ -47,7 +49,7 @@ impl Runtime {
 
     /// The runtime that a file belongs to.
     pub(super) fn of_file(path: &str) -> Option<Self> {
-        let name = path.rsplit('/').next().unwrap_or(path);
+        let name = base_name(path);
         let name = name.strip_suffix(" (deleted)").unwrap_or(name);
         Some(match name {
             "libjvm.so" => Self::HotSpot,

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
+use unicode_width::UnicodeWidthStr;
 
 use super::Layout;
 use super::cells::{Cell, MOST_CELLS};
@@ -48,6 +49,8 @@ pub(super) struct View<'a> {
     pub(super) cells: Vec<Cell<'a>>,
     /// Total width of the functions that were too narrow to show.
     pub(super) narrow: u64,
+    /// The own function with the most of it, in words; empty if there is none.
+    pub(super) hottest: String,
 }
 
 impl View<'_> {
@@ -58,12 +61,16 @@ impl View<'_> {
     /// The total, and how much of it is not shown.
     fn amount(&self) -> String {
         let whole = amount(self.total(), &self.unit);
+        let hottest = &self.hottest;
         if self.narrow == 0 {
-            return whole;
+            return format!("{whole}{hottest}");
         }
         let part = percent(self.narrow, self.total());
         let why = if self.cells.len() < MOST_CELLS { "too narrow" } else { "too narrow or too many" };
-        format!("{whole}, of which {} ({part}) are in functions {why} to be drawn", amount(self.narrow, &self.unit))
+        format!(
+            "{whole}, of which {} ({part}) are in functions {why} to be drawn{hottest}",
+            amount(self.narrow, &self.unit)
+        )
     }
 
     fn rows(&self) -> usize {
@@ -162,7 +169,9 @@ impl Picture<'_> {
         let part = |of: u64| of as f64 / total as f64 * (WIDTH - 2.0 * MARGIN);
         let (x, width) = (MARGIN + part(cell.left), part(cell.width));
         let place = if cell.place.is_empty() { String::new() } else { format!("{}, ", cell.place) };
-        // If the whole name differs from the short one, it is shown between the short name and the place.
+        let line = if cell.origin == Some(CodeOrigin::Own) { &*cell.place } else { "" };
+        let of_line = if line.is_empty() { String::new() } else { format!(" data-line=\"{}\"", xml(line)) };
+        // The whole name stands between the short one and the place if it has more.
         let whole = if cell.whole_name == cell.name { String::new() } else { format!("{}\n", cell.whole_name) };
         let growth = self.growth.as_ref().map(|growth| growth.get(&cell.node).copied().unwrap_or_default());
         let (class, grew) = match growth {
@@ -176,13 +185,13 @@ impl Picture<'_> {
         writeln!(
             out,
             "<g><title>{}\n{}{}{grew}{}, {}</title><rect class=\"{class}\" x=\"{x:.2}\" y=\"{y}\" \
-             width=\"{width:.2}\" height=\"{CELL}\"/>{}</g>",
+             width=\"{width:.2}\" height=\"{CELL}\"{of_line}/>{}</g>",
             xml(cell.name),
             xml(&whole),
             xml(&place),
             amount(cell.width, &view.unit),
             percent(cell.width, total),
-            label(cell.name, width).map_or_else(String::new, |label| format!(
+            label(cell.name, line, width).map_or_else(String::new, |label| format!(
                 "<text x=\"{:.2}\" y=\"{}\">{}</text>",
                 x + PADDING,
                 y + 12,
@@ -213,7 +222,7 @@ fn shade(name: &str) -> u32 {
 }
 
 /// A percentage that is never shown as zero unless it is zero.
-fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     match part as f64 / whole as f64 * 100.0 {
         percent if part > 0 && percent < 0.005 => "less than 0.01 %".to_owned(),
         percent => format!("{percent:.2} %"),
@@ -225,16 +234,20 @@ fn amount(weight: u64, unit: &Unit) -> String {
     match unit {
         Unit::Nanoseconds if weight < 1_000 => format!("{:.6} ms", weight as f64 / 1e6),
         Unit::Nanoseconds if weight < 100_000 => format!("{:.4} ms", weight as f64 / 1e6),
-        Unit::Nanoseconds => format!("{:.1} ms", weight as f64 / 1e6),
+        Unit::Nanoseconds if weight < 1_000_000_000 => format!("{:.1} ms", weight as f64 / 1e6),
         Unit::Count(of) if weight == 1 => format!("1 {}", of.strip_suffix('s').unwrap_or(of)),
-        Unit::Count(of) => format!("{weight} {of}"),
-        Unit::Bytes => terminal::bytes(weight),
+        unit => unit.amount(weight as f64),
     }
 }
 
-/// A name that fits into a cell, with its middle cut out if it is too long; `None` if too little fits.
-fn label(name: &str, width: f64) -> Option<String> {
+/// A name that fits into a cell, with the line behind it if that fits too, or with its middle cut out if it is too long;
+/// `None` if too little fits.
+fn label(name: &str, line: &str, width: f64) -> Option<String> {
     let room = ((width - 2.0 * PADDING) / CHARACTER).max(0.0) as usize;
+    let with_line = format!("{name} {line}");
+    if !line.is_empty() && with_line.width() <= room {
+        return Some(with_line);
+    }
     Some(terminal::shortened(name, room)).filter(|label| *label == name || room >= 3)
 }
 
@@ -264,16 +277,17 @@ fn xml(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: long names keep both ends, and are left out if too little of them would be visible.
+    /// Guarantees: long names keep both ends, and are left out where nothing would be left of them; a line is whole.
     #[test]
     fn labels() {
         let width = |characters: f64| 2.0 * PADDING + characters * CHARACTER + 0.5;
-        assert_eq!(label("function", width(8.0)).as_deref(), Some("function"));
-        assert_eq!(label("function", width(7.0)).as_deref(), Some("fun…ion"));
-        assert_eq!(label("function", width(3.0)).as_deref(), Some("f…n"));
-        assert_eq!(label("function", width(2.0)), None);
-        assert_eq!(label("f", width(0.0)), None);
-        assert_eq!(label("漢字漢字", width(5.0)).as_deref(), Some("漢…字"));
+        assert_eq!(label("function", "a.c:7", width(14.0)).as_deref(), Some("function a.c:7"));
+        assert_eq!(label("function", "a.c:7", width(13.0)).as_deref(), Some("function"));
+        assert_eq!(label("function", "", width(7.0)).as_deref(), Some("fun…ion"));
+        assert_eq!(label("function", "", width(3.0)).as_deref(), Some("f…n"));
+        assert_eq!(label("function", "", width(2.0)), None);
+        assert_eq!(label("f", "", width(0.0)), None);
+        assert_eq!(label("漢字漢字", "", width(5.0)).as_deref(), Some("漢…字"));
     }
 
     /// Guarantees: no name contains markup or a character that XML does not allow.
@@ -284,10 +298,10 @@ mod tests {
         assert!(matches!(xml("é 漢"), Cow::Borrowed(_)));
     }
 
-    /// Guarantees: times are milliseconds, however short they are.
+    /// Guarantees: times are seconds or milliseconds, however short they are.
     #[test]
     fn amounts() {
-        assert_eq!(amount(9_870_040_000, &Unit::Nanoseconds), "9870.0 ms");
+        assert_eq!(amount(9_870_040_000, &Unit::Nanoseconds), "9.87 s");
         assert_eq!(amount(1_500, &Unit::Nanoseconds), "0.0015 ms");
         assert_eq!([1, 999].map(|nano| amount(nano, &Unit::Nanoseconds)), ["0.000001 ms", "0.000999 ms"]);
         assert_eq!([0, 1, 5].map(|part| percent(part, 100_000)), ["0.00 %", "less than 0.01 %", "0.01 %"]);

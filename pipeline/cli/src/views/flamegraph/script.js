@@ -13,7 +13,7 @@ var views = Array.prototype.map.call(svg.querySelectorAll(".view"), function (gr
     return {
       cell: cell, rect: rect, text: cell.querySelector("text"), y: Number(rect.getAttribute("y")),
       left: left / (WIDTH - 2 * MARGIN), width: Number(rect.getAttribute("width")) / (WIDTH - 2 * MARGIN),
-      name: said[0], said: said.join(", ")
+      name: said[0], line: rect.dataset.line || "", said: said.join(", ")
     };
   });
   return {
@@ -32,9 +32,12 @@ function measure() {
   svg.removeChild(text);
 }
 
-// A name that has room, with its middle cut out if it is too long: both ends distinguish functions.
-function cut(name, width) {
+// A name that has room, with its line if there is more, or with its middle cut out if it is too long: both ends
+// distinguish functions.
+function cut(name, line, width) {
   var room = Math.floor((width - 2 * PADDING) / character);
+  var whole = line && cut(name + " " + line, "", width);
+  if (whole === name + " " + line) return whole;
   var letters = Array.from(name);
   function columns(letter) { return letter < "\u1100" ? 1 : 2; }
   // How many letters fit, from a start in a direction.
@@ -53,7 +56,7 @@ function cut(name, width) {
 }
 
 function width() {
-  return Math.max(400, svg.clientWidth || svg.getBoundingClientRect().width || WIDTH);
+  return Math.max(320, svg.clientWidth || svg.getBoundingClientRect().width || WIDTH);
 }
 
 // Puts the cells of the view that is shown where the zoom has them: the zoomed one first, without its callers.
@@ -74,7 +77,7 @@ function place() {
     one.rect.setAttribute("x", MARGIN + left * room);
     one.rect.setAttribute("y", y);
     one.rect.setAttribute("width", wide * room);
-    var label = cut(one.name, wide * room);
+    var label = cut(one.name, one.line, wide * room);
     if (!one.text && label) {
       one.text = document.createElementNS(NS, "text");
       one.cell.appendChild(one.text);
@@ -171,16 +174,25 @@ function button(label, act, view) {
   text.setAttribute("y", baseline + 21);
   text.addEventListener("click", act);
   svg.appendChild(text);
-  buttons.push({ text: text, view: view });
+  buttons.push({ text: text, view: view, label: label });
 }
 
-// Buttons stand on the right, in a row.
+// Buttons stand on the right, in a row, without amounts if there is too little room. The legend stands where they are not.
 function placeButtons() {
-  var right = width() - MARGIN;
-  buttons.slice().reverse().forEach(function (one) {
-    right -= one.text.getComputedTextLength();
-    one.text.setAttribute("x", right);
-    right -= 20;
+  var right = 0;
+  [false, true].some(function (isShort) {
+    right = width() - MARGIN;
+    buttons.slice().reverse().forEach(function (one) {
+      one.text.textContent = isShort && one.view ? one.view.name : one.label;
+      right -= one.text.getComputedTextLength();
+      one.text.setAttribute("x", right);
+      right -= 20;
+    });
+    return right + 20 >= MARGIN;
+  });
+  svg.querySelectorAll(".legend").forEach(function (text) {
+    var isHidden = Number(text.getAttribute("x")) + text.getComputedTextLength() > right;
+    text.style.display = text.previousElementSibling.style.display = isHidden ? "none" : "";
   });
 }
 
@@ -195,7 +207,7 @@ views.forEach(function (view) {
   }
 });
 button("search", search);
-button("whole", function () { zoom(shown.cells[0]); });
+button("show all", function () { zoom(shown.cells[0]); });
 // Arrows select a cell, Enter zooms to it, Backspace goes to its caller and Escape to the whole.
 window.addEventListener("keydown", function (event) {
   if (event.key === "Escape") zoom(shown.cells[0]);

@@ -54,12 +54,18 @@ function isThread(thread) {
   return shown.thread === "" || (shown.thread[0] === "t" ? thread : data.threads[thread][0]) === number;
 }
 
+// Whether a span is chosen: `s` and its number, or `r` and the number of any span of a request of that name.
+function isSpan(span) {
+  const number = Number(shown.span.slice(1));
+  return shown.span === "" || (shown.span[0] === "s" ? span === number : data.spans[span][1] === data.spans[number][1]);
+}
+
 function sum() {
   for (const part of ["wide", "before", "after"]) self[part].fill(0);
-  const stacks = shown.raw ? rows.raw : rows.own, span = shown.span === "" ? -1 : Number(shown.span);
+  const stacks = shown.raw ? rows.raw : rows.own, spans = data.spans.map((_, span) => isSpan(span));
   const threads = data.threads.map((_, thread) => isThread(thread));
   for (let row = 0; row < stacks.length; row++) {
-    if (rows.view[row] !== shown.view || !threads[rows.thread[row]] || (span >= 0 && rows.span[row] !== span)) continue;
+    if (rows.view[row] !== shown.view || !threads[rows.thread[row]] || spans[rows.span[row]] === false) continue;
     if (rows.slice[row] < shown.from || rows.slice[row] >= shown.to) continue;
     self.after[stacks[row]] += rows.weight[row];
     if (difference) self.before[stacks[row]] += rows.before[row];
@@ -163,7 +169,8 @@ function answer(list) {
     return;
   }
   const of = views[shown.view].is_thread_time ? "the time " + what : what;
-  line.append(!isOwn(hot.of) ? "No own code. Most: " : what === "waiting" ? "Waited most: " : "Hottest: ", name, where + ": " + percent(hot.here) + " of " + of + ", " +
+  const most = what === "waiting" ? "Waited most: " : views[shown.view].is_thread_time ? "Hottest: " : "Most: ";
+  line.append(isOwn(hot.of) ? most : "No own code. Most: ", name, where + ": " + percent(hot.here) + " of " + of + ", " +
     amount(hot.here));
   let best = -1;
   for (let node = 1; node < count; node++) {
@@ -185,6 +192,10 @@ function classOf(node) {
     const grew = total.after[node] - total.before[node], part = Math.abs(grew) / total.wide[node];
     return part < 0.02 ? "other" : (grew > 0 ? "slower" : "faster") + Math.min(2, Math.floor(part * 10));
   }
+  return colourOf(of);
+}
+
+function colourOf(of) {
   const origin = data.origins[functions.origin[of]];
   if (!origin) return "other";
   let hash = 7;
@@ -215,10 +226,12 @@ function isFound(of) {
   return shown.sought !== "" && (functions.name[of] + "\n" + functions.place[of]).toLowerCase().includes(shown.sought);
 }
 
+const rowOf = depth => data.is_flame ? levels.length - 1 - depth : depth;
 function draw() {
   const graph = find("graph"), cells = [], start = Math.floor(graph.scrollTop / ROW);
   find("cells").style.height = levels.length * ROW + "px";
-  levels.slice(start, start + Math.ceil(graph.clientHeight / ROW) + 1).forEach((level, row) => level.forEach(one => {
+  const end = start + Math.ceil(graph.clientHeight / ROW) + 1, isSeen = row => row >= start && row < end;
+  levels.forEach((level, depth) => isSeen(rowOf(depth)) && level.forEach(one => {
     const of = nodes.function[one.node], wide = one.width * graph.clientWidth;
     const cell = make("div", "cell" + (wide < 10 ? " thin" : "") + (one.node > 0 && isFound(of) ? " found" : "") +
       (one.node === shown.selected ? " chosen" : ""), wide < 20 ? "" : label(one.node));
@@ -226,7 +239,7 @@ function draw() {
     cell.style.background = "var(--" + classOf(one.node) + ")";
     cell.style.left = one.left * 100 + "%";
     cell.style.width = one.width * 100 + "%";
-    cell.style.top = (start + row) * ROW + "px";
+    cell.style.top = rowOf(depth) * ROW + "px";
     cell.dataset.node = one.node;
     cells.push(cell);
   }));
@@ -258,8 +271,9 @@ function sought() {
 
 function zoom(node) {
   shown.zoom = shown.selected = node;
-  find("graph").scrollTop = 0;
   layout();
+  draw();
+  find("graph").scrollTop = data.is_flame ? levels.length * ROW : 0;
   draw();
   tell(node);
   const crumbs = find("crumbs");
@@ -272,6 +286,7 @@ function zoom(node) {
 
 // Selects a caller, a callee or a neighbour of the selected cell.
 function move(key) {
+  if (data.is_flame) key = { ArrowUp: "ArrowDown", ArrowDown: "ArrowUp" }[key] || key;
   const depth = levels.findIndex(level => level.some(one => one.node === shown.selected));
   if (depth < 0) return;
   const at = levels[depth].find(one => one.node === shown.selected);
@@ -281,7 +296,7 @@ function move(key) {
   near.sort((a, b) => key === "ArrowLeft" ? b.left - a.left : a.left - b.left);
   if (!near.length) return;
   shown.selected = near[0].node;
-  const top = levels.indexOf(level) * ROW, graph = find("graph");
+  const top = rowOf(levels.indexOf(level)) * ROW, graph = find("graph");
   if (top < graph.scrollTop || top + ROW > graph.scrollTop + graph.clientHeight) graph.scrollTop = top - ROW;
   draw();
   tell(shown.selected);
@@ -339,59 +354,87 @@ function choose(of) {
   table();
 }
 
-// The time line: how much each thread ran or waited in each slice, whatever time is chosen.
+// The time line: what each thread did in each slice, in the order of time. Of other values how much there was.
+let segments = [];
 function strips() {
   const times = views.map(one => one.unit === "ns" && one.is_thread_time), held = new Map();
-  const span = shown.span === "" ? -1 : Number(shown.span), isTime = times[shown.view];
+  const isTime = times[shown.view], spans = data.spans.map((_, span) => isSpan(span));
   for (let row = 0; row < rows.view.length; row++) {
-    const view = rows.view[row];
-    if ((isTime ? !times[view] : view !== shown.view) || (span >= 0 && rows.span[row] !== span)) continue;
+    const view = rows.view[row], slice = rows.slice[row];
+    if ((isTime ? !times[view] : view !== shown.view) || spans[rows.span[row]] === false) continue;
     const thread = rows.thread[row];
-    if (!held.has(thread)) held.set(thread, [new Float64Array(data.slices), new Float64Array(data.slices), 0]);
-    held.get(thread)[isTime && views[view].name === "waiting" ? 1 : 0][rows.slice[row]] += rows.weight[row];
-    held.get(thread)[2] += view === shown.view ? rows.weight[row] : 0;
+    if (!held.has(thread)) held.set(thread, { sum: 0, rows: [], slices: new Float64Array(data.slices) });
+    const of = held.get(thread);
+    of.rows.push(row);
+    of.slices[slice] += rows.weight[row];
+    of.sum += view === shown.view ? rows.weight[row] : 0;
   }
-  const all = Array.from(held).sort((a, b) => b[1][2] - a[1][2] || a[0] - b[0]);
-  const most = isTime ? data.slice_ns : Math.max(1, ...all.map(([, [one]]) => one.reduce((a, b) => Math.max(a, b), 0)));
+  const all = Array.from(held).sort((a, b) => b[1].sum - a[1].sum || a[0] - b[0]).slice(0, STRIPS);
+  const most = Math.max(1, ...all.map(([, of]) => of.slices.reduce((a, b) => Math.max(a, b), 0)));
+  const count = shown.to - shown.from;
+  segments = [];
   find("when").hidden = data.slices < 2;
-  find("strips").replaceChildren(...all.slice(0, STRIPS).map(([thread, [runs, waits, sum]]) => {
-    const strip = make("div", "strip"), track = make("div", "track");
+  find("strips").replaceChildren(...all.map(([thread, of]) => {
+    const strip = make("div", "strip"), track = make("div", "track"), own = [], paths = new Map();
     const name = button(threadName(thread), () => filter({ thread: shown.thread === "t" + thread ? "" : "t" + thread }));
     name.title = name.textContent;
     name.setAttribute("aria-pressed", shown.thread === "t" + thread);
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("viewBox", "0 0 " + data.slices + " 1");
-    svg.setAttribute("preserveAspectRatio", "none");
-    const draw = (values, base, name) => {
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      let text = "";
-      values.forEach((value, at) => {
-        const from = Math.min(1, base[at] / most), height = Math.min(1 - from, value / most);
-        if (height > 0) text += "M" + at + " " + (1 - from) + "v" + -Math.max(height, 0.04) + "h1V" + (1 - from) + "z";
-      });
-      path.setAttribute("d", text);
-      path.setAttribute("class", name);
-      svg.append(path);
-    };
-    draw(runs, new Float64Array(data.slices), "runs");
-    draw(waits, runs, "waits");
-    track.append(svg);
-    if (shown.from > 0 || shown.to < data.slices) {
-      const range = make("div", "range");
-      range.style.left = shown.from / data.slices * 100 + "%";
-      range.style.width = (shown.to - shown.from) / data.slices * 100 + "%";
-      track.append(range);
+    of.rows.sort((a, b) => rows.slice[a] - rows.slice[b] || rows.at[a] - rows.at[b]);
+    let end = 0;
+    for (const row of of.rows) {
+      const slice = rows.slice[row], whole = isTime ? Math.max(of.slices[slice], data.slice_ns) : of.slices[slice];
+      const width = rows.weight[row] / whole, isWait = isTime && views[rows.view[row]].name === "waiting";
+      // Where a processor served several threads that are one here, their times stand behind each other.
+      const start = Math.max(end, slice, Math.min(slice + rows.at[row] / 1000, slice + 1 - width));
+      end = start + width;
+      if (slice < shown.from || slice >= shown.to) continue;
+      const inner = isWait ? -1 : innermost(shown.raw ? rows.raw[row] : rows.own[row]);
+      const colour = isWait ? "waits" : inner < 0 ? "other" : colourOf(inner), high = isTime ? 1 : of.slices[slice] / most;
+      own.push({ start: start, end: end, row: row, of: inner });
+      const least = Math.max(width, count / 4000);
+      paths.set(colour, (paths.get(colour) || "") + "M" + (start - shown.from).toFixed(3) + " 1v" + -Math.max(high, 0.04).toFixed(3) +
+        "h" + least.toFixed(3) + "V1z");
     }
-    strip.append(name, track, make("span", "", amount(sum)));
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    svg.setAttribute("viewBox", "0 0 " + count + " 1");
+    svg.setAttribute("preserveAspectRatio", "none");
+    for (const [colour, text] of paths) {
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      path.setAttribute("d", text);
+      path.style.fill = "var(--" + colour + ")";
+      svg.append(path);
+    }
+    track.append(svg);
+    track.dataset.at = segments.length;
+    segments.push(own);
+    strip.append(name, track, make("span", "", amount(of.sum)));
     return strip;
   }));
-  const seconds = slice => Number((slice * data.slice_ns / 1e9).toPrecision(4));
   find("from").value = seconds(shown.from);
   find("to").value = seconds(shown.to);
-  const start = data.start_ms ? "0 is " + new Date(data.start_ms).toISOString().replace("T", " ") : "";
-  find("resolution").textContent = [start, "in steps of " + seconds(1) + " s", all.length > STRIPS ?
-    STRIPS + " of " + all.length + " threads" : "", isTime ? "orange ran, grey waited" : ""].filter(text => text).join("; ");
+  resolution();
 }
+
+const seconds = slice => Number((slice * data.slice_ns / 1e9).toPrecision(4));
+
+// What the time line shows, or what a thread did at a moment of it.
+function resolution(track, moment) {
+  const start = data.start_ms ? "0 is " + new Date(data.start_ms).toISOString().replace("T", " ") : "";
+  const isTime = views[shown.view].unit === "ns" && views[shown.view].is_thread_time;
+  let text = [start, "in steps of " + seconds(1) + " s", isTime ? "coloured by the function that ran, grey waited" : ""];
+  const at = track && segments[track.dataset.at].find(one => moment >= one.start && moment < one.end);
+  if (at) {
+    const node = shown.raw ? rows.raw[at.row] : rows.own[at.row], leaf = nodes.function[node];
+    text = [seconds(moment) + " s", at.of < 0 || at.of === leaf ? "" : functions.name[at.of] + " " + functions.place[at.of],
+      functions.name[leaf] + " " + functions.place[leaf], data.spans.length > 1 ? data.spans[rows.span[at.row]][0] : ""];
+  }
+  find("resolution").textContent = "– " + text.filter(part => part.trim()).join("; ");
+}
+
+// The innermost own function of a stack, or else its innermost function.
+const owner = new Int32Array(count).fill(-1);
+for (let node = 1; node < count; node++) owner[node] = isOwn(nodes.function[node]) ? nodes.function[node] : owner[nodes.parent[node]];
+const innermost = node => owner[node] >= 0 || node === 0 ? owner[node] : nodes.function[node];
 
 function threadName(thread) {
   const [process, name] = data.threads[thread], of = data.processes.length > 1 ? data.processes[process] : "";
@@ -400,20 +443,24 @@ function threadName(thread) {
 
 // A drag chooses a time, a click without one all of it.
 let dragged = null;
-function slice(event) {
-  const place = dragged.track.getBoundingClientRect();
-  return Math.max(0, Math.min(data.slices, (event.clientX - place.left) / place.width * data.slices));
+function slice(event, track) {
+  const place = track.getBoundingClientRect();
+  const moment = shown.from + (event.clientX - place.left) / place.width * (shown.to - shown.from);
+  return Math.max(shown.from, Math.min(shown.to, moment));
 }
 find("strips").addEventListener("pointerdown", event => {
   const track = event.target.closest(".track");
   if (!track) return;
-  dragged = { track: track };
-  dragged.from = slice(event);
+  dragged = { track: track, from: slice(event, track), x: event.clientX };
+});
+find("strips").addEventListener("pointermove", event => {
+  const track = event.target.closest(".track");
+  resolution(track, track ? slice(event, track) : 0);
 });
 window.addEventListener("pointerup", event => {
   if (!dragged) return;
-  const [from, to] = [dragged.from, slice(event)].sort((a, b) => a - b), width = dragged.track.clientWidth;
-  const isClick = (to - from) / data.slices * width < 4;
+  const [from, to] = [dragged.from, slice(event, dragged.track)].sort((a, b) => a - b);
+  const isClick = Math.abs(event.clientX - dragged.x) < 4;
   dragged = null;
   filter(isClick ? { from: 0, to: data.slices } : { from: Math.floor(from), to: Math.max(Math.ceil(to), Math.floor(from) + 1) });
 });
@@ -456,7 +503,8 @@ for (const [name, colour] of difference ? [["slower", "slower2"], ["faster", "fa
 views.forEach((one, at) => {
   shown.view = at;
   const whole = rows.weight.reduce((sum, weight, row) => sum + (rows.view[row] === at ? weight : 0), 0);
-  find("views").append(button(one.name + " " + amount(whole), () => filter({ view: at, zoom: 0 })));
+  const text = amount(whole), named = text.endsWith(" " + one.name) ? text : one.name + " " + text;
+  find("views").append(button(named, () => filter({ view: at, zoom: 0 })));
 });
 shown.view = 0;
 find("views").hidden = views.length < 2;
@@ -470,7 +518,18 @@ data.processes.forEach((process, at) => {
   find("thread").append(group);
 });
 find("threads").hidden = data.threads.length < 2;
-find("span").append(option("", "all"), ...data.spans.map((name, at) => option(String(at), name)));
+find("span").append(option("", "all"));
+const requests = new Map();
+data.spans.forEach(([, request], at) => requests.set(request, [...requests.get(request) || [], at]));
+for (const [request, spans] of requests) {
+  const group = request ? make("optgroup") : find("span");
+  if (request) {
+    group.label = request;
+    find("span").append(group);
+    if (spans.length > 1) group.append(option("r" + spans[0], "all of " + request + " (" + spans.length + ")"));
+  }
+  group.append(...spans.map(at => option("s" + at, data.spans[at][0])));
+}
 find("spans").hidden = data.spans.length < 2;
 find("notes").replaceChildren(...data.notes.map(note => make("p", "", note)));
 find("thread").addEventListener("change", event => filter({ thread: event.target.value }));

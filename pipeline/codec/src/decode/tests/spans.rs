@@ -27,7 +27,7 @@ fn envelopes() {
         ("python-2.75-transaction", Quantities::spans(2)),
         ("node-10.75-transaction", Quantities::spans(2)),
         ("node-11.1-span", Quantities::spans(2)),
-        ("node-10.75-v1-transaction+profile", Quantities { observations: 89, spans: 2, items: 0 }),
+        ("node-10.75-v1-transaction+profile", Quantities { observations: 89, ..Quantities::spans(2) }),
     ] {
         let (taken, findings, outcome) = read(envelope_of(name));
         assert_eq!((taken, outcome), (vec![expected], Ok(())), "{name}");

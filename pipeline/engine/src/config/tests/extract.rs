@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{config, messages, settings};
-use crate::config::{Optional, Section, Source, keys};
+use crate::config::{Optional, Section, Source};
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -78,16 +78,6 @@ fn untyped_values_keep_what_is_ambiguous() {
         "a": 1, "b": -1, "c": 1.5, "d": true, "e": "0123", "f": "yes", "g": null, "h": "1", "i": ["x", {}]
     });
     assert_eq!(value, expected);
-}
-
-/// Guarantees: one call reports every unknown key and every wrong type of a section, nested ones included.
-#[test]
-fn all_problems_are_reported() {
-    let problems = settings::<Scalars>(
-        "text: [a]\nwhole: x\nnope: 1\nreal: y\nflag: maybe\nlist: [a, [b], {c: d}, e]\nmap: {a: [], b: {}, c: ok}\nletter: ab\nnada: 2",
-    )
-    .unwrap_err();
-    assert_eq!(problems.as_slice().len(), 11, "{problems}");
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -269,13 +259,6 @@ fn parts_share_a_section() {
     let twice = Section::from_yaml("whole: 1\npitch: a\ntone: b").unwrap();
     let problems = twice.extract_parts::<Scalars, Extra>().unwrap_err();
     assert_eq!(messages(&problems), ["`pitch` is given twice, under two names"]);
-}
-
-/// Guarantees: the keys of a type are those of its fields and their aliases; a type that is not a struct has none.
-#[test]
-fn keys_of_a_type() {
-    assert_eq!(keys::<Extra>(), ["volume", "pitch", "tone", "nested"]);
-    assert_eq!((keys::<u8>(), keys::<BTreeMap<String, u8>>()), (&[][..], &[][..]));
 }
 
 /// Guarantees: sources that are not a whole configuration load as one section, later sources take precedence, and

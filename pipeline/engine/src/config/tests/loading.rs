@@ -114,14 +114,6 @@ fn a_missing_variable_is_reported_once() {
     assert_eq!(messages(&problems), ["environment variable `NONE` is not set"]);
 }
 
-/// Guarantees: a valid configuration has no problems and no warnings.
-#[test]
-fn a_sound_configuration_is_silent() {
-    let yaml = "receivers: {r: , r/2: }\nexporters: {e: }\nservice:\n  telemetry:\n  pipelines:\n    \
-                all: {receivers: [r, r/2], exporters: [e]}\n    profiles/x: {receivers: [r], exporters: [e]}";
-    assert_eq!(check_references(&config(yaml), &KNOWN), []);
-}
-
 /// Guarantees: every unreadable file is named, with the reason.
 #[test]
 fn unreadable_files_are_named() {

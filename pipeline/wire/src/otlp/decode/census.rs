@@ -1,6 +1,6 @@
 //! Counts the elements of a request, so that columns are charged first and then allocated once, at their final size.
 
-use profbridge_model::{AttributeSetId, ByteRange, LinkId, Profile, ScopeProfiles, StackId};
+use profbridge_model::{Profile, Samples, ScopeProfiles};
 
 use super::super::error::Result;
 use super::super::limits::Budget;
@@ -46,11 +46,7 @@ impl Census {
     pub(super) fn charge(&self, budget: &mut Budget) -> Result<()> {
         budget.charge::<ScopeProfiles>(self.scopes)?;
         budget.charge::<Profile>(self.profiles)?;
-        budget.charge::<Option<StackId>>(self.samples)?;
-        budget.charge::<Option<AttributeSetId>>(self.samples)?;
-        budget.charge::<Option<LinkId>>(self.samples)?;
-        // The ranges of timestamps and values.
-        budget.charge::<[ByteRange; 2]>(self.samples)
+        budget.charge::<[u8; Samples::ROW_BYTES]>(self.samples)
     }
 }
 

@@ -104,7 +104,7 @@ impl<'a> RequestEncoder<'a> {
 
     #[inline]
     fn sample(&self, out: &mut impl FieldSink, sample: &Sample<'_>) {
-        let SampleIds { stack, attributes, link } = sample.ids();
+        let SampleIds { stack, attributes, link } = sample.ids;
         int(out, 0x08, StackId::wire(stack).into());
         bytes(out, 0x12, self.sets.get(attributes));
         match link {

@@ -3,6 +3,8 @@
 //! Source: opentelemetry-proto 1.10, `opentelemetry/proto/` `profiles/v1development/profiles.proto`,
 //! `trace/v1/trace.proto`, `common/v1/common.proto`, `resource/v1/resource.proto`, and the services below `collector/`.
 
+use crate::otlp::signal;
+
 /// Maximum number of fields in a message.
 pub(super) const MAX_FIELDS: usize = 16;
 
@@ -79,9 +81,19 @@ const fn message(fields: &'static [Field]) -> Schema {
     Schema { fields, one_of: false, former: &[] }
 }
 
+/// The fields of a top-level message.
+pub(super) fn fields_of(message: signal::Message) -> &'static Schema {
+    match message {
+        signal::Message::ProfilesRequest => &PROFILES_REQUEST,
+        signal::Message::ProfilesResponse => &PROFILES_RESPONSE,
+        signal::Message::TracesRequest => &TRACES_REQUEST,
+        signal::Message::TracesResponse => &TRACES_RESPONSE,
+    }
+}
+
 /// `ExportProfilesServiceRequest`, and `ProfilesData`, which has the same fields. Before opentelemetry-proto 1.7 the
 /// tables were next to the resources.
-pub(super) static PROFILES_REQUEST: Schema = Schema {
+static PROFILES_REQUEST: Schema = Schema {
     fields: &[
         many(1, "resourceProfiles", "resource_profiles", Message(&RESOURCE_PROFILES)),
         one(2, "dictionary", "dictionary", Message(&DICTIONARY)),
@@ -90,17 +102,16 @@ pub(super) static PROFILES_REQUEST: Schema = Schema {
     former: &["stringTable", "locationTable", "functionTable", "mappingTable"],
 };
 
-pub(super) static PROFILES_RESPONSE: Schema =
+static PROFILES_RESPONSE: Schema =
     message(&[one(1, "partialSuccess", "partial_success", Message(&PROFILES_PARTIAL_SUCCESS))]);
 
 static PROFILES_PARTIAL_SUCCESS: Schema =
     message(&[one(1, "rejectedProfiles", "rejected_profiles", Int64), one(2, "errorMessage", "error_message", String)]);
 
 /// `ExportTraceServiceRequest`, and `TracesData`, which has the same field.
-pub(super) static TRACES_REQUEST: Schema =
-    message(&[many(1, "resourceSpans", "resource_spans", Message(&RESOURCE_SPANS))]);
+static TRACES_REQUEST: Schema = message(&[many(1, "resourceSpans", "resource_spans", Message(&RESOURCE_SPANS))]);
 
-pub(super) static TRACES_RESPONSE: Schema =
+static TRACES_RESPONSE: Schema =
     message(&[one(1, "partialSuccess", "partial_success", Message(&TRACES_PARTIAL_SUCCESS))]);
 
 static TRACES_PARTIAL_SUCCESS: Schema =
@@ -330,6 +341,7 @@ fn lower_camel_case(proto_name: &str) -> std::string::String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::otlp::Signal;
 
     fn visit(schema: &'static Schema, seen: &mut Vec<&'static Schema>) {
         if seen.iter().any(|known| std::ptr::eq(*known, schema)) {
@@ -349,9 +361,9 @@ mod tests {
     #[test]
     fn names() {
         let mut all = Vec::new();
-        [&PROFILES_REQUEST, &PROFILES_RESPONSE, &TRACES_REQUEST, &TRACES_RESPONSE]
-            .into_iter()
-            .for_each(|root| visit(root, &mut all));
+        for names in Signal::ALL.map(Signal::names) {
+            [names.request, names.response].into_iter().for_each(|message| visit(fields_of(message), &mut all));
+        }
         assert_eq!(all.len(), 32);
         for schema in all {
             assert!(schema.fields.len() <= MAX_FIELDS);

@@ -5,7 +5,7 @@
 
 use super::Message;
 use super::base64;
-use super::schema::{Field, FieldKind, MAX_FIELDS, Schema};
+use super::schema::{Field, FieldKind, MAX_FIELDS, Schema, fields_of};
 use crate::json;
 use crate::otlp::error::{DecodeError, Fault, Result};
 use crate::otlp::reader::{FIXED32, FIXED64, LEN, ProtobufReader, VARINT};
@@ -29,7 +29,7 @@ pub fn write(
         return Err(DecodeError::LimitExceeded { what: "bytes of the message", limit: i32::MAX as u64 });
     }
     let mut text = BoundedText { out, most };
-    Ok(object(message.schema(), ProtobufReader::new(protobuf), &mut text, 0)?)
+    Ok(object(fields_of(message), ProtobufReader::new(protobuf), &mut text, 0)?)
 }
 
 /// The output and its maximum length.

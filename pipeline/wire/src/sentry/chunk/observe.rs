@@ -11,22 +11,7 @@ use super::select::Chosen;
 use super::spread::Spread;
 use super::stamped::Stamped;
 use super::threads::Threads;
-use super::timeline::{NUMBERS, Timeline, key, number};
-
-/// The data that all observations of a row share.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowObservation {
-    /// The stack's number in [`Window::stacks`].
-    pub(super) stack: u32,
-    /// The sampled time that one observation represents, in ticks.
-    pub(super) weight: u64,
-    /// Whether the thread may have waited: see [`Meaning::wall`].
-    pub(super) wall: bool,
-    /// Whether the weight is a measured time, as opposed to the period of a timer that jitters.
-    pub(super) exact: bool,
-    /// Whether this is a further piece of a divided observation, which is counted only with its first piece.
-    pub(super) piece: bool,
-}
+use super::timeline::{NUMBERS, RowObservation, Timeline, key, number};
 
 /// The observations of one window. Memory is reused between windows.
 #[derive(Debug, Default)]

@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::limits::{EARLY, MAX_SYNTHETIC_LANES};
-use super::observe::RowObservation;
 use super::threads::Threads;
-use super::timeline::{number, tick};
+use super::timeline::{RowObservation, number, tick};
 
 /// Distributes sorted keys to synthetic threads.
 ///

@@ -7,10 +7,10 @@
 
 use super::ledger::Ledger;
 use super::limits::MIN_THREAD_SAMPLES;
-use super::observe::{RowObservation, Window};
+use super::observe::Window;
 use super::settings::LoneSamples;
 use super::stamped::Stamped;
-use super::timeline::{key, number, tick};
+use super::timeline::{RowObservation, key, number, tick};
 
 /// The number of the empty stack, which is the first in every chunk.
 pub(super) const IDLE: u32 = 0;

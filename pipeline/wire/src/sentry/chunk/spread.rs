@@ -10,10 +10,9 @@ use hashbrown::HashMap;
 use profbridge_model::{Losses, Profile, Reason};
 
 use super::limits::MAX_SYNTHETIC_LANES;
-use super::observe::RowObservation;
 use super::report::Notes;
 use super::threads::Threads;
-use super::timeline::{NUMBERS, Timeline, key, number, tick};
+use super::timeline::{NUMBERS, RowObservation, Timeline, key, number, tick};
 
 /// The values of one profile.
 #[derive(Debug, Default)]

@@ -31,6 +31,21 @@ pub(super) fn number(key: u64) -> usize {
     (key & (NUMBERS as u64 - 1)) as usize
 }
 
+/// The data that all observations of a row share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowObservation {
+    /// The stack's number in [`Window::stacks`](super::observe::Window::stacks).
+    pub(super) stack: u32,
+    /// The sampled time that one observation represents, in ticks.
+    pub(super) weight: u64,
+    /// Whether the thread may have waited: see [`Meaning::wall`](profbridge_model::Meaning::wall).
+    pub(super) wall: bool,
+    /// Whether the weight is a measured time, as opposed to the period of a timer that jitters.
+    pub(super) exact: bool,
+    /// Whether this is a further piece of a divided observation, which is counted only with its first piece.
+    pub(super) piece: bool,
+}
+
 /// A window's time line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Timeline {

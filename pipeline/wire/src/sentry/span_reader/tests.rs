@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::sentry::{envelope, span_items, span_v2_reader, transaction_reader};
+use crate::spans::SpanView;
 
 const PYTHON: &[u8] = include_bytes!("../../../testdata/sentry/python-2.75-transaction.envelope");
 const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-10.75-transaction.envelope");
@@ -191,6 +192,42 @@ fn containers() {
         assert!(read(json!({"version": 2, "items": two}), count).unwrap_err().contains("item_count"));
     }
     assert!(read(json!({"version": 2}), Some(0)).is_err());
+}
+
+/// Guarantees: of a container the spans are read that keep the rules, also two with one id, and of several traces;
+/// attributes of any type, and missing ones, do not matter.
+/// rule: transport#span-invalid, transport#span-attributes
+#[test]
+fn odd_spans_of_containers() {
+    let span = |changes: Value| {
+        let mut span = json!({"trace_id": TRACE, "span_id": ID, "name": "x", "start_timestamp": 1, "end_timestamp": 2});
+        span.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        span
+    };
+    let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+    let attributes = [
+        Value::Null,
+        json!(7),
+        json!("x"),
+        json!([1, "x", null]),
+        json!({"a": 7, "b": {"value": [1, "x", {"c": [null]}], "type": "array"}, "d": {"value": u64::MAX}}),
+        json!({"thread.id": {"value": {"value": 7}}, "sentry.segment.id": {"value": 7}, "sentry.segment.name": null}),
+    ];
+    let mut items: Vec<Value> = attributes.iter().map(|of| span(json!({"attributes": of}))).collect();
+    items.push(span(json!({"trace_id": "0123456789ABCDEF-0123456789ABCDEF".replace('-', "")})));
+    items.push(span(json!({"start_timestamp": 3})));
+    items.push(span(json!({"end_timestamp": null})));
+    let text =
+        json!({"version": 2, "items": items}).to_string().replacen("\"name\":\"x\"", &format!("\"n\":{deep}"), 1);
+    let read = span_v2_reader::read(&Bytes::from(text), Some(9), &TraceHeader::default()).unwrap();
+    assert_eq!((read.spans.spans().len(), read.unread), (7, 2));
+    assert_eq!(read.first_unread.unwrap().to_string(), "items[7].timestamp: is before the start");
+    for span in read.spans.spans() {
+        let view = SpanView::of(&read.spans, span);
+        assert_eq!((view.segment_id(), view.segment_name(), view.profiler_id()), (None, None, None));
+        assert_eq!((view.attribute("thread.id"), view.attribute("b"), view.attribute("a")), (None, None, None));
+    }
+    assert!(SpanView::of(&read.spans, &read.spans.spans()[4]).attribute("d").is_some());
 }
 
 /// Attack: malformed JSON, nesting of a hundred thousand levels, millions of invalid elements, duplicate keys, too

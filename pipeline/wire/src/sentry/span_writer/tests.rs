@@ -119,6 +119,38 @@ fn containers() {
     assert_eq!(json["contexts"]["trace"]["data"]["thread.id"], "0");
 }
 
+/// Guarantees: attributes of any type, nested and mixed, stay beside those that are written; a thread of any type is
+/// replaced; if a span's attributes are no object, its changes are counted as not written.
+/// rule: transport#span-attributes
+#[test]
+fn odd_attributes() {
+    for (attributes, lost) in [
+        (json!({"a": [1, "x", {"b": null}], "c": {"value": {"d": [[7.5, "y"]]}, "type": "string"}, "e": 7}), 0),
+        (json!({"thread.id": {"value": [7], "type": "array"}, "sentry.profiler_id": null}), 0),
+        (Value::Null, 0),
+        (json!(7), 4),
+        (json!([1]), 4),
+    ] {
+        let mut span = made(1, true)["items"][0].clone();
+        span["attributes"] = attributes.clone();
+        let kind = format!("\"span\",\"item_count\":1,\"content_type\":\"{}\"", span_v2_reader::CONTENT_TYPE);
+        let container = json!({"version": 2, "items": [span]});
+        let mut envelope = viewed(format!("{{}}\n{{\"type\":{kind}}}\n{container}\n"));
+        spans(&mut envelope).change(0, |changes| *changes = SpanChanges { sample_rate: Some(0.5), ..link(Some("1")) });
+        let ChangedEnvelope { envelope, unwritten, .. } = write(envelope);
+        assert_eq!(unwritten, lost, "{attributes}");
+        let mut expected = container;
+        if lost == 0 {
+            let object = &mut expected["items"][0]["attributes"];
+            object["sentry.client_sample_rate"] = json!({"value": 0.5, "type": "double"});
+            let texts = [("sentry.profiler_id", PROFILER), ("thread.id", "1"), ("thread.name", "a \"b\"")];
+            texts.iter().for_each(|(key, text)| object[*key] = json!({"value": text, "type": "string"}));
+        }
+        let payload = envelope.unwrap().items[0].payload.plain().unwrap().clone();
+        assert_eq!(serde_json::from_slice::<Value>(&payload).unwrap(), expected, "{attributes}");
+    }
+}
+
 /// Guarantees: a removed span is no longer in its item, whose header has the new number; removing a transaction's own
 /// span removes the transaction and its V1 profile, which is counted; an item without spans is removed; other items
 /// stay.

@@ -161,19 +161,3 @@ impl<'a> KnownAttributes<'a> {
         keys.iter().find_map(|key| self.get(*key)?.int())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: every key is found by its text, and nothing else is.
-    #[test]
-    fn found_by_text() {
-        for (text, key) in ALL {
-            assert_eq!(AttributeKey::of(text), Some(*key), "{text}");
-            assert_eq!(AttributeKey::of(&text[1..]), None, "{text}");
-            assert_eq!(AttributeKey::of(&format!("{text}s")), None, "{text}");
-        }
-        assert_eq!((AttributeKey::of(""), AttributeKey::of(&"x".repeat(1000))), (None, None));
-    }
-}

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -12,9 +11,8 @@ use super::socket::{ReceivedPacket, pair, receive, send};
 use super::*;
 use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_VALUE};
 use crate::message::{
-    AttributeValue, Batch, Command, Context, Detached, Event, Function, FunctionKind, Level, Location, Mapping, Mode,
-    Problem, ProblemKind, Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target,
-    TargetId, Thread, Trust,
+    Batch, Command, Context, Event, Function, FunctionKind, Location, Mapping, Mode, Problem, ProblemKind, Process,
+    ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Target, TargetId, Thread, Trust,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
@@ -35,117 +33,20 @@ fn same(event: Event) {
     assert_eq!(format!("{:?}", travel(event)), expected);
 }
 
-/// Guarantees: every command is decoded as it was encoded.
+/// Guarantees: a command is decoded as it was encoded, also with words that are not UTF-8.
 #[test]
 fn commands() {
-    let settings = Settings {
-        rate_hertz: 99.5,
-        mode: Mode::Cpu,
-        max_cpu: 0.5,
-        max_stopped: 0.25,
-        max_stack: 7,
-        max_processes: 3,
-        subprocesses: true,
-        stops: Stops::default(),
-        interpreters: false,
-    };
-    let selections = [
-        Select::Pid(7),
-        Select::Command(vec!["a b".into(), "".into(), std::os::unix::ffi::OsStringExt::from_vec(vec![0xff, 0xfe])]),
-        Select::Executable("python*".into()),
-        Select::CommandLine("a\nb".into()),
-        Select::ControlGroup("/a".into()),
-        Select::Container("0123456789ab".into()),
-        Select::Name("p?thon*".into()),
-    ];
-    let mut commands = vec![
-        Command::Unwatch(TargetId(0)),
-        Command::Sample { process: ProcessId(u64::MAX), on: true },
-        Command::Sample { process: ProcessId(0), on: false },
-        Command::SampleFromStart(ProcessId(7)),
-        Command::FindChildren(TargetId(7)),
-        Command::Stop,
-    ];
-    for select in selections {
-        let environment = vec!["A".to_owned(), "B".to_owned()];
-        commands.push(Command::Watch(Target {
-            id: TargetId(9),
-            select,
-            settings,
-            environment,
-            thread_attributes: vec!["a.b".to_owned(), String::new()],
-            sample_at_once: true,
-        }));
-    }
-    for stops in [Stops::UserBound, Stops::Never, Stops::Always] {
-        let settings = Settings { stops, interpreters: true, ..settings };
-        let select = Select::Pid(7);
-        commands.push(Command::Watch(Target {
-            id: TargetId(9),
-            select,
-            settings,
-            environment: Vec::new(),
-            thread_attributes: Vec::new(),
-            sample_at_once: false,
-        }));
-    }
-    for command in commands {
-        let decoded = decode_command(&encode_command(&command)).unwrap();
-        assert_eq!(format!("{decoded:?}"), format!("{command:?}"));
-    }
-}
-
-/// Guarantees: every event without a file is decoded as it was encoded.
-#[test]
-fn events() {
-    same(Event::Ready(Rights { trace_others: true, raised_priority: false, hints: vec!["x".into()] }));
-    let mut status = Status {
-        process: ProcessId(1),
-        threads: 2,
-        rate_hertz: 50.5,
-        ticks: 3,
-        missed_ticks: 4,
-        lowered_ticks: 5,
-        ..Status::default()
-    };
-    (status.observations, status.complete, status.truncated, status.guessed) = (6, 7, 8, 9);
-    (status.stops, status.refused_stops, status.stopped_nano, status.longest_stop_nano) = (10, 11, 12, 13);
-    (status.sampler_cpu_nano, status.lost_observations) = (14, 15);
-    (status.level, status.lost_samples, status.not_sampled_nano, status.cut_calls) = (Level::User, 17, 18, 19);
-    status.stop_lengths[0] = 16;
-    status.stop_lengths[23] = u64::MAX;
-    (status.read_behind[0], status.read_stopped[31]) = (20, 21);
-    same(Event::Status(status));
-    for kind in [
-        ProblemKind::Missing,
-        ProblemKind::Permission,
-        ProblemKind::Traced,
-        ProblemKind::Architecture,
-        ProblemKind::Zombie,
-        ProblemKind::Stopped,
-        ProblemKind::Frozen,
-        ProblemKind::Malformed,
-        ProblemKind::Command,
-        ProblemKind::TooMany,
-        ProblemKind::Internal,
-        ProblemKind::Events,
-        ProblemKind::CutCall,
-        ProblemKind::Lack,
-    ] {
-        same(Event::Problem(Problem { target: TargetId(1), pid: None, kind, message: "m".into() }));
-        same(Event::Problem(Problem { target: TargetId(1), pid: Some(3), kind, message: String::new() }));
-    }
-    for why in [Detached::Exited, Detached::Executed, Detached::Asked, Detached::Failed] {
-        same(Event::Detached { process: ProcessId(5), why });
-    }
-    same(Event::CommandEnded { target: TargetId(5), code: -1 });
-    let attributes = vec![
-        ("service.name".to_owned(), AttributeValue::Text("shöp".to_owned())),
-        ("n".to_owned(), AttributeValue::Int(i64::MIN)),
-        ("empty".to_owned(), AttributeValue::Text(String::new())),
-    ];
-    same(Event::Resource { process: ProcessId(5), attributes });
-    same(Event::Resource { process: ProcessId(5), attributes: Vec::new() });
+    let words = vec!["a b".into(), "".into(), std::os::unix::ffi::OsStringExt::from_vec(vec![0xff, 0xfe])];
+    let command = Command::Watch(Target {
+        id: TargetId(9),
+        select: Select::Command(words),
+        settings: Settings { rate_hertz: 99.5, mode: Mode::Cpu, ..Settings::default() },
+        environment: vec!["A".to_owned()],
+        thread_attributes: vec!["a.b".to_owned(), String::new()],
+        sample_at_once: true,
+    });
+    let decoded = decode_command(&encode_command(&command)).unwrap();
+    assert_eq!(format!("{decoded:?}"), format!("{command:?}"));
 }
 
 fn process() -> Process {
@@ -469,13 +370,4 @@ fn the_end_comes_last() {
     assert!(matches!(receive(owner.as_fd()).unwrap(), ReceivedPacket::Packet { bytes, .. } if bytes == b"last"));
     assert!(matches!(receive(owner.as_fd()).unwrap(), ReceivedPacket::End));
     assert!(send(owner.as_fd(), b"x", None).is_err());
-}
-
-/// Guarantees: an outgoing packet keeps its file open until it is sent.
-#[test]
-fn a_packet_holds_its_file() {
-    let file = Arc::new(tempfile::tempfile().unwrap());
-    let packet = Outgoing { bytes: vec![1], file: Some(Arc::clone(&file)) };
-    assert!(packet.descriptor().is_some());
-    assert_eq!(Arc::strong_count(&file), 2);
 }

@@ -215,24 +215,4 @@ mod tests {
         turn.end();
         assert_eq!(turn, StopTurn::Forbidden);
     }
-
-    /// Guarantees: for each [`RunningThreadMethod`], its coverage and its level are consistent.
-    #[test]
-    fn watches() {
-        for (permitted, stops, watch) in [
-            (Level::None, Stops::Never, RunningThreadMethod::Not),
-            (Level::None, Stops::UserBound, RunningThreadMethod::Stops),
-            (Level::User, Stops::Never, RunningThreadMethod::Threads { kernel: false }),
-            (Level::Kernel, Stops::UserBound, RunningThreadMethod::Threads { kernel: true }),
-        ] {
-            assert_eq!(RunningThreadMethod::for_level(permitted, stops), watch);
-            assert_eq!(watch.level(), permitted);
-            assert_eq!(watch.coverage().is_some(), permitted == Level::Kernel);
-        }
-        for coverage in [Coverage::Threads, Coverage::Group, Coverage::Machine] {
-            let watch = RunningThreadMethod::covering(coverage);
-            assert_eq!(watch.coverage(), Some(coverage));
-            assert_eq!(watch.level() == Level::Processors, coverage != Coverage::Threads);
-        }
-    }
 }

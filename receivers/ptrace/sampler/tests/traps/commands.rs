@@ -74,7 +74,7 @@ fn a_command_is_sampled_from_its_start() {
 /// are being stopped for sampling.
 fn exit_codes_come_back() {
     let mut session = TrapSession::start_with(true);
-    for round in 0..20 {
+    for round in 0..10 {
         let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         let ends = session.watch(shell(&format!("{busy}; exit {round}")), often());
         let killed = session.watch(shell(&format!("{busy}; kill -9 $$")), often());

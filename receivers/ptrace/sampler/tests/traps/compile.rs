@@ -64,22 +64,12 @@ pub(crate) fn c_with(source_name: &str, name: &str, arguments: &[&str]) -> PathB
 
 /// Compiles `plugin.c` as a library with one function of this name.
 pub(crate) fn library(function: &str) -> PathBuf {
-    built(&format!("lib{function}.so"), |out| {
-        let mut command = Command::new("cc");
-        command.args(["-O2", "-g", "-fomit-frame-pointer", "-shared", "-fPIC"]).arg(format!("-DSPIN={function}"));
-        command.arg("-o").arg(out).arg(source("plugin.c"));
-        command
-    })
+    c_with("plugin", &format!("lib{function}.so"), &["-shared", "-fPIC", &format!("-DSPIN={function}")])
 }
 
 /// Compiles `context_library.c` as a library, with more arguments for the compiler.
 pub(crate) fn context_library(name: &str, arguments: &[&str]) -> PathBuf {
-    built(&format!("lib{name}.so"), |out| {
-        let mut command = Command::new("cc");
-        command.args(["-O2", "-g", "-shared", "-fPIC"]).args(arguments).arg("-o").arg(out);
-        command.arg(source("context_library.c"));
-        command
-    })
+    c_with("context_library", &format!("lib{name}.so"), &[&["-shared", "-fPIC"], arguments].concat())
 }
 
 /// Compiles a Go program, if there is a compiler.

@@ -19,7 +19,6 @@ tests![
     signals_for_the_owner_leave_the_sampler_alone,
     a_dropped_sampler_ends,
     the_sampler_has_no_more_than_it_needs,
-    starting_by_hand_is_refused,
     the_right_to_trace_can_be_given_up,
     commands_that_are_too_long,
 ];
@@ -138,17 +137,6 @@ fn the_sampler_has_no_more_than_it_needs() {
         assert_eq!(sockets, 1 + u32::try_from(own.count()).unwrap());
     }
     session.finish();
-}
-
-/// Guarantees: starting the sampler by hand gives a message and an error.
-fn starting_by_hand_is_refused() {
-    let output = Program::new(std::env::current_exe().unwrap())
-        .args(["--profbridge-ptrace-sampler", "3", "1", "nice"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("profbridge-sampler: "));
 }
 
 /// Guarantees: if an owner had the right to trace and gave it up, its sampler still has that right; the thread that

@@ -125,7 +125,7 @@ fn fork_storm() {
 
 /// Guarantees: the parent of a process that ends while its threads are stopped for sampling gets the correct exit code.
 fn exit_code_is_the_parents() {
-    for _ in 0..20 {
+    for _ in 0..10 {
         let spin = "trap 'exit 7' TERM; echo ready; while :; do :; done";
         let mut parent = RunningTarget::shell(&format!("sh -c \"{spin}\"; echo code $?"));
         let [child] = process::children(parent.pid())[..] else { panic!("one child") };

@@ -62,6 +62,8 @@ fn release_and_environment() {
     assert_eq!(about(&[("service.version", "1.2"), ("deployment.environment", "old")]), (None, some("old")));
     let both = [("deployment.environment", "old"), ("deployment.environment.name", "new"), ("service.name", "shop")];
     assert_eq!(about(&both), (some("shop"), some("new")));
+    let unnamed = [("service.name", "unknown_service:python"), ("service.version", "1.2")];
+    assert_eq!(about(&unnamed), (None, some("lab")), "a placeholder names no service");
     let configured = [("service.name", "shop"), ("service.version", "1.2"), ("sentry.release", "4f2a")];
     assert_eq!(about(&configured), (some("4f2a"), some("lab")), "what the process told Sentry's SDKs comes first");
     let list = "service.name=listed,service.version=2,deployment.environment.name=lane";

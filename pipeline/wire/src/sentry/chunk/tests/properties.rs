@@ -2,63 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::support::{BatchDraft, Converted, MS, START, attributed};
+use super::support::{BatchDraft, Converted, MS, START};
 use crate::sentry::chunk::{LoneSamples, Settings};
-
-/// The times at which a regular timer of this period, with jitter, samples a thread that runs intermittently.
-fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
-    let runs = proptest::collection::vec((1_u64..40, 0_u64..4, 0_u64..30), 8..40);
-    (prop_oneof![Just(20_u32), Just(101)], proptest::collection::vec((runs, any::<u64>()), 1..5)).prop_map(
-        |(hertz, threads)| {
-            let period = 1_000_000_000 / u64::from(hertz);
-            let times = |(runs, seed): (Vec<(u64, u64, u64)>, u64)| {
-                let mut random = seed | 1;
-                let mut at = START + seed % period;
-                let mut times = Vec::new();
-                for (length, idle, burst) in runs {
-                    for _ in 0..length + burst {
-                        // The timer is late by up to a fifth of its period, and does not drift.
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
-                        times.push(at + random % (period / 5));
-                        at += period;
-                    }
-                    at += idle * idle * period;
-                }
-                times.retain(|&time| time < START + 59_900 * MS);
-                times
-            };
-            (hertz, threads.into_iter().map(times).collect())
-        },
-    )
-}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Guarantees: at 20 and at 101 Hz, the time that Sentry attributes to each function equals the number of its
-    /// samples times the period within 2 %, for runs of any length with any gaps, and never exceeds the billed time.
-    /// rule: otep-0239#unsampled-values
-    #[test]
-    fn attribution((hertz, threads) in schedule()) {
-        let mut batch = BatchDraft::new().on_cpu(hertz);
-        for (thread, times) in threads.iter().enumerate() {
-            batch = batch.nanos(Some(thread as i64 + 1), &[&format!("f{thread}"), "main"], times, &[]);
-        }
-        let converted = batch.convert();
-        let owned = attributed(&converted.chunks);
-        let period = 1e6 / f64::from(hertz);
-        for (thread, times) in threads.iter().enumerate().filter(|(_, times)| !times.is_empty()) {
-            let expected = times.len() as f64 * period;
-            let found = owned[&format!("f{thread}")] as f64;
-            // The jitter at the ends of a run does not average out over a handful of samples.
-            let allowed = expected * 0.02 + period * 0.2;
-            prop_assert!((found - expected).abs() <= allowed, "{found} instead of {expected}");
-        }
-        let billed: f64 = converted.report.billed_nanos as f64 / 1e3 * threads.len() as f64;
-        prop_assert!(owned.values().sum::<i64>() as f64 <= billed + 10.0);
-    }
 
     /// Guarantees: for any batch, every observation is in a chunk or counted as lost with a reason, and every chunk
     /// follows Relay's rules (`BatchDraft::convert` checks both).

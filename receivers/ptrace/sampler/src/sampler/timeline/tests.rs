@@ -10,6 +10,12 @@ fn after(start: Instant, micros: u64) -> Instant {
     start + Duration::from_micros(micros)
 }
 
+/// A beginning, and the moments this many milliseconds after it.
+fn clock() -> (Instant, impl Fn(u64) -> Instant + Copy) {
+    let start = Instant::now();
+    (start, move |ms| after(start, ms * 1_000))
+}
+
 fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
     Some(SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices })
 }
@@ -28,8 +34,7 @@ fn waits(recorded: &RecordedTime<u32>) -> Vec<(Cause, Option<u32>, u64)> {
 /// a place. A wait that lasts longer than the settled time continues in the next span, at the same place.
 #[test]
 fn states() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut thread = ThreadTimeline::new(start);
     assert_eq!(thread.latest(), Latest::Unknown);
     thread.switched_out(at(10), Cause::Preempted, Some(1));
@@ -50,8 +55,7 @@ fn states() {
 /// waiting, even if a part of the turn was already settled as waiting; a turn that is reported twice counts once.
 #[test]
 fn turns_told_at_their_end() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut thread = ThreadTimeline::new(start);
     thread.switched_in(at(10));
     thread.switched_out(at(20), Cause::Blocked, Some(1));
@@ -68,8 +72,7 @@ fn turns_told_at_their_end() {
 /// known, unless the thread was found waiting at a place.
 #[test]
 fn first_record() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut ran = ThreadTimeline::new(start);
     assert!(settle(&mut ran, at(10), None).is_none());
     ran.switched_out(at(20), Cause::Blocked, Some(1));
@@ -91,8 +94,7 @@ fn first_record() {
 /// counts.
 #[test]
 fn before_the_beginning() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (_, at) = clock();
     let mut thread = ThreadTimeline::new(at(10));
     thread.switched_in(at(2));
     thread.switched_out(at(4), Cause::Blocked, Some(7));
@@ -104,8 +106,7 @@ fn before_the_beginning() {
 /// Guarantees: a place that was read from a thread is used only for a wait that lasted throughout the reading.
 #[test]
 fn looks() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut thread = ThreadTimeline::new(start);
     thread.switched_out(at(10), Cause::Blocked, None);
     assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: false });
@@ -127,8 +128,7 @@ fn looks() {
 /// later ones, and if records are lost. The time after that is used again.
 #[test]
 fn missing_records() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let thread = || {
         let mut thread = ThreadTimeline::new(start);
         thread.switched_out(at(10), Cause::Blocked, Some(1));
@@ -174,8 +174,7 @@ fn too_many_records() {
 /// (running, preempted, switches) is affected; differences within the delay of the counters are accepted.
 #[test]
 fn compared_with_counters() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let settled = |run: u64, wait: u64, timeslices: u64| {
         let mut thread = ThreadTimeline::new(start);
         thread.switched_in(at(1));
@@ -201,8 +200,7 @@ fn compared_with_counters() {
 /// blocked waits that have ended, in proportion to their lengths; a wait that continues gets none.
 #[test]
 fn queued_behind_a_wake() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut thread = ThreadTimeline::new(start);
     thread.switched_in(at(0));
     settle(&mut thread, at(0), counters(0, 0, 1));
@@ -222,8 +220,7 @@ fn queued_behind_a_wake() {
 /// Guarantees: a thread that starts first waits for a processor, and one that has ended does nothing more.
 #[test]
 fn began_and_ended() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut thread = ThreadTimeline::<u32>::new(start);
     thread.started(at(100));
     thread.switched_in(at(103));
@@ -270,8 +267,7 @@ fn places_of_like_waits() {
 /// nearer in time; and none from a wait beyond the limit.
 #[test]
 fn places_of_about_that_time() {
-    let start = Instant::now();
-    let at = |ms: u64| after(start, ms * 1_000);
+    let (start, at) = clock();
     let mut thread = ThreadTimeline::new(start);
     thread.switched_in(start);
     // A wait of 4 ms every 10 ms; the place of every second one is known. Every 300 ms the thread moves to another
