@@ -4,10 +4,15 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use profbridge_testkit::T0;
+use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::backend::sentry::{Behaviour, KEY, SentryBackend};
+use crate::backend::sentry::{Behaviour, KEY, SentryBackend, decompress};
 use crate::client::{export, post, request, status};
+use crate::linking::send_spans;
 use crate::main_job::to_sentry;
 use crate::process::{Profbridge, eventually, run};
 
@@ -52,6 +57,58 @@ fn kept_and_sent() {
     assert!(finished.status.success(), "{}", finished.stderr);
     assert_eq!((&*finished.stdout, kept(&path.join("unsent")).0), ("3 of 3 envelopes delivered\n", 0));
     assert_eq!(sentry.wait_for_chunks(3).len(), 3);
+}
+
+/// Guarantees: spans that Sentry does not accept before shutdown are kept as OTLP, also more of a trace than a
+/// transaction may have, and `send` delivers all of them. For a server without an OTLP endpoint it sends transactions,
+/// and reports which spans these lack.
+#[test]
+fn kept_spans() {
+    let span = |id: u64| Span {
+        trace_id: vec![1; 16],
+        span_id: id.to_be_bytes().to_vec(),
+        parent_span_id: if id == 1 { Vec::new() } else { 1_u64.to_be_bytes().to_vec() },
+        start_time_unix_nano: T0 + id,
+        end_time_unix_nano: T0 + 5_000_000,
+        ..Span::default()
+    };
+    for has_otlp in [true, false] {
+        let sentry = SentryBackend::start();
+        sentry.always(Behaviour::Answer(503, vec![]));
+        let config = to_sentry(&sentry.dsn(1), "{window: 0s}", ", on_shutdown: unsent, environment: staging")
+            .replace("service:\n", "service:\n  shutdown_timeout: 1s\n");
+        let profbridge =
+            Profbridge::start(&format!("{config}    traces: {{receivers: [otlp], exporters: [sentry]}}\n"));
+        let scope_spans = vec![ScopeSpans { spans: (1..=1500).map(span).collect(), ..ScopeSpans::default() }];
+        send_spans(&profbridge, vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }]);
+        let (status, log, path, _folder) = profbridge.stop_and_keep();
+        assert!(status.success() && log.contains("dropped 1500 spans kept_on_disk"), "{log}");
+
+        sentry.always(Behaviour::Answer(200, vec![]));
+        if !has_otlp {
+            sentry.next(Behaviour::Answer(404, vec![]));
+        }
+        let finished = run(&path, &["send", "--delete", "unsent"]);
+        assert_eq!(
+            (finished.status.code(), &*finished.stdout),
+            (Some(0), "1 of 1 files delivered\n"),
+            "{}",
+            finished.stderr
+        );
+        let accepted: Vec<_> = sentry.received.all().into_iter().filter(|received| received.status == 200).collect();
+        let [accepted] = &accepted[..] else { panic!("{accepted:?}") };
+        if has_otlp {
+            assert_eq!(accepted.path, "/api/1/integration/otlp/v1/traces/");
+            let request = decompress(&accepted.headers, &accepted.body);
+            let request = ExportTraceServiceRequest::decode(&request[..]).unwrap();
+            assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 1500);
+        } else {
+            let transaction: Value = serde_json::from_slice(&accepted.items[0].1).unwrap();
+            assert_eq!(transaction["environment"], "staging");
+            assert_eq!(transaction["spans"].as_array().unwrap().len(), 1000);
+            assert!(finished.stderr.contains("499 spans limit_exceeded are lost"), "{}", finished.stderr);
+        }
+    }
 }
 
 /// Guarantees: `send` reports which files it cannot send and why, sends the rest, and exits with 1; an explicit DSN

@@ -47,7 +47,7 @@ pub struct Config {
     pub tls: TlsClientConfig,
     /// Whether to speak HTTP/2 without negotiation. TLS negotiates it.
     pub http2_prior_knowledge: bool,
-    /// The folder for envelopes that are unsent at shutdown. Empty: they are lost.
+    /// The folder for requests that are unsent at shutdown. Empty: they are lost.
     pub on_shutdown: PathBuf,
     /// How profiles become chunks. These keys are part of the same section.
     #[serde(skip)]
@@ -138,7 +138,7 @@ pub struct Settings {
     pub tls: TlsClientConfig,
     /// Whether to speak HTTP/2 without negotiation.
     pub http2_prior_knowledge: bool,
-    /// The folder for envelopes that are unsent at shutdown.
+    /// The folder for requests that are unsent at shutdown.
     pub on_shutdown: Option<PathBuf>,
     /// The converter's settings.
     pub chunk: chunk::Settings,

@@ -100,7 +100,12 @@ impl Destination {
 
     /// Whether rate limits forbid all of these categories.
     pub fn blocks(&self, categories: &[Category], now: u64) -> bool {
-        lock(&self.limits).blocked(categories, now).is_some()
+        self.blocked(categories, now).is_some()
+    }
+
+    /// For how long rate limits forbid all of these categories; `None` if they do not.
+    pub fn blocked(&self, categories: &[Category], now: u64) -> Option<Duration> {
+        lock(&self.limits).blocked(categories, now)
     }
 
     /// The losses not reported yet.

@@ -25,7 +25,7 @@ use crate::message;
 use crate::onward::ToUpstream;
 use crate::prepare::{self, Meta, RequestItem};
 use crate::sampled_out;
-use crate::spans;
+use crate::spans::{self, ClientSpanLimits};
 
 /// Sends profiles, transactions and envelopes to Sentry.
 pub struct SentryExporter {
@@ -87,6 +87,14 @@ impl SentryExporter {
             ..HttpClientConfig::default()
         };
         let ExporterContext { peer_limits, via, .. } = context;
+        let Settings { id, destinations, default, spans: mode, .. } = &self.settings;
+        let limits = ClientSpanLimits {
+            destinations: Arc::clone(destinations),
+            default: *default,
+            mode: *mode,
+            clock: self.clock.clone(),
+        };
+        peer_limits.offer_span_limits(id, Arc::new(limits));
         let failed = |error: EndpointError| StartError(error.to_string());
         if self.settings.destinations.upstream_of(None).is_some() {
             // Receivers forward requests of unknown types through this.
@@ -177,8 +185,7 @@ impl Observer<Meta> for SentryExporter {
 
     fn keep<'a>(&'a self, requests: Vec<&'a Request<Meta>>) -> BoxFuture<'a, usize> {
         let Some(folder) = self.settings.on_shutdown.clone() else { return Box::pin(std::future::ready(0)) };
-        let unsent: Vec<_> =
-            requests.into_iter().map(|request| Unsent::new(request, self.clock.now(), &self.settings.chunk)).collect();
+        let unsent: Vec<_> = requests.into_iter().map(|request| Unsent::new(request, self.clock.now())).collect();
         Box::pin(async move {
             let all = unsent.len();
             let shown = folder.display().to_string();
@@ -187,9 +194,9 @@ impl Observer<Meta> for SentryExporter {
             };
             let exporter = &self.settings.id;
             if let Some(error) = failed {
-                tracing::error!(exporter, folder = shown, "{} of {all} unsent envelopes are lost: {error}", all - kept);
+                tracing::error!(exporter, folder = shown, "{} of {all} unsent requests are lost: {error}", all - kept);
             }
-            tracing::warn!(exporter, "{kept} unsent envelopes are kept; `profbridge send {shown}` delivers them");
+            tracing::warn!(exporter, "{kept} unsent requests are kept; `profbridge send {shown}` delivers them");
             kept
         })
     }

@@ -1,5 +1,4 @@
-//! At shutdown, unsent requests are written to files exactly as they would have been sent, for `profbridge send`. It
-//! sends envelopes, so spans in OTLP become transactions.
+//! At shutdown, unsent requests are written to files exactly as they would have been sent, for `profbridge send`.
 //!
 //! Each DSN has a folder, whose file `dsn` contains the DSN, since few envelopes name it themselves. Bodies stay
 //! compressed: data from clients may expand a thousandfold.
@@ -14,18 +13,20 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use profbridge_engine::component::{Now, Request};
-use profbridge_net::compression::Compression;
-use profbridge_wire::sentry::chunk;
 
 use crate::destination::Destination;
 use crate::prepare::{BodyForm, Meta};
-use crate::spans;
+
+pub use crate::spans::as_transactions;
 
 /// Name of the file with a folder's DSN.
 pub const DSN_FILE: &str = "dsn";
 
 /// Part of the name of every envelope file.
 pub const ENDING: &str = ".envelope";
+
+/// Part of the name of every file with spans for Sentry's OTLP endpoint.
+pub const OTLP_ENDING: &str = ".spans.otlp";
 
 /// A request that was not sent.
 pub(crate) struct Unsent {
@@ -34,26 +35,19 @@ pub(crate) struct Unsent {
     encoding: Option<&'static str>,
     /// When the request was queued, in nanoseconds since the Unix epoch.
     since: u64,
-    /// The settings for its transactions, if it is spans in OTLP.
-    otlp: Option<chunk::Settings>,
+    ending: &'static str,
 }
 
 impl Unsent {
-    pub(crate) fn new(request: &Request<Meta>, now: Now, settings: &chunk::Settings) -> Self {
+    pub(crate) fn new(request: &Request<Meta>, now: Now) -> Self {
         let meta = &request.meta;
         let since = meta.arrived.as_ref().map_or(now.unix_nano, |(_, arrival)| *arrival);
         let encoding = meta.body.content_encoding();
-        let otlp = (meta.form == BodyForm::Traces).then(|| settings.clone());
-        Self { destination: Arc::clone(&meta.destination), body: request.body.clone(), encoding, since, otlp }
-    }
-
-    /// The envelopes, and how they are compressed.
-    fn envelopes(&self) -> io::Result<(Vec<Bytes>, Option<&'static str>)> {
-        let Some(settings) = &self.otlp else { return Ok((vec![self.body.clone()], self.encoding)) };
-        let dsn = &self.destination.dsn;
-        let encoded = spans::as_transactions(self.body.clone(), self.encoding, dsn, settings.clone())?;
-        let bodies = encoded.messages.into_iter().map(|message| message.body).collect();
-        Ok((bodies, Compression::GZIP.content_encoding()))
+        let ending = match meta.form {
+            BodyForm::Envelope => ENDING,
+            BodyForm::Traces => OTLP_ENDING,
+        };
+        Self { destination: Arc::clone(&meta.destination), body: request.body.clone(), encoding, since, ending }
     }
 }
 
@@ -79,22 +73,17 @@ fn write_one(folder: &Path, unsent: &Unsent, number: usize) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         create(&folder.join(DSN_FILE))?.write_all(address.as_bytes())?;
     }
-    let (bodies, encoding) = unsent.envelopes()?;
+    let Unsent { body, encoding, since, ending, .. } = unsent;
     let coding = encoding.map(|encoding| format!(".{encoding}")).unwrap_or_default();
-    for (part, body) in bodies.iter().enumerate() {
-        let part = if part == 0 { String::new() } else { format!("-{part}") };
-        let name = format!("{:020}-{}-{number:06}{part}{ENDING}{coding}", unsent.since, std::process::id());
-        let path = folder.join(name);
-        let written = create(&path).and_then(|mut file| {
-            file.write_all(body)?;
-            // `send` computes from this how long the envelope has waited.
-            file.set_modified(UNIX_EPOCH + Duration::from_nanos(unsent.since))
-        });
-        if written.is_err() {
-            // A truncated envelope is useless. If it cannot be removed either, `send` will refuse it.
-            drop(fs::remove_file(&path));
-        }
-        written?;
+    let path = folder.join(format!("{since:020}-{}-{number:06}{ending}{coding}", std::process::id()));
+    let written = create(&path).and_then(|mut file| {
+        file.write_all(body)?;
+        // `send` computes from this how long the envelope has waited.
+        file.set_modified(UNIX_EPOCH + Duration::from_nanos(*since))
+    });
+    if written.is_err() {
+        // A truncated file is useless. If it cannot be removed either, `send` will refuse it.
+        drop(fs::remove_file(&path));
     }
-    Ok(())
+    written
 }

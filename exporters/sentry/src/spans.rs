@@ -2,22 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_codec::Encoded;
 use profbridge_codec::sentry::{
     EnvelopeEncoder, OtlpSpans, SpanEnvelope, SpanEnvelopeForm, TransactionTarget, grouped,
 };
+use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Now, Prepared};
+use profbridge_engine::peer_limits::SpanLimits;
+use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::otlp_spans::MAX_BYTES;
-use profbridge_wire::sentry::{Dsn, ResourceAttributes, chunk};
+use profbridge_wire::sentry::{Category, Dsn, ResourceAttributes, chunk};
 
 use crate::Settings;
 use crate::config::SpanMode;
-use crate::destinations::TooMany;
+use crate::destination::Destination;
+use crate::destinations::{Destinations, TooMany};
 use crate::prepare::{BodyCompression, BodyForm, Meta, RequestItem, RequestTemplate, compression, lost, report};
 use crate::routing;
 
@@ -143,12 +149,7 @@ fn deliver(
 ) -> Prepared<Meta> {
     let RequestTemplate { destination, compression, .. } = template;
     let target = TransactionTarget { number: 0, dsn: Some(&destination.dsn), compression: *compression };
-    let mode = match settings.spans {
-        SpanMode::Auto if destination.lacks_otlp(now.monotonic_nano) => SpanMode::Transactions,
-        SpanMode::Auto => SpanMode::Otlp,
-        mode => mode,
-    };
-    let prepared = match mode {
+    let prepared = match mode_for(settings.spans, destination, now.monotonic_nano) {
         SpanMode::Auto | SpanMode::Otlp => {
             return encoder.otlp_spans(spans, *compression).prepared(|OtlpSpans { spans, received }| Meta {
                 form: BodyForm::Traces,
@@ -162,12 +163,46 @@ fn deliver(
     prepared.prepared(|envelope| template.meta(items(&envelope)))
 }
 
+/// The form in which a destination gets ungrouped spans at this time, in nanoseconds of the exporter's clock.
+fn mode_for(setting: SpanMode, destination: &Destination, now: u64) -> SpanMode {
+    match setting {
+        SpanMode::Auto if destination.lacks_otlp(now) => SpanMode::Transactions,
+        SpanMode::Auto => SpanMode::Otlp,
+        mode => mode,
+    }
+}
+
+/// Tells receivers whether the spans that a client sends as OTLP would be dropped: the category whose limits count
+/// depends on the form in which they leave.
+#[derive(Debug)]
+pub(crate) struct ClientSpanLimits {
+    pub(crate) destinations: Arc<Destinations>,
+    pub(crate) default: Option<usize>,
+    pub(crate) mode: SpanMode,
+    pub(crate) clock: Clock,
+}
+
+impl SpanLimits for ClientSpanLimits {
+    fn blocked(&self, client: &RequestMeta) -> Option<Duration> {
+        let destination = match self.destinations.of_client(client) {
+            Some(own) => own.ok()?,
+            None => Arc::clone(self.destinations.configured(self.default?)),
+        };
+        let now = self.clock.now().monotonic_nano;
+        let categories: &[Category] = match mode_for(self.mode, &destination, now) {
+            SpanMode::Transactions => Category::OF_TRANSACTIONS,
+            SpanMode::Auto | SpanMode::Otlp | SpanMode::Streamed => &[Category::Span],
+        };
+        destination.blocked(categories, now)
+    }
+}
+
 /// Converts a request for Sentry's OTLP endpoint to transactions for a server without one, as gzip.
 ///
 /// # Errors
 ///
 /// The body cannot be read again, or there is no memory.
-pub(crate) fn as_transactions(
+pub fn as_transactions(
     body: Bytes,
     content_encoding: Option<&str>,
     dsn: &Dsn,

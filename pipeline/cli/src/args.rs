@@ -53,7 +53,7 @@ pub(crate) enum Command {
     View(ViewArgs),
     /// See what became slower or faster between two files of profiles, as text, flame graph or page.
     Diff(DiffArgs),
-    /// Deliver Sentry envelopes from files, such as those that `on_shutdown` of the exporter `sentry` kept.
+    /// Deliver Sentry envelopes and spans from files, such as those that `on_shutdown` of the exporter `sentry` kept.
     Send(SendArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     Sample(sampling::SampleArgs),
@@ -110,11 +110,12 @@ pub(crate) struct DemoArgs {
 /// What to deliver.
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// Files with one Sentry envelope each, or folders of them, such as the exporter `sentry` writes for `on_shutdown`.
+    /// Files with one Sentry envelope each, or with spans for Sentry's OTLP endpoint (`.spans.otlp`), or folders of them,
+    /// such as the exporter `sentry` writes for `on_shutdown`.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The DSN for all envelopes, in place of their own. Without it, each envelope goes to the DSN in the file `dsn`
-    /// beside it, or else to the one in its header, or else to SENTRY_DSN.
+    /// The DSN for all files, in place of their own. Without it, each goes to the DSN in the file `dsn` beside it, or
+    /// else to the one in the envelope's header, or else to SENTRY_DSN.
     #[arg(long, value_name = "DSN")]
     pub(crate) dsn: Option<String>,
     /// Delete each file once it is delivered.

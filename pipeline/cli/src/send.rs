@@ -1,25 +1,30 @@
-//! `profbridge send`: delivers envelopes from files, such as those that `on_shutdown` kept.
+//! `profbridge send`: delivers envelopes and spans from files, such as those that `on_shutdown` kept.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use http::Uri;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use profbridge_codec::compress;
 use profbridge_codec::sentry::sent_later;
 use profbridge_exporter_sentry::destination::Destination;
-use profbridge_exporter_sentry::keep::{DSN_FILE, ENDING};
+use profbridge_exporter_sentry::keep::{DSN_FILE, ENDING, OTLP_ENDING, as_transactions};
 use profbridge_model::envelope::EnvelopeBody;
 use profbridge_net::client::{HttpClient, HttpClientConfig};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_net::error_chain;
+use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::chunk::Settings;
 use profbridge_wire::sentry::response::{Verdict, detail, meaning};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::{Dsn, auth, envelope};
+use profbridge_wire::spans::SpanView;
 use tokio::task::JoinSet;
 
 use crate::args::SendArgs;
@@ -29,8 +34,49 @@ use crate::{Failure, commands};
 /// How many requests are in flight at the same time.
 const AT_ONCE: usize = 16;
 
+/// What a file contains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    Envelope,
+    /// Spans for Sentry's OTLP endpoint.
+    Spans,
+}
+
+impl Contents {
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy();
+        match name.contains(OTLP_ENDING) {
+            true => Some(Self::Spans),
+            false => name.contains(ENDING).then_some(Self::Envelope),
+        }
+    }
+
+    fn url(self, to: &Destination) -> &Uri {
+        match self {
+            Self::Envelope => &to.url,
+            Self::Spans => &to.otlp_url,
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Envelope => envelope::CONTENT_TYPE,
+            Self::Spans => "application/x-protobuf",
+        }
+    }
+}
+
+/// A file's content, compressed with gzip, and its destination.
+struct Unsent {
+    contents: Contents,
+    to: Arc<Destination>,
+    body: Bytes,
+}
+
 /// Why a file was not delivered.
 enum Undelivered {
+    /// The server has nothing at that address. Other files may still be delivered.
+    NotFound(String),
     /// Other files may still be delivered.
     Refused(String),
     /// Trying other files is useless.
@@ -42,14 +88,19 @@ pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     arguments.files.iter().for_each(|path| collect(path, &mut files));
     if files.is_empty() {
-        return Err(Failure(format!("error: there is no file with `{ENDING}` in its name in that folder")));
+        let message = format!("error: there is no file with `{ENDING}` or `{OTLP_ENDING}` in its name in that folder");
+        return Err(Failure(message));
     }
     let client =
         HttpClient::new(&HttpClientConfig::default()).map_err(|error| Failure::new("no client for https", &error))?;
     let all = files.len();
+    let noun = match files.iter().any(|path| Contents::of(path) == Some(Contents::Spans)) {
+        true => "files",
+        false => "envelopes",
+    };
     let (delivered, stopped) =
         commands::runtime()?.block_on(deliver(client, files, arguments.dsn.clone(), arguments.delete));
-    terminal::result(format!("{delivered} of {all} envelopes delivered"));
+    terminal::result(format!("{delivered} of {all} {noun} delivered"));
     if let Some(why) = stopped {
         let hint =
             "the others were not tried; run the same command later, with `--delete` to leave out what is delivered";
@@ -58,13 +109,13 @@ pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
     Ok(if delivered == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Adds a file, or all envelope files in a folder, sorted by name.
+/// Adds a file, or all files with envelopes and spans in a folder, sorted by name.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(path) else { return files.push(path.to_owned()) };
     let mut entries: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     entries.sort_unstable();
-    let holds_one = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(ENDING));
-    entries.iter().filter(|path| path.is_dir() || holds_one(path)).for_each(|path| collect(path, files));
+    let is_ours = |path: &PathBuf| path.is_dir() || Contents::of(path).is_some();
+    entries.iter().filter(|path| is_ours(path)).for_each(|path| collect(path, files));
 }
 
 async fn deliver(
@@ -82,9 +133,9 @@ async fn deliver(
             && let Some(path) = files.next()
         {
             match prepare(&path, dsn.as_deref(), &mut known) {
-                Ok((to, body)) => {
+                Ok(unsent) => {
                     let client = client.clone();
-                    sending.spawn(async move { (post(&client, &to, body).await, path) });
+                    sending.spawn(async move { (deliver_one(&client, unsent, &path).await, path) });
                 }
                 Err(why) => terminal::say(format!("error: {}: {why}", shown(&path))),
             }
@@ -98,27 +149,32 @@ async fn deliver(
                     terminal::say(format!("error: {} is delivered, and stays: {error}", shown(&path)));
                 }
             }
-            Ok((Err(Undelivered::Refused(why)), path)) => terminal::say(format!("error: {}: {why}", shown(&path))),
+            Ok((Err(Undelivered::Refused(why) | Undelivered::NotFound(why)), path)) => {
+                terminal::say(format!("error: {}: {why}", shown(&path)))
+            }
             Ok((Err(Undelivered::Outage(why)), _)) => stopped = Some(why),
             Err(failed) => stopped = Some(failed.to_string()),
         }
     }
 }
 
-/// The destination of a file's envelope, and the body to post.
-fn prepare(
-    path: &Path,
-    dsn: Option<&str>,
-    known: &mut BTreeMap<String, Arc<Destination>>,
-) -> Result<(Arc<Destination>, Bytes), String> {
+/// The destination of a file's content, and the body to post.
+fn prepare(path: &Path, dsn: Option<&str>, known: &mut BTreeMap<String, Arc<Destination>>) -> Result<Unsent, String> {
+    let contents = Contents::of(path).unwrap_or(Contents::Envelope);
     let body = Bytes::from(fs::read(path).map_err(|error| error.to_string())?);
     let coding = path.extension().and_then(|coding| coding.to_str()).filter(|coding| !ENDING.ends_with(coding));
     let coding = Coding::parse(coding).unwrap_or(Coding::Identity);
     let body = decompress(coding, body, envelope::MAX_BYTES).map_err(|error| error.to_string())?;
     let header = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let read = envelope::Header::read(header).map_err(|error| format!("this is no envelope: {error}"))?;
+    let named = match contents {
+        Contents::Envelope => {
+            let read = envelope::Header::read(header).map_err(|error| format!("this is no envelope: {error}"))?;
+            read.dsn.map(Into::into)
+        }
+        Contents::Spans => None,
+    };
     let beside = || fs::read_to_string(path.with_file_name(DSN_FILE)).ok();
-    let own = dsn.map(str::to_owned).or_else(beside).or_else(|| read.dsn.map(Into::into));
+    let own = dsn.map(str::to_owned).or_else(beside).or(named);
     let dsn = own
         .or_else(|| std::env::var("SENTRY_DSN").ok().filter(|dsn| !dsn.is_empty()))
         .ok_or("it names no DSN, and there is none beside it; name one with `--dsn`, or set SENTRY_DSN")?;
@@ -131,6 +187,10 @@ fn prepare(
             to
         }
     };
+    if contents == Contents::Spans {
+        let body = compress(Compression::GZIP.with_level(1), &body).map_err(|error| error.to_string())?;
+        return Ok(Unsent { contents, to, body });
+    }
     // The time that an envelope spent in the file must not look like a wrong clock.
     let since = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::now());
     let waited = SystemTime::now().duration_since(since).unwrap_or(Duration::ZERO);
@@ -141,16 +201,48 @@ fn prepare(
     let received = EnvelopeBody { body: body.clone(), content_encoding: None, changed: false };
     let moved = sent_later(&received, header, waited, gzip).map_err(|error| error.to_string())?;
     let body = moved.map_or_else(|| compress(gzip, &body).map_err(|error| error.to_string()), Ok)?;
-    Ok((to, body))
+    Ok(Unsent { contents, to, body })
 }
 
-async fn post(client: &HttpClient, to: &Destination, body: Bytes) -> Result<(), Undelivered> {
+/// Posts the content of a file. If the server has no OTLP endpoint, its spans are sent as transactions. Those get the
+/// same ids if they are sent again.
+async fn deliver_one(client: &HttpClient, unsent: Unsent, path: &Path) -> Result<(), Undelivered> {
+    let Unsent { contents, to, body } = unsent;
+    match post(client, &to, contents, body.clone()).await {
+        Err(Undelivered::NotFound(_)) if contents == Contents::Spans => {}
+        answered => return answered,
+    }
+    let encoding = Compression::GZIP.content_encoding();
+    let written = settings(&body).and_then(|settings| as_transactions(body, encoding, &to.dsn, settings));
+    let written = written.map_err(|error| Undelivered::Refused(error.to_string()))?;
+    for message in written.messages {
+        post(client, &to, Contents::Envelope, message.body).await?;
+    }
+    if !written.report.losses.is_none() {
+        let path = shown(path);
+        terminal::say(format!("{path}: the server takes transactions only: {} are lost", written.report.losses));
+    }
+    Ok(())
+}
+
+/// The settings for transactions of these spans: the exporter that wrote them named its environment in each span.
+fn settings(body: &Bytes) -> io::Result<Settings> {
+    let plain = decompress(Coding::Gzip, body.clone(), envelope::MAX_BYTES).map_err(io::Error::other)?;
+    let spans = traces::decode(plain, &Limits::default()).map_err(io::Error::other)?.spans;
+    let environment = spans.spans().first().and_then(|span| {
+        SpanView::of(&spans, span).attribute("sentry.environment").and_then(|environment| environment.into_text())
+    });
+    let default = Settings::default();
+    Ok(Settings { environment: environment.unwrap_or(default.environment), ..default })
+}
+
+async fn post(client: &HttpClient, to: &Destination, contents: Contents, body: Bytes) -> Result<(), Undelivered> {
     let mut headers = HeaderMap::new();
     headers.insert(HeaderName::from_static(auth::HEADER), to.auth.clone());
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(contents.content_type()));
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     let dsn = &to.dsn;
-    let answered = client.post(&to.url, headers, body).await.map_err(|error| {
+    let answered = client.post(contents.url(to), headers, body).await.map_err(|error| {
         let error = dsn.redact(&error_chain(&error));
         Undelivered::Outage(format!("{} cannot be reached: {error}", dsn.authority()))
     })?;
@@ -160,6 +252,7 @@ async fn post(client: &HttpClient, to: &Destination, body: Bytes) -> Result<(), 
     match Verdict::of(status) {
         Verdict::Accepted => Ok(()),
         Verdict::Outage | Verdict::RateLimited => Err(Undelivered::Outage(message)),
+        _ if status == 404 => Err(Undelivered::NotFound(message)),
         _ => Err(Undelivered::Refused(message)),
     }
 }

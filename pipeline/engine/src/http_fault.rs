@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use profbridge_model::Reason;
@@ -22,6 +22,9 @@ const LATER: Duration = Duration::from_secs(2);
 /// Maximum length of an answer's text in bytes.
 const LONGEST_TEXT: usize = 512;
 
+/// The word for a request whose sender went away before its end.
+const ABORTED: &str = "aborted";
+
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpFault {
@@ -35,6 +38,8 @@ pub struct HttpFault {
     pub retry_after: Option<Duration>,
     /// The reason, if a component behind the receiver refused the request.
     pub refused: Option<Reason>,
+    /// Headers of the answer, in addition to those that its status requires.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl HttpFault {
@@ -46,7 +51,7 @@ impl HttpFault {
             message.truncate(end);
             message.push('…');
         }
-        Self { status, reason, message, retry_after: None, refused: None }
+        Self { status, reason, message, retry_after: None, refused: None, headers: Vec::new() }
     }
 
     /// The request breaks a rule.
@@ -61,7 +66,20 @@ impl HttpFault {
 
     /// The fault as an entry for the log.
     pub fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
-        let retry = self.retry_after.map_or(Retry::Never, Retry::After);
+        let retry = match (self.retry_after, self.status) {
+            (Some(delay), _) => Retry::After(delay),
+            // These are about the attempt and not about the request (RFC 9110, 15.5.9 and 15.6; RFC 6585, 4).
+            (
+                None,
+                StatusCode::REQUEST_TIMEOUT
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::BAD_GATEWAY
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT,
+            ) => Retry::Later,
+            (None, _) if self.reason == ABORTED => Retry::Later,
+            (None, _) => Retry::Never,
+        };
         let reason = self.refused.map_or(self.reason, Reason::as_str);
         Refusal { reason, peer, message: self.message.clone(), retry }
     }
@@ -100,6 +118,7 @@ impl HttpFault {
         };
         headers.extend(required);
         headers.extend(self.retry_after.map(|delay| (RETRY_AFTER, retry_after(delay))));
+        headers.extend(self.headers.iter().cloned());
         answer
     }
 }
@@ -137,7 +156,7 @@ impl From<BodyError> for HttpFault {
         match error {
             BodyError::TooLarge { .. } => Self::too_large(message),
             BodyError::TimedOut { .. } => Self::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message),
-            BodyError::Broken { .. } => Self::new(StatusCode::BAD_REQUEST, "aborted", message),
+            BodyError::Broken { .. } => Self::new(StatusCode::BAD_REQUEST, ABORTED, message),
         }
     }
 }
@@ -199,7 +218,29 @@ impl Drop for RequestTally<'_> {
         if let Some(telemetry) = self.telemetry {
             telemetry.failed(ItemCounts::NONE);
             let message = "the sender went away".to_owned();
-            telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
+            telemetry.not_taken(Refusal { reason: ABORTED, peer: self.peer, message, retry: Retry::Later });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the log only says that the sender was told not to send the same again if the status says so, and not
+    /// where another attempt may succeed or nobody was there to be told.
+    #[test]
+    fn what_the_sender_was_told() {
+        let told = |fault: HttpFault| fault.refusal(None).retry;
+        let fault = |status| HttpFault::new(StatusCode::from_u16(status).unwrap(), "x", "y");
+        for status in [408, 429, 502, 503, 504] {
+            assert_eq!(told(fault(status)), Retry::Later, "{status}");
+        }
+        for status in [400, 401, 403, 404, 405, 413, 415, 500, 501, 508] {
+            assert_eq!(told(fault(status)), Retry::Never, "{status}");
+        }
+        assert_eq!(told(HttpFault { retry_after: Some(LATER), ..fault(503) }), Retry::After(LATER));
+        let gone = BodyError::Broken { received: 1, source: "reset".into() };
+        assert_eq!(told(gone.into()), Retry::Later);
     }
 }

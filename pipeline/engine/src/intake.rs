@@ -162,6 +162,12 @@ impl Intake {
         self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter().map(|sink| sink.id()))
     }
 
+    /// The ids of the exporters that this receiver's telemetry of a kind may reach.
+    pub fn exporters_of(&self, kind: TelemetryKind) -> impl Iterator<Item = &str> {
+        let entrances = self.shared.entrances.iter().filter(move |entrance| entrance.carries.includes(kind));
+        entrances.flat_map(|entrance| entrance.sinks.0.iter().map(|sink| sink.id()))
+    }
+
     /// Whether any pipeline of this receiver carries this kind of telemetry.
     pub fn takes(&self, kind: TelemetryKind) -> bool {
         self.shared.entrances.iter().any(|entrance| entrance.carries.includes(kind))

@@ -1,5 +1,5 @@
 //! Information that exporters give to receivers of the same protocol: rate limits that a destination set for senders,
-//! and a way to forward requests that a receiver does not read.
+//! whether they stop a sender's spans, and a way to forward requests that a receiver does not read.
 //!
 //! A server such as Sentry answers "nothing of this kind for 60 s" to a client that sends too much. Here the exporter
 //! gets that answer, but the client that should stop talks to the receiver. So exporters publish each limit under a
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use profbridge_model::envelope::RequestMeta;
 use profbridge_net::BoxFuture;
 use profbridge_net::client::PartlyReadBody;
 use tokio::time::Instant;
@@ -40,11 +41,20 @@ pub trait RequestForwarder: std::fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Response<Incoming>, String>>;
 }
 
-/// The limits that destinations have set, and the forwarders that exporters offer. Cheap to clone; clones share them.
+/// Tells receivers whether an exporter would drop the spans of a sender, which the exporter may send in another form
+/// than they came in, with other limits.
+pub trait SpanLimits: std::fmt::Debug + Send + Sync {
+    /// For how long the exporter drops spans of this sender; `None` if it sends them.
+    fn blocked(&self, sender: &RequestMeta) -> Option<Duration>;
+}
+
+/// The limits that destinations have set, and what exporters offer to receivers. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct PeerLimits {
     by_key: Arc<Mutex<HashMap<Arc<str>, Vec<Limit>>>>,
     onward: Arc<Mutex<Vec<OfferedForwarder>>>,
+    /// By the id of the exporter.
+    spans: Arc<Mutex<HashMap<String, Arc<dyn SpanLimits>>>>,
 }
 
 /// A forwarder, with the id of the exporter that offers it.
@@ -67,6 +77,23 @@ impl PeerLimits {
         let offered = self.onward.lock().unwrap_or_else(PoisonError::into_inner);
         let forwarder = |exporter| offered.iter().find(|(id, _)| id == exporter).map(|(_, onward)| Arc::clone(onward));
         exporters.into_iter().find_map(forwarder)
+    }
+
+    /// Offers the limits on spans of an exporter.
+    pub fn offer_span_limits(&self, exporter: &str, limits: Arc<dyn SpanLimits>) {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).insert(exporter.to_owned(), limits);
+    }
+
+    /// For how long all of these exporters drop spans of this sender; `None` if one sends them, or has no limits.
+    pub fn spans_blocked<'a>(
+        &self,
+        exporters: impl IntoIterator<Item = &'a str>,
+        sender: &RequestMeta,
+    ) -> Option<Duration> {
+        let offered = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocked = |exporter: &str| offered.get(exporter)?.blocked(sender);
+        let times: Option<Vec<Duration>> = exporters.into_iter().map(blocked).collect();
+        times?.into_iter().min()
     }
 
     /// Publishes a limit for senders with this key that lasts for `time`. The text is in the protocol's format, without
@@ -133,6 +160,28 @@ mod tests {
         tokio::time::sleep(8 * SECOND).await;
         assert_eq!(limits.limits_for("a"), []);
         assert!(limits.by_key.lock().unwrap().is_empty());
+    }
+
+    #[derive(Debug)]
+    struct Blocked(Option<Duration>);
+
+    impl SpanLimits for Blocked {
+        fn blocked(&self, _: &RequestMeta) -> Option<Duration> {
+            self.0
+        }
+    }
+
+    /// Guarantees: spans are blocked while each of the exporters drops them, until the first sends them again. One that
+    /// has no limits takes them.
+    #[test]
+    fn spans_of_all_exporters() {
+        let limits = PeerLimits::default();
+        for (exporter, seconds) in [("a", Some(7)), ("b", Some(5)), ("open", None)] {
+            limits.offer_span_limits(exporter, Arc::new(Blocked(seconds.map(Duration::from_secs))));
+        }
+        let blocked = |exporters: &[&str]| limits.spans_blocked(exporters.iter().copied(), &RequestMeta::default());
+        assert_eq!((blocked(&["a"]), blocked(&["a", "b"])), (Some(7 * SECOND), Some(5 * SECOND)));
+        assert_eq!((blocked(&["a", "open"]), blocked(&["a", "other"]), blocked(&[])), (None, None, None));
     }
 
     /// Attack: many keys and many texts use bounded memory; the limits that end first are dropped first.

@@ -15,11 +15,10 @@ use prost::Message as _;
 use serde_json::json;
 
 use crate::fault::Fault;
-use crate::limits::ClientLimits;
+use crate::limits::{ClientLimits, LIMITED, RATE_LIMITS};
 use crate::traces::Media;
 
 const ERROR: HeaderName = HeaderName::from_static("x-sentry-error");
-const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
 const JSON: &str = "application/json";
 
@@ -130,14 +129,9 @@ fn refusal(status: StatusCode, message: &str, media: Option<Media>) -> (&'static
     (media.content_type(), body)
 }
 
-/// Answers a request of which Sentry would currently accept nothing.
-pub(crate) fn limited(limits: &ClientLimits, media: Option<Media>) -> ClientAnswer {
-    let message = "Sentry limits everything that is in the request";
-    let (content_type, body) = refusal(StatusCode::TOO_MANY_REQUESTS, message, media);
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    let mut answer = readable(response);
+/// Answers an envelope of which Sentry would currently accept nothing. The pipelines have it nevertheless.
+pub(crate) fn limited(limits: &ClientLimits) -> ClientAnswer {
+    let mut answer = json(StatusCode::TOO_MANY_REQUESTS, &json!({ "detail": LIMITED, "causes": [] }));
     let headers = answer.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&limits.header) {
         headers.insert(RATE_LIMITS, value);

@@ -152,9 +152,9 @@ pub(crate) struct RequestHead {
 /// The result of a request that was not refused.
 #[derive(Debug)]
 pub(crate) enum RequestOutcome {
-    /// The pipelines have it. If Sentry's rate limits currently apply to all of it, the client is told so, but other
-    /// exporters may accept its profiles, and Sentry's exporter reports the drop to Sentry, because the client does
-    /// not.
+    /// The pipelines have it. If Sentry's rate limits currently apply to all of an envelope, the client is told so, but
+    /// other exporters may accept its profiles, and Sentry's exporter reports the drop to Sentry, because the client
+    /// does not. (Spans in OTLP are refused then: their client may send them again.)
     Taken {
         event_id: Option<String>,
         /// The number of items that were read.

@@ -3,9 +3,20 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use http::header::HeaderName;
+use http::{HeaderValue, StatusCode};
 use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_model::Reason;
 use profbridge_wire::sentry::rate_limit::{LimitResponse, peer_key};
 use profbridge_wire::sentry::{Category, RateLimits};
+
+use crate::fault::Fault;
+
+/// The header with the rate limits.
+pub(crate) const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
+
+/// What clients are told.
+pub(crate) const LIMITED: &str = "Sentry limits everything that is in the request";
 
 /// The rate limits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +52,15 @@ pub(crate) fn limits_for(
     let mut items = items.into_iter().map(|categories| rules.blocked(categories, 0).is_some()).peekable();
     let everything = items.peek().is_some() && items.all(|is_blocked| is_blocked);
     Some(ClientLimits { header, retry_after_seconds: whole_seconds(longest), everything })
+}
+
+/// The fault of a request of which Sentry would accept nothing before this time has passed. Its client keeps it.
+pub(crate) fn fault(time: Duration, limits: Option<&ClientLimits>) -> Fault {
+    let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", LIMITED);
+    let header = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok());
+    let headers = header.map(|limits| (RATE_LIMITS, limits)).into_iter().collect();
+    let retry_after = Some(Duration::from_secs(whole_seconds(time)));
+    Fault { retry_after, refused: Some(Reason::RateLimited), headers, ..fault }
 }
 
 /// Seconds, rounded up.

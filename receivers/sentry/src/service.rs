@@ -125,9 +125,7 @@ impl SentryService {
             tally.finish(outcome.as_ref().map(RequestOutcome::items));
         }
         match outcome {
-            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => {
-                answer::limited(&limits, media)
-            }
+            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
             Ok(RequestOutcome::Taken { event_id, limits, warning, .. }) => match media {
                 None => answer::taken(event_id.as_deref(), limits.as_ref()),
                 Some(media) => answer::taken_spans(media, warning, limits.as_ref()),
@@ -164,7 +162,10 @@ impl SentryService {
             Endpoint::Traces(project) if self.handler.intake.takes(TelemetryKind::Spans) => {
                 match Media::of(request.headers()) {
                     Some(media) => read(project, BodyKind::Traces(media), path.to_owned()),
-                    None => Ok(Disposition::Read(Err(traces::unknown_media()))),
+                    None => {
+                        let fault = other_method(request.method(), TelemetryKind::Spans);
+                        Ok(Disposition::Read(Err(fault.unwrap_or_else(traces::unknown_media))))
+                    }
                 }
             }
             Endpoint::Traces(project) => {
@@ -209,12 +210,11 @@ impl SentryService {
         form: BodyKind,
         path: String,
     ) -> Result<RequestHead, Fault> {
-        if request.method() != Method::POST {
-            let message = format!("{} is not allowed here, envelopes are sent with POST", request.method());
-            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
-        }
         let headers = request.headers();
         let kind = if matches!(form, BodyKind::Traces(_)) { TelemetryKind::Spans } else { TelemetryKind::Envelopes };
+        if let Some(fault) = other_method(request.method(), kind) {
+            return Err(fault);
+        }
         self.handler.intake.record_via(headers, kind)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
@@ -264,6 +264,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 fn shared(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Arc<str>> {
     let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     values.reduce(|all, next| format!("{all}, {next}").into()).map(|all| all.as_ref().into())
+}
+
+/// The fault of a request whose method is not POST.
+fn other_method(method: &Method, kind: TelemetryKind) -> Option<Fault> {
+    let message = format!("{method} is not allowed here, {} are sent with POST", kind.noun());
+    (method != Method::POST).then(|| Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message))
 }
 
 /// The fault of a request that is not for this service.

@@ -3,6 +3,10 @@
 //! They become spans of the pipelines that remember the client's project and key. Answers are those of Relay
 //! (getsentry/relay `relay-server/src/endpoints/integrations`): 200 without a body, errors as `google.rpc.Status`.
 //! Relay answers before it looks at the spans; the receiver also reports invalid spans to the client.
+//!
+//! Clients may send again what was answered 429 (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Throttling"),
+//! so the pipelines do not get it, which would duplicate it. Spans that only some of the exporters would drop are
+//! accepted.
 
 use std::sync::Arc;
 
@@ -22,7 +26,6 @@ use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::json::{self, Message};
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
 use profbridge_wire::otlp::{DecodeError, Limits, decode_granted};
-use profbridge_wire::sentry::Category;
 
 use crate::call::{EnvelopeHandler, RequestHead, RequestOutcome, authenticate, is_allowed};
 use crate::fault::{self, Fault};
@@ -76,6 +79,16 @@ impl EnvelopeHandler {
     ) -> Result<RequestOutcome, Fault> {
         let auth = authenticate(head.auth.clone(), None, head.project)?;
         is_allowed(&self.settings, &auth.key)?;
+        let mut meta = RequestMeta {
+            project_id: Some(head.project),
+            public_key: Some(auth.key.clone()),
+            sentry_client: auth.client.map(Into::into),
+            ..head.meta.clone()
+        };
+        let limits = limits::limits_for(&self.peer_limits, head.project, &auth.key.0, []);
+        if let Some(time) = self.peer_limits.spans_blocked(self.intake.exporters_of(TelemetryKind::Spans), &meta) {
+            return Err(limits::fault(time, limits.as_ref()));
+        }
         let intake = self.waiting();
         intake.room_for(TelemetryKind::Spans).await?;
         let (received, _) = self.read(&head, &intake, body).await?;
@@ -95,17 +108,9 @@ impl EnvelopeHandler {
             items = ItemCounts::NONE;
             return Ok(RequestOutcome::Taken { event_id: None, items, limits: None, warning });
         }
-        let address = head.meta.client_address.map(|address| address.to_string());
-        let meta = RequestMeta {
-            project_id: Some(head.project),
-            public_key: Some(auth.key.clone()),
-            sentry_client: auth.client.map(Into::into),
-            client_process: self.client(client).await,
-            ..head.meta
-        };
-        decoded.spans.peer = address.map(Into::into);
+        meta.client_process = self.client(client).await;
+        decoded.spans.peer = meta.client_address.map(|address| address.to_string().into());
         decoded.spans.client = Some(Arc::new(meta));
-        let limits = limits::limits_for(&self.peer_limits, head.project, &auth.key.0, [&[Category::Span][..]]);
         intake.consume(decoded.spans, permit).await?;
         Ok(RequestOutcome::Taken { event_id: None, items, limits, warning })
     }

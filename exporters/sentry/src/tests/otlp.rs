@@ -10,17 +10,18 @@ use profbridge_model::envelope::{PublicKey, RequestMeta};
 use profbridge_model::spans::Packed;
 use profbridge_model::{Loss, Losses, Quantities, Reason, Spans};
 use profbridge_relay_rules::validate_transaction;
-use profbridge_testkit::ManualClock;
+use profbridge_testkit::{ManualClock, exporter_context};
 use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::chunk;
 use prost::Message as _;
 use serde_json::json;
 
 use super::logs::logged;
 use super::server::{ReceivedRequest, Reply, Server};
 use super::transactions::transactions;
-use super::{KEY, exporter, exporter_to, prepare};
-use crate::SentryExporter;
+use super::{KEY, exporter, exporter_to, prepare, settings};
 use crate::prepare::Meta;
+use crate::{SentryExporter, keep};
 
 /// What the OTLP integration of Sentry's Python SDK 3.0.0b2 sends.
 const PYTHON: &[u8] =
@@ -244,28 +245,74 @@ async fn clients() {
     assert!(received.header("x-sentry-auth").unwrap().contains(KEY));
 }
 
-/// Guarantees: spans in OTLP that are unsent at shutdown are kept as envelopes, which `profbridge send` can deliver.
+/// Guarantees: spans in OTLP that are unsent at shutdown are kept exactly as they would have been sent, however many
+/// they are. If `profbridge send` has to turn them into transactions, it is told which spans these lack.
 #[tokio::test]
 async fn kept() {
     let server = Server::always(Reply::status(200)).await;
     let folder = tempfile::tempdir().unwrap();
     let path = serde_json::to_string(&folder.path().join("unsent")).unwrap();
     let exporter = exporter_to(&server, &format!("on_shutdown: {path}")).await;
-    let prepared = prepare(&exporter, ungrouped(&[("shop", 3), ("stock", 1)]));
-    let kept = exporter.observer().unwrap().keep(prepared.requests.iter().collect()).await;
-    assert_eq!(kept, 1);
+    let prepared = prepare(&exporter, ungrouped(&[("shop", 1500), ("stock", 1)]));
+    let [request] = &prepared.requests[..] else { panic!("one request") };
+    assert_eq!(exporter.observer().unwrap().keep(vec![request]).await, 1);
     let projects = std::fs::read_dir(folder.path().join("unsent")).unwrap().flatten();
     let files = projects.flat_map(|project| std::fs::read_dir(project.path()).unwrap().flatten());
-    let mut envelopes = 0;
-    for file in files.filter(|file| file.file_name().to_str().unwrap().contains(".envelope")) {
-        let plain = profbridge_net::compression::decompress(
-            profbridge_net::compression::Coding::Gzip,
-            std::fs::read(file.path()).unwrap().into(),
-            1 << 20,
-        );
-        let envelope = profbridge_wire::sentry::envelope::read(plain.unwrap()).unwrap().envelope;
+    let files: Vec<_> = files.map(|file| file.path()).filter(|path| !path.ends_with("dsn")).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    assert!(file.to_str().unwrap().ends_with(".spans.otlp.zstd"), "{file:?}");
+    let body = bytes::Bytes::from(std::fs::read(file).unwrap());
+    assert_eq!(body, request.body);
+
+    let dsn = server.dsn(42).parse().unwrap();
+    let written = keep::as_transactions(body, Some("zstd"), &dsn, chunk::Settings::default()).unwrap();
+    let sent: Vec<u64> = written.messages.iter().map(|message| message.quantities.spans).collect();
+    assert_eq!((sent, written.report.losses.get(Reason::LimitExceeded)), (vec![1001, 1], Quantities::spans(499)));
+    for message in written.messages {
+        let gzip = profbridge_net::compression::Coding::Gzip;
+        let plain = profbridge_net::compression::decompress(gzip, message.body, 1 << 20).unwrap();
+        let envelope = profbridge_wire::sentry::envelope::read(plain).unwrap().envelope;
         validate_transaction(envelope.items[0].payload.plain().unwrap()).unwrap();
-        envelopes += 1;
     }
-    assert_eq!(envelopes, 2);
+}
+
+/// Guarantees: receivers hear whether a client's spans would be dropped by the limits on the category in which they
+/// leave: transactions with `spans: transactions` and if the server has no OTLP endpoint, else spans. Other projects are
+/// not affected.
+/// rule: transport#rate-limits
+#[tokio::test]
+async fn limits_on_each_form() {
+    let minute = std::time::Duration::from_secs(60);
+    for (mode, otlp, category) in [
+        ("otlp", 200, "span"),
+        ("streamed", 200, "span"),
+        ("transactions", 200, "transaction"),
+        ("auto", 200, "span"),
+        ("auto", 404, "transaction"),
+    ] {
+        for limited in ["span", "transaction"] {
+            let server = Server::start(move |request| {
+                if request.line.contains("otlp") && otlp == 404 {
+                    return Reply::status(404);
+                }
+                Reply::status(200).with("x-sentry-rate-limits", format!("60:{limited}:organization"))
+            })
+            .await;
+            let yaml = format!("upstream: http://{}\nspans: {mode}", server.address());
+            let clock = ManualClock::default();
+            let exporter =
+                SentryExporter::with(settings(&yaml), clock.clock(), profbridge_net::client::Proxies::none());
+            let context = exporter_context("sentry");
+            exporter.start(&context).await.unwrap();
+            let blocked = |client: &RequestMeta| context.peer_limits.spans_blocked(["sentry"], client);
+            let client = of_client().client.unwrap();
+            assert_eq!(blocked(&client), None);
+            send_all(&exporter, &prepare(&exporter, of_client()).requests).await;
+            let expected = (limited == category).then_some(minute);
+            assert_eq!(blocked(&client), expected, "{mode}, {otlp}, {limited}");
+            assert_eq!(blocked(&RequestMeta { project_id: Some(8), ..RequestMeta::clone(&client) }), None);
+            clock.advance(minute);
+            assert_eq!(blocked(&client), None, "the limit ends");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use profbridge_model::{Item, Losses, Quantities, Reason, Span, SpanId, Spans, TraceId};
 use profbridge_wire::sentry::span_v2_writer::{self, ProcessAttributes};
+use profbridge_wire::sentry::transaction::Notes;
 
 /// Maximum number of spans in a container (getsentry/sentry-javascript
 /// `packages/core/src/tracing/spans/spanBuffer.ts`).
@@ -32,19 +33,23 @@ pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
 }
 
 /// As few containers as possible, each with its number of spans. A span that exceeds the limit on its own is counted as
-/// lost.
+/// lost, and so are values that Sentry cannot represent.
 pub(super) fn items(
     spans: &Spans,
     group: &[Span],
     process: &ProcessAttributes,
     losses: &mut Losses,
+    notes: &mut Notes,
 ) -> Vec<(Item, u64)> {
     match span_v2_writer::item(spans, group, process) {
-        Some(item) => vec![(item, group.len() as u64)],
+        Some((item, invalid)) => {
+            notes.invalid_values += invalid;
+            vec![(item, group.len() as u64)]
+        }
         None if group.len() > 1 => {
             let (one, other) = group.split_at(group.len() / 2);
-            let mut items = self::items(spans, one, process, losses);
-            items.extend(self::items(spans, other, process, losses));
+            let mut items = self::items(spans, one, process, losses, notes);
+            items.extend(self::items(spans, other, process, losses, notes));
             items
         }
         None => {

@@ -237,7 +237,10 @@ impl EnvelopeEncoder {
             let events: usize = group.iter().map(|span| OtherSpanFields::of(spans, span).events().count()).sum();
             encoded.report.note(EVENTS_LEFT_OUT, events as u64);
             let process = ProcessAttributes::of(spans, spans.resource_of(first), resource);
-            for (item, count) in containers::items(spans, &group, &process, losses) {
+            let mut notes = Notes::default();
+            let items = containers::items(spans, &group, &process, losses, &mut notes);
+            notes.counts().for_each(|(name, count)| encoded.report.note(name, count));
+            for (item, count) in items {
                 let head = transaction_envelope::container_head(&item, first.trace_id, rate, resource, target.dsn);
                 let json = item.payload.plain().map_or(&[][..], |json| json);
                 let body = envelope(&mut self.compressor, &head, json, target);

@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
     let resource = &decoded.spans.resources()[0];
     let about = TransactionResource::of(&decoded.spans, resource, "production");
     let process = ProcessAttributes::of(&decoded.spans, resource, &about);
-    let Some(item) = span_v2_writer::item(&decoded.spans, decoded.spans.spans(), &process) else {
+    let Some((item, _)) = span_v2_writer::item(&decoded.spans, decoded.spans.spans(), &process) else {
         return assert!(data.len() > span_v2_reader::MAX_BYTES / 4, "it becomes a container");
     };
     let count = ItemHeader::read(&item.header).expect("it is a header").item_count;

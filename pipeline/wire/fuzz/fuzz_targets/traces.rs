@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let Some(first) = spans.resources().first() else { return };
     let process = ProcessAttributes::of(&spans, first, &TransactionResource::of(&spans, first, "production"));
-    if let Some(item) = span_v2_writer::item(&spans, spans.spans(), &process) {
+    if let Some((item, _)) = span_v2_writer::item(&spans, spans.spans(), &process) {
         let payload = item.payload.plain().expect("it was written here");
         let again = span_v2_reader::read(payload, Some(all as u64), &TraceHeader::default());
         assert!(again.is_ok_and(|again| again.spans.spans().len() + again.unread as usize == all));

@@ -3,7 +3,7 @@
 //! | added | from |
 //! | --- | --- |
 //! | `sentry.profiler_id`, `thread.name` | the profiler and the thread that were found |
-//! | `thread.id`, `sentry.thread.id`, both text | the thread that was found, or the span's own integer |
+//! | `thread.id`, `sentry.thread.id`, both text | the thread that was found, or the span's own number |
 //! | `sentry.release`, `sentry.environment` | the resource, as for profiles, unless the span has its own |
 //! | `sentry.client_sample_rate` | the rate of the span, unless it has one: see [`client_sample_rate`] |
 //! | the flag of a remote parent | a span that is the first of its process by its kind |
@@ -122,15 +122,16 @@ impl<'a> SentrySpans<'a> {
                 rewrite.text(THREAD_ID, id);
                 rewrite.text(SENTRY_THREAD_ID, id);
             }
-            (None, Some(AnyValue::Int(id))) => {
-                let id = id.to_string();
-                rewrite.text(THREAD_ID, &id);
-                if !own.has_sentry_thread_id {
-                    rewrite.text(SENTRY_THREAD_ID, &id);
+            (None, own_id) => {
+                if let Some((value, id)) = own_id.and_then(|value| Some((value, value.thread_id()?))) {
+                    if value.text().is_none() {
+                        rewrite.text(THREAD_ID, &id);
+                    }
+                    if !own.has_sentry_thread_id {
+                        rewrite.text(SENTRY_THREAD_ID, &id);
+                    }
                 }
             }
-            (None, Some(AnyValue::Text(id))) if !own.has_sentry_thread_id => rewrite.text(SENTRY_THREAD_ID, id),
-            _ => {}
         }
         if let Some(rate) = changes.and_then(|changes| changes.sample_rate) {
             rewrite.replaced.push(SAMPLE_RATE);

@@ -6,7 +6,7 @@
 //! | no parent, one in another process, or the kind server or consumer | `is_segment` |
 //! | status | `error`, or `ok`; its message is the attribute `sentry.status.message` |
 //! | attributes | the same, each with its type; `thread.id` as text, lists of different types and maps as JSON, bytes |
-//! | | as text if they are UTF-8, else left out |
+//! | | as text if they are UTF-8, else as base64; NaN, infinities, other thread ids are left out and counted |
 //! | the profiler and the thread that were found | attributes `sentry.profiler_id`, `thread.id`, `thread.name` |
 //! | links, with W3C's flag if it is known | links |
 //!
@@ -50,7 +50,11 @@ const ORIGIN: &str = "auto.otlp.spans";
 
 /// The attributes that the spans of one process share.
 #[derive(Debug)]
-pub struct ProcessAttributes(Map<String, Value>);
+pub struct ProcessAttributes {
+    shared: Map<String, Value>,
+    /// The number of values that Sentry cannot represent.
+    invalid: u64,
+}
 
 impl ProcessAttributes {
     /// The attributes that follow from a resource of this batch. `about` is the same resource, prepared for
@@ -58,7 +62,7 @@ impl ProcessAttributes {
     pub fn of(spans: &Spans, resource: &SpanResource, about: &TransactionResource) -> Self {
         let received = || resource_attributes(spans, resource);
         let added = resource.added.iter().map(|(key, value)| (&**key, AnyValue::Text(value)));
-        let mut shared = Map::new();
+        let (mut shared, mut invalid) = (Map::new(), 0);
         let own = [
             ("sentry.release", about.release.as_deref()),
             ("sentry.environment", about.environment.as_deref()),
@@ -74,20 +78,25 @@ impl ProcessAttributes {
             if let ("host.name", Some(host)) = (key, value.text()) {
                 shared.entry("server.address").or_insert_with(|| text(host));
             }
-            if let Some(value) = typed(value) {
-                shared.entry(format!("resource.{key}")).or_insert(value);
+            match typed(value) {
+                Some(value) => {
+                    shared.entry(format!("resource.{key}")).or_insert(value);
+                }
+                None => invalid += 1,
             }
         }
-        Self(shared)
+        Self { shared, invalid }
     }
 }
 
-/// A container of spans of one process. `None` if they are not OTLP, or if it would exceed Sentry's size limit.
-pub fn item(spans: &Spans, group: &[Span], process: &ProcessAttributes) -> Option<Item> {
+/// A container of spans of one process, and the number of values that are left out because Sentry cannot represent
+/// them. `None` if the spans are not OTLP, or if the container would exceed Sentry's size limit.
+pub fn item(spans: &Spans, group: &[Span], process: &ProcessAttributes) -> Option<(Item, u64)> {
     if spans.form() != SpanForm::Otlp {
         return None;
     }
-    let items: Vec<Value> = group.iter().map(|span| element(spans, span, process)).collect();
+    let mut invalid = process.invalid;
+    let items: Vec<Value> = group.iter().map(|span| element(spans, span, process, &mut invalid)).collect();
     let payload = json!({ "version": 2, "items": items }).to_string();
     if payload.len() > MAX_PAYLOAD {
         return None;
@@ -98,14 +107,14 @@ pub fn item(spans: &Spans, group: &[Span], process: &ProcessAttributes) -> Optio
         "content_type": CONTENT_TYPE,
         "length": payload.len(),
     });
-    Some(Item { header: header.to_string().into(), payload: payload.into() })
+    Some((Item { header: header.to_string().into(), payload: payload.into() }, invalid))
 }
 
-/// A span of a container.
-fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
+/// A span of a container. Values that Sentry cannot represent are added to `invalid`.
+fn element(spans: &Spans, span: &Span, process: &ProcessAttributes, invalid: &mut u64) -> Value {
     let fields = OtherSpanFields::of(spans, span);
     let was_in_container = fields.attributes().find(FORM).is_some();
-    let mut attributes = attributes(fields.attributes());
+    let mut attributes = attributes(fields.attributes(), invalid);
     if !fields.status_message.is_empty() {
         attributes.entry("sentry.status.message").or_insert_with(|| text(fields.status_message));
     }
@@ -117,7 +126,7 @@ fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
         }
     }
     if !was_in_container {
-        complete(spans, span, process, &mut attributes);
+        complete(spans, span, process, &mut attributes, invalid);
     }
     let mut object = json!({
         "trace_id": span.trace_id.to_string(),
@@ -132,7 +141,7 @@ fn element(spans: &Spans, span: &Span, process: &ProcessAttributes) -> Value {
     if let Some(parent) = span.parent_span_id {
         object["parent_span_id"] = parent.to_string().into();
     }
-    let links: Vec<Value> = fields.links().filter_map(link).collect();
+    let links: Vec<Value> = fields.links().filter_map(|of| link(of, invalid)).collect();
     if !links.is_empty() {
         object["links"] = links.into();
     }
@@ -155,7 +164,13 @@ fn name<'a>(fields: &OtherSpanFields<'a>, span: &Span) -> &'a str {
 }
 
 /// Adds attributes that a container's span needs, from the places where OTLP has the same data.
-fn complete(spans: &Spans, span: &Span, process: &ProcessAttributes, attributes: &mut Map<String, Value>) {
+fn complete(
+    spans: &Spans,
+    span: &Span,
+    process: &ProcessAttributes,
+    attributes: &mut Map<String, Value>,
+    invalid: &mut u64,
+) {
     let mut add = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             attributes.entry(key).or_insert(value);
@@ -183,9 +198,11 @@ fn complete(spans: &Spans, span: &Span, process: &ProcessAttributes, attributes:
     add("instrumentation.name", Some(name).filter(|name| !name.is_empty()).map(text));
     add("instrumentation.version", Some(version).filter(|version| !version.is_empty()).map(text));
     for (key, value) in scope_attributes(spans, scope) {
-        add(&format!("instrumentation.{key}"), typed(value));
+        let value = typed(value);
+        *invalid += u64::from(value.is_none());
+        add(&format!("instrumentation.{key}"), value);
     }
-    for (key, value) in &process.0 {
+    for (key, value) in &process.shared {
         add(key, Some(value.clone()));
     }
     if let Some(thread) = attributes.get(THREAD_ID).cloned() {
@@ -193,25 +210,33 @@ fn complete(spans: &Spans, span: &Span, process: &ProcessAttributes, attributes:
     }
 }
 
-/// Attributes with their types. Of duplicate keys the first one counts.
-fn attributes<'a>(all: impl Iterator<Item = (&'a str, AnyValue<'a>)>) -> Map<String, Value> {
+/// Attributes with their types. Of duplicate keys the first one counts. Values that Sentry cannot represent are added
+/// to `invalid`.
+fn attributes<'a>(all: impl Iterator<Item = (&'a str, AnyValue<'a>)>, invalid: &mut u64) -> Map<String, Value> {
     let mut typed = Map::new();
     for (key, value) in all.filter(|(key, _)| *key != FORM) {
-        let value = match (key, value) {
-            (THREAD_ID, AnyValue::Int(number)) => Some(text(&number.to_string())),
-            (_, value) => self::typed(value),
+        let value = match key {
+            THREAD_ID => value.thread_id().map(|id| text(&id)),
+            _ => self::typed(value),
         };
-        if let Some(value) = value {
-            typed.entry(key).or_insert(value);
+        match value {
+            Some(value) => {
+                typed.entry(key).or_insert(value);
+            }
+            None => *invalid += 1,
         }
     }
     typed
 }
 
-/// A value with its type. `None` for bytes that are not UTF-8.
+/// A value with its type. `None` for NaN and infinities.
 fn typed(value: AnyValue<'_>) -> Option<Value> {
     match value {
-        AnyValue::Bytes(bytes) => std::str::from_utf8(bytes).ok().map(text),
+        AnyValue::Bytes(bytes) => Some(match std::str::from_utf8(bytes) {
+            Ok(readable) => text(readable),
+            Err(_) => text(&STANDARD.encode(bytes)),
+        }),
+        AnyValue::Double(number) if !number.is_finite() => None,
         value => Some(typed_value(json(value))),
     }
 }
@@ -261,13 +286,13 @@ fn seconds(unix_nano: u64) -> f64 {
     (unix_nano.saturating_add(500) / 1_000) as f64 / 1e6
 }
 
-fn link(link: SpanLink<'_>) -> Option<Value> {
+fn link(link: SpanLink<'_>, invalid: &mut u64) -> Option<Value> {
     let (trace_id, span_id) = (TraceId::new(link.trace_id)?, SpanId::new(link.span_id)?);
     let mut written = json!({ "trace_id": trace_id.to_string(), "span_id": span_id.to_string() });
     if link.flags != 0 {
         written["sampled"] = (link.flags & 1 == 1).into();
     }
-    let of_link = attributes(link.attributes);
+    let of_link = attributes(link.attributes, invalid);
     if !of_link.is_empty() {
         written["attributes"] = of_link.into();
     }

@@ -318,6 +318,15 @@ fn profiler() {
     }
     let wrong = written(span(1, 0, "n", SpanKind::Server, texts(&[("sentry.profiler_id", "7")])));
     assert_eq!((wrong.event["contexts"].get("profile"), wrong.notes.invalid_values), (None, 1));
+    for (id, expected) in [(4711.0, Some("4711")), (4.5, None)] {
+        let thread = vec![pair("thread.id", value_of(Any::DoubleValue(id)))];
+        let double = written(span(1, 0, "n", SpanKind::Server, thread));
+        let data = &double.event["contexts"]["trace"]["data"];
+        assert_eq!(
+            (data["thread.id"].as_str(), double.notes.invalid_values),
+            (expected, u64::from(expected.is_none()))
+        );
+    }
 }
 
 /// Guarantees: a span always has the same event id, whatever its other content, and another span has another one.

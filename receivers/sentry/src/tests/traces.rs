@@ -1,9 +1,12 @@
 //! Spans that are sent to Sentry's OTLP endpoint.
 
+use profbridge_engine::peer_limits::SpanLimits;
+use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Quantities, Reason, Spans};
 use profbridge_testkit::ReadAnswer;
 use profbridge_wire::otlp::json::{self, Message};
 use profbridge_wire::otlp::traces;
+use profbridge_wire::sentry::rate_limit::peer_key;
 use serde_json::json;
 
 use super::*;
@@ -134,7 +137,8 @@ fn refusal(answer: &ReadAnswer) -> (i64, String) {
 }
 
 /// Guarantees: an invalid request is refused with Relay's status and a `google.rpc.Status` that names the rule, in the
-/// encoding of the request. A request larger than Relay's limit is refused before it is read.
+/// encoding of the request. A request larger than Relay's limit is refused before it is read, one with another method
+/// whatever its content type.
 /// rule: transport#path-otlp
 #[tokio::test]
 async fn refused() {
@@ -160,6 +164,11 @@ async fn refused() {
     }
     let answer = rig.refused(request(&b"\x0a"[..], PROTOBUF).header("x-sentry-auth", auth(KEY))).await;
     assert_eq!((answer.status, answer.header("content-type")), (400, Some(PROTOBUF)));
+    for method in [Method::GET, Method::HEAD, Method::PUT] {
+        let answer = rig.refused(bare("").to(PATH).method(method)).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("POST, OPTIONS")));
+        assert!(answer.header("x-sentry-error").unwrap().ends_with("spans are sent with POST"), "{answer:?}");
+    }
     for media in ["text/plain", "application/grpc"] {
         let answer = rig.refused(request("x", media).header("x-sentry-auth", auth(KEY))).await;
         assert_eq!((answer.status, answer.header("content-type")), (415, Some(PROTOBUF)), "{media}");
@@ -194,23 +203,39 @@ async fn base64_ids() {
     assert!(partial["errorMessage"].as_str().unwrap().contains("base64"), "{partial}");
 }
 
-/// Guarantees: Sentry's rate limits for spans are handed to the client, and a request is refused while they hold.
+/// An exporter that drops the spans of one key.
+#[derive(Debug)]
+struct DropsSpansOf(&'static str);
+
+impl SpanLimits for DropsSpansOf {
+    fn blocked(&self, sender: &RequestMeta) -> Option<Duration> {
+        let is_it = sender.project_id == Some(42) && &*sender.public_key.as_ref()?.0 == self.0;
+        is_it.then_some(Duration::from_secs(50))
+    }
+}
+
+/// Guarantees: a request whose spans all exporters would drop is refused with the time and Sentry's limits, and its
+/// spans do not reach the pipelines, because its sender may send them again. A request whose spans an exporter sends is
+/// accepted, whatever limits there are, and its client is told these.
+/// rule: transport#rate-limits, transport#rate-limits-otlp
 #[tokio::test]
 async fn rate_limits() {
     let (pipeline, limits) = (intake(PLENTY), PeerLimits::default());
-    limits.publish(
-        &profbridge_wire::sentry::rate_limit::peer_key(42, KEY),
-        "span:organization",
-        Duration::from_secs(60),
-    );
+    for key in [KEY, OTHER_KEY] {
+        limits.publish(&peer_key(42, key), "span:organization", Duration::from_secs(60));
+    }
+    limits.offer_span_limits("test", Arc::new(DropsSpansOf(KEY)));
     let receiver = SentryReceiver::new(settings(LOOPBACK));
     let rig = ReceiverRig::start_before(pipeline, "sentry", receiver, PLENTY, limits).await.unwrap();
     let mut rig = SentryRig(rig);
-    let post = request(as_json(PYTHON), "application/json").header("x-sentry-auth", auth(KEY));
-    let (answer, spans) = taken(&mut rig, post).await;
-    assert_eq!((answer.status, refusal(&answer).0), (429, 8));
+    let post = |key| request(as_json(PYTHON), "application/json").header("x-sentry-auth", auth(key));
+    let answer = rig.refused(post(KEY)).await;
+    assert_eq!((answer.status, refusal(&answer).0, answer.header("retry-after")), (429, 8, Some("50")));
     assert!(answer.header("x-sentry-rate-limits").unwrap().ends_with(":span:organization"), "{answer:?}");
-    assert_eq!((answer.header("retry-after").is_some(), spans.spans().len()), (true, 4));
+    let (answer, spans) = taken(&mut rig, post(OTHER_KEY)).await;
+    assert_eq!((answer.status, &*spans.client.unwrap().public_key.as_ref().unwrap().0), (200, OTHER_KEY));
+    assert!(answer.header("x-sentry-rate-limits").unwrap().ends_with(":span:organization"), "{answer:?}");
+    assert_eq!((rig.requests("success", "http"), rig.requests("refused", "http")), (1, 1));
 }
 
 /// Attack: cut and flipped bytes of a request, in both encodings.

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as OtlpSpan};
 use profbridge_model::{Envelope, ItemView, Quantities};
 use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::{Limits, traces};
@@ -169,6 +171,28 @@ proptest! {
         }
         prop_assert_eq!(found, expected);
     }
+}
+
+/// Guarantees: values that Sentry cannot represent are left out of containers and counted.
+#[test]
+fn values_left_out() {
+    let value = Some(AnyValue { value: Some(any_value::Value::DoubleValue(f64::NAN)) });
+    let attributes = vec![KeyValue { key: "nan".to_owned(), value, ..KeyValue::default() }];
+    let span = |id| OtlpSpan {
+        trace_id: vec![1; 16],
+        span_id: vec![id; 8],
+        attributes: attributes.clone(),
+        ..OtlpSpan::default()
+    };
+    let scope_spans = vec![ScopeSpans { spans: vec![span(1), span(2)], ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
+    let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    let spans = traces::decode(request.into(), &Limits::default()).unwrap().spans;
+    let target = TransactionTarget { number: 0, dsn: None, compression: Compression::None };
+    let encoded = EnvelopeEncoder::new(Settings::default()).streamed_spans(&spans, |_| Some(target));
+    assert_eq!((encoded.messages.len(), encoded.report.notes), (1, vec![("invalid_span_values", 2)]));
+    let (_, spans) = sent(&encoded.messages[0].body);
+    assert!(spans.iter().all(|span| span["attributes"].get("nan").is_none()), "{spans:?}");
 }
 
 /// Attack: more spans of a trace than fit into a container, and spans of which two exceed the size limit.

@@ -3,6 +3,8 @@
 //! [`decode`](super::decode::decode) has validated everything. Byte ranges of another batch, or of another format, read
 //! as empty.
 
+use std::borrow::Cow;
+
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{Span, Spans};
 
@@ -44,6 +46,19 @@ impl<'a> AnyValue<'a> {
         match self {
             Self::Int(number) => Some(number),
             Self::Text(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// A thread's id as text, which is what Sentry joins spans and profiles by: text, or a whole number, which producers
+    /// without integers write as a double.
+    pub fn thread_id(self) -> Option<Cow<'a, str>> {
+        /// From here on, not every whole number has a double of its own: 2^53.
+        const INEXACT: f64 = 9_007_199_254_740_992.0;
+        match self {
+            Self::Text(id) => Some(id.into()),
+            Self::Int(id) => Some(id.to_string().into()),
+            Self::Double(id) if id.fract() == 0.0 && id.abs() < INEXACT => Some((id as i64).to_string().into()),
             _ => None,
         }
     }

@@ -107,6 +107,8 @@ fn table() {
             OtlpSpan { trace_state: "a=1,ot=rv:0;th:c".into(), flags: 0x101, ..span(3, Some(1), 3, Vec::new()) },
             span(4, None, 1, vec![number("thread.id", 8), text("sentry.thread.id", "8"), text("a", "b")]),
             OtlpSpan { flags: 0x301, ..span(5, Some(9), 1, vec![pair("sentry.sample_rate", Kind::DoubleValue(0.5))]) },
+            span(6, Some(1), 1, vec![pair("thread.id", Kind::DoubleValue(9.0))]),
+            span(7, Some(1), 1, vec![pair("thread.id", Kind::DoubleValue(4.5))]),
         ],
     );
     spans.change(2, |changes| *changes = link(Some("4711")));
@@ -145,9 +147,11 @@ fn table() {
         read_by_sentry(&found[4]),
         with(&[("sentry.sample_rate", "double 0.5"), ("sentry.client_sample_rate", "double 0.5")])
     );
+    assert_eq!(read_by_sentry(&found[5]), with(&[("thread.id", "text 9"), ("sentry.thread.id", "text 9")]));
+    assert_eq!(read_by_sentry(&found[6]), with(&[("thread.id", "double 4.5")]));
     let segments: Vec<bool> = found.iter().map(is_segment).collect();
     assert_eq!(segments, spans.spans().iter().map(Span::is_local_root).collect::<Vec<_>>());
-    assert_eq!(found.iter().map(|span| span.flags).collect::<Vec<_>>(), [0x300, 0, 0x101, 0, 0x301]);
+    assert_eq!(found.iter().map(|span| span.flags).collect::<Vec<_>>(), [0x300, 0, 0x101, 0, 0x301, 0, 0]);
 }
 
 /// Guarantees: a client's spans only get what the pipeline found, in the types that Sentry reads; a span without

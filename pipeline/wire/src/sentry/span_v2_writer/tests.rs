@@ -32,7 +32,7 @@ fn process(spans: &Spans) -> ProcessAttributes {
 
 /// The container of all spans. Asserts that its header matches and that it can be read again.
 fn written(spans: &Spans) -> Value {
-    let Item { header, payload } = item(spans, spans.spans(), &process(spans)).unwrap();
+    let (Item { header, payload }, _) = item(spans, spans.spans(), &process(spans)).unwrap();
     let (header, payload) = (ItemHeader::read(&header).unwrap(), payload.plain().unwrap().clone());
     assert_eq!(header.length, Some(payload.len() as u64));
     let again = span_v2_reader::read(&payload, header.item_count, &TraceHeader::default()).unwrap().spans;
@@ -78,14 +78,16 @@ fn table() {
             pair("mixed", list(vec![Kind::IntValue(1), text("x")])),
             pair("map", Kind::KvlistValue(KeyValueList { values: vec![pair("k", Kind::IntValue(1))] })),
             pair("bytes", Kind::BytesValue(vec![1, 2])),
-            pair("thread.id", Kind::IntValue(12)),
+            pair("raw", Kind::BytesValue(vec![0xff])),
+            pair("nan", Kind::DoubleValue(f64::NAN)),
+            pair("thread.id", Kind::DoubleValue(12.0)),
             pair("sentry.form", text("span_v2")),
         ],
         links: vec![
             Link {
                 trace_id: vec![4; 16],
                 span_id: vec![5; 8],
-                attributes: vec![pair("k", text("v"))],
+                attributes: vec![pair("k", text("v")), pair("infinite", Kind::DoubleValue(f64::INFINITY))],
                 ..Link::default()
             },
             Link::default(),
@@ -102,11 +104,12 @@ fn table() {
             "s": string("a\n"), "b": {"value": true, "type": "boolean"}, "i": {"value": -7, "type": "integer"},
             "d": {"value": 0.5, "type": "double"}, "list": {"value": [1, 2], "type": "array"},
             "mixed": string("[1,\"x\"]"), "map": string("{\"k\":1}"), "bytes": string("\u{1}\u{2}"),
-            "thread.id": string("12"), "sentry.status.message": string("not_found"),
+            "raw": string("/w=="), "thread.id": string("12"), "sentry.status.message": string("not_found"),
         },
         "links": [{"trace_id": "04".repeat(16), "span_id": "05".repeat(8), "attributes": {"k": string("v")}}],
     });
     assert_eq!(written(&spans), json!({"version": 2, "items": [expected]}));
+    assert_eq!(item(&spans, spans.spans(), &process(&spans)).unwrap().1, 2, "the two numbers that are none");
 
     spans.change(0, |changes| {
         let thread_id = Some("13".into());
@@ -118,7 +121,8 @@ fn table() {
 }
 
 /// Guarantees: each row of the second table is applied to spans that were never in a container. The span's own
-/// attributes take precedence, bytes that are no text are left out, and a segment outside of the batch is not named.
+/// attributes take precedence, a thread id that is no whole number is left out and counted, like NaN in the resource and
+/// the scope, and a segment outside of the batch is not named.
 #[test]
 fn spans_of_other_sdks() {
     let text = |text: &str| Kind::StringValue(text.to_owned());
@@ -137,7 +141,7 @@ fn spans_of_other_sdks() {
     let mut root = span(1, 9, 2, 0x301, vec![method(), pair("server.address", text("own"))]);
     root.links = vec![Link { trace_id: vec![4; 16], span_id: vec![5; 8], flags: 0x101, ..Link::default() }];
     let child =
-        span(2, 1, 3, 0x101, vec![pair("db.system.name", text("x")), pair("bad", Kind::BytesValue(vec![0xff]))]);
+        span(2, 1, 3, 0x101, vec![pair("db.system.name", text("x")), pair("thread.id", Kind::DoubleValue(4.5))]);
     let orphan = span(3, 8, 0, 0, vec![pair("thread.id", Kind::IntValue(7)), pair("sentry.release", text("own"))]);
     let resource = vec![
         pair("service.name", text("shop")),
@@ -145,11 +149,12 @@ fn spans_of_other_sdks() {
         pair("host.name", text("web-1")),
         pair("telemetry.sdk.language", text("nodejs")),
         pair("n", Kind::IntValue(1)),
+        pair("nan", Kind::DoubleValue(f64::NAN)),
     ];
     let scope = InstrumentationScope {
         name: "lib".to_owned(),
         version: "3".to_owned(),
-        attributes: vec![pair("k", text("v"))],
+        attributes: vec![pair("k", text("v")), pair("nan", Kind::DoubleValue(f64::NAN))],
         ..InstrumentationScope::default()
     };
     let scope_spans =
@@ -165,6 +170,8 @@ fn spans_of_other_sdks() {
     let spans = spans.rearranged(spans.spans().iter().enumerate().map(in_segment).collect());
     let container = written(&spans);
     assert_eq!(validate_span_container(container.to_string().as_bytes(), 3), Ok(()));
+    let invalid = item(&spans, spans.spans(), &process(&spans)).unwrap().1;
+    assert_eq!(invalid, 5, "one of a span, one of the resource, and that of the scope for each span");
     let string = |text: &str| json!({"value": text, "type": "string"});
     let shared = json!({
         "sentry.environment": string("production"), "sentry.platform": string("node"),

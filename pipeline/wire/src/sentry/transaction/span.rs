@@ -171,15 +171,9 @@ impl<'a> SpanFields<'a> {
             json.notes.invalid_values += u64::from(thread.profiler_id.is_none());
         }
         // A string, like the keys of a chunk's threads, whatever the type in OTLP.
-        thread.id = match self.known.get(AttributeKey::ThreadId) {
-            Some(AnyValue::Int(id)) => Some(id.to_string().into()),
-            Some(AnyValue::Text(id)) => Some(id.into()),
-            Some(_) => {
-                json.notes.invalid_values += 1;
-                None
-            }
-            None => None,
-        };
+        let id = self.known.get(AttributeKey::ThreadId);
+        thread.id = id.and_then(AnyValue::thread_id);
+        json.notes.invalid_values += u64::from(id.is_some() && thread.id.is_none());
         thread.name = self.known.text(&[AttributeKey::ThreadName]);
         thread
     }
