@@ -97,6 +97,8 @@ impl FileDecoder<'_> {
                 Ok(self.spans(decoded, place).into())
             }
             otlp::LikelySignal::Unclear => Err(Refused::new(place, UNCLEAR)),
+            otlp::LikelySignal::Logs => Err(Refused::new(place, json::not_supported("OTLP logs"))),
+            otlp::LikelySignal::Metrics => Err(Refused::new(place, json::not_supported("OTLP metrics"))),
         }
     }
 
