@@ -216,3 +216,27 @@ fn parts_spare_inputs_and_each_other() {
     assert!(finished.stderr.contains("a-2.pprof: it is one of the inputs"), "{}", finished.stderr);
     assert_eq!(before, ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap()));
 }
+
+/// Guarantees: a picture of profiles without a process has the name of their file, its options are refused where they
+/// have no meaning, and a page takes spans.
+#[test]
+fn pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("work.folded", b"main;parse 4\nmain 2\n");
+    convert(folder.path(), &["work.folded", "-o", "a.svg"]);
+    assert!(String::from_utf8(read(folder.path(), "a.svg")).unwrap().contains(">work.folded</text>"));
+    write("spans.otlp", &traces().encode_to_vec());
+    write("profiles.otlp", &profiles());
+    for (output, left_out) in [("a.html", false), ("a.speedscope.json", true)] {
+        let finished = convert(folder.path(), &["profiles.otlp", "spans.otlp", "-o", output]);
+        assert_eq!(finished.stderr.contains("left out 4 spans"), left_out, "{}", finished.stderr);
+    }
+    convert(folder.path(), &["profiles.otlp", "-o", "a.html", "--graph", "flame"]);
+    assert!(String::from_utf8(read(folder.path(), "a.html")).unwrap().contains("\"is_flame\":true"));
+    for (option, output) in [("--graph=flame", "a.pprof"), ("--lines", "a.otlp")] {
+        let refused = run(folder.path(), &["convert", "profiles.otlp", "-o", output, option]);
+        assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains("has no meaning for what is written"), "{}", refused.stderr);
+    }
+}

@@ -279,6 +279,7 @@ click(named("#views button", "running"));
 var whole = find("path").textContent, before = time();
 set("to", find("to").value / 2, "change");
 check("and a time, with less of it", time() > 0 && time() < 0.9 * before);
+check("the time line has what ran in its colours, in the order of time", page.querySelectorAll(".strip path").length > 1);
 click(find("reset"));
 click(find("raw"));
 check("frames as sampled are there", /hot_function/.test(find("answer").textContent) && find("path").textContent !== whole);

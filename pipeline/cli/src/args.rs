@@ -124,13 +124,14 @@ pub(crate) struct SendArgs {
 
 /// What `diff` says about how it compares.
 const ABOUT_DIFF: &str = "\
-Commands sampled from start to end (`sample -- COMMAND`) are compared by their total time, processes \
-that are always busy by the shares of their functions, others by time per second, and values that are \
-no time by their totals. The time of a function has the libraries that it calls.
+Commands sampled from start to end (`sample -- COMMAND`) are compared by their total time, \
+processes that are always busy by the shares of their functions, others by time per second, and \
+values that are no time by their totals. The time of a function has the libraries that it calls.
 
-A function is listed if its share of the whole changed by more than chance explains, which successive \
-samples and the course of the run show, and by at least 3 %. What most functions changed alike is left \
-out. What could be hidden in the noise is said, so that a file with more samples can be made.";
+A function is listed if its share of the whole changed by more than chance explains, which \
+successive samples and the course of the run show, and by at least 3 %. What most functions \
+changed alike is left out. What could be hidden in the noise is said, so that a file with more \
+samples can be made.";
 
 /// What to compare.
 #[derive(Debug, Args)]

@@ -63,20 +63,11 @@ impl Tally {
         if let Some(error) = &self.report.error {
             terminal::say(format!("not everything could be written: {error}"));
         }
-        match self.findings.replaced_strings {
-            0 => {}
-            1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
-            count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
-        }
-        match self.findings.passed_over {
-            0 => {}
-            1 => terminal::say("note: 1 profile is in a format that is not read, such as Android's"),
-            count => {
-                terminal::say(format!("note: {count} profiles are in formats that are not read, such as Android's"))
-            }
-        }
-        let Findings { left_out_samples, unused_elements, left_out_references, .. } = self.findings;
+        let Findings { replaced_strings, passed_over, left_out_samples, unused_elements, left_out_references, .. } =
+            self.findings;
         for (count, what) in [
+            (replaced_strings, "strings not in UTF-8, of which what is not was replaced by U+FFFD"),
+            (passed_over, "profiles left out in formats that are not read, such as Android's"),
             (left_out_samples, "samples of V1 profiles left out: idle at the ends of a thread, or a thread's only one"),
             (unused_elements, "stacks, frames and threads of Sentry's profiles that no sample has"),
             (left_out_references, "references to mappings or functions that a pprof profile does not have"),

@@ -236,10 +236,9 @@ fn check_places(sums: [&Sums; 2], arguments: &DiffArgs) -> Result<(), Failure> {
 fn common_state(before: &Sums, after: &Sums, arguments: &DiffArgs) -> Result<State, Failure> {
     let (first, second) = (before.states(), after.states());
     first.intersection(&second).next().copied().ok_or_else(|| {
-        let name = |state: &State| after.reading.name(*state).into_string();
-        let names = |states: &BTreeSet<State>| match states.iter().map(name).collect::<Vec<_>>().join(", ") {
-            names if names.is_empty() => "no values".to_owned(),
-            names => names,
+        let names = |states: &BTreeSet<State>| {
+            let names: Vec<_> = states.iter().map(|state| after.reading.name(*state).into_string()).collect();
+            if names.is_empty() { "no values".to_owned() } else { names.join(", ") }
         };
         Failure(format!(
             "error: {} has {} and {} has {}: there is nothing to compare",

@@ -50,8 +50,9 @@ impl ViewOutput {
             Format::Html | Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
             _ => Of::Sums(Sums::default()),
         };
-        of.reading().called_by = called_by;
-        of.reading().stacks.by_line = destination.graph.lines;
+        let reading = of.reading();
+        (reading.called_by, reading.reads_negative) = (called_by, destination.format == Format::Firefox);
+        reading.stacks.by_line = destination.graph.lines;
         Self { destination, of, title, holds: String::new() }
     }
 
@@ -106,9 +107,6 @@ impl ViewOutput {
         sink: impl FnOnce(&mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
         let Self { destination: Destination { format, graph, .. }, of, title: fallback, holds } = self;
-        if let (Of::Times(timeline), Format::Html | Format::Speedscope) = (&mut *of, &format) {
-            timeline.leave_out_negative();
-        }
         let reading = of.reading();
         report.losses.merge(&reading.losses);
         report.not_shown.extend(reading.not_shown.in_words());

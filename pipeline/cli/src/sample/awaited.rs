@@ -74,8 +74,12 @@ impl Awaited {
             let first = looks.partition_point(|(time, _)| *time < start);
             let Some((_, name)) = looks.get(first).filter(|(time, _)| *time < end) else { continue };
             let link = sample.context.and_then(|at| contexts.get(at as usize)).and_then(|context| context.link);
-            sample.context = Some(contexts.len() as u32);
-            contexts.push(Context { link, attributes: vec![(0, name.to_string())] });
+            let context = Context { link, attributes: vec![(0, name.to_string())] };
+            let at = contexts.iter().position(|known| *known == context).unwrap_or(contexts.len());
+            if at == contexts.len() {
+                contexts.push(context);
+            }
+            sample.context = Some(at as u32);
         }
     }
 
@@ -84,5 +88,42 @@ impl Awaited {
         let mut all: Vec<_> = self.counts.iter().map(|(name, count)| (clean(name).into_string(), *count)).collect();
         all.sort_by(|(one, count), (other, than)| than.cmp(count).then_with(|| one.cmp(other)));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_sampler::message::{Sample, SpanLink, Thread};
+
+    use super::*;
+
+    /// Guarantees: a sample of a wait is named by what its thread was found to wait for during it, and keeps its span;
+    /// others are not.
+    #[test]
+    fn names() {
+        let mut awaited = Awaited::new(Instant::now());
+        awaited.found.insert(7, [(150, "pipe".into()), (250, "socket".into())].into());
+        let sample = |thread, time_unix_nano, blocked| {
+            let (weight_nano, observations) = (60, 1);
+            Sample { thread, stack: 0, context: Some(0), time_unix_nano, weight_nano, observations, blocked }
+        };
+        let link = Some(SpanLink { trace_id: [1; 16], span_id: [2; 8] });
+        let mut batch = Batch {
+            threads: [7, 8].map(|id| Thread { id, ..Thread::default() }).to_vec(),
+            contexts: vec![Context { link, attributes: Vec::new() }],
+            samples: vec![
+                sample(0, 100, true),
+                sample(0, 160, true),
+                sample(0, 220, false),
+                sample(1, 100, true),
+                sample(0, 220, true),
+            ],
+            ..Batch::default()
+        };
+        awaited.name(&mut batch);
+        let contexts = batch.samples.iter().map(|sample| &batch.contexts[sample.context.unwrap() as usize]);
+        let names: Vec<&str> = contexts.map(|of| of.attributes.first().map_or("", |(_, name)| name)).collect();
+        assert_eq!(names, ["pipe", "", "", "", "socket"]);
+        assert!(batch.contexts.iter().all(|context| context.link == link));
     }
 }

@@ -334,15 +334,6 @@ impl Report<'_> {
             say(format!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
         self.node_quality.iter().cloned().for_each(&mut say);
-        let frames = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
-        let all: u64 = frames.iter().sum();
-        if all > 0 && self.verbose {
-            let [exact, first, several] = frames.map(|count| of(count, all));
-            say(format!(
-                "frames of V8: {exact:.1} % with the line where they were, {first:.1} % with that of their function, \
-                 {several:.1} % stand for inlined functions as well"
-            ));
-        }
         let unknown = |state| of(self.sums.total_with(state, CALLERS_NOT_KNOWN), self.sums.total(state));
         let (running, waiting) = (unknown(State::Running), unknown(State::Waiting));
         if running.max(waiting) > MISSED_PERCENT {

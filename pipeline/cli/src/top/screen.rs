@@ -82,7 +82,7 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
     }
     if functions.is_empty() {
         let why = match state.filter.is_empty() {
-            true if state.awaits_names() => "the names of functions are being looked up",
+            true if state.awaits_names() => "no functions yet: their names are being read",
             true => "no samples yet",
             false => "no function with this name",
         };

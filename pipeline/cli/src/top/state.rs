@@ -203,8 +203,7 @@ impl ViewState {
     pub(super) fn take(&mut self, profiles: &Profiles, until: Duration) {
         let mut part = Weights::new();
         self.reading.read(profiles, |one| {
-            let mut nano = 0u64;
-            one.each(|_, weight| nano = nano.saturating_add(u64::try_from(weight).unwrap_or_default()));
+            let nano = one.weight();
             let key = (one.thread, one.state == ThreadState::Waiting, one.node);
             for weights in [&mut part, &mut self.all] {
                 let sum = weights.entry(key).or_default();

@@ -82,7 +82,11 @@ pub(crate) fn draw(sums: &mut Sums, title: &str, style: GraphStyle, out: &mut im
         let hottest = hottest.map(|(_, function, weight)| {
             let (stacks, part) = (&sums.reading.stacks, percent(weight, sums.total(*state)));
             let place = stacks.get(function).in_place(lines.get(&function).copied());
-            let most = if *state == State::Waiting { "waited most" } else { "hottest" };
+            let most = match state {
+                State::Waiting => "waited most",
+                State::Type(_) => "most",
+                State::Running | State::Wall => "hottest",
+            };
             format!("; {most}: {}{place} {part}", stacks.label_of(function))
         });
         let processes = std::mem::take(stacks).into_iter().map(|(process, weights)| {

@@ -205,7 +205,7 @@ impl<'a> PageTree<'a> {
             let origin = ORIGINS.iter().position(|(origin, _)| *origin == function.origin);
             let origin = origin.filter(|_| !function.is_placeholder()).unwrap_or(ORIGINS.len());
             let file = if function.file.is_empty() { &function.module } else { &function.file };
-            let whole = if *function.name == *label { "" } else { &*function.name };
+            let whole = Some(function.explained()).filter(|whole| *whole != label).unwrap_or_default();
             let place = function.place_with(self.lines.get(&number).copied());
             self.push_function(label, [whole, &place, file], origin);
         }

@@ -89,7 +89,6 @@ pub(crate) struct ResolvedSample<'a> {
     pub(crate) thread: u32,
     /// State of the thread.
     pub(crate) state: State,
-    scale: u64,
     /// What a sample without times stands for, in the unit of weights; 0 if unknown.
     period: u64,
     /// Its stack.
@@ -98,44 +97,27 @@ pub(crate) struct ResolvedSample<'a> {
     pub(crate) lines: Rc<[(u32, u32)]>,
     /// The span that was running.
     pub(crate) span: Option<Link>,
-    /// Start of the profile, for samples without timestamps.
-    start: u64,
-    sample: Sample<'a>,
+    /// Whether its observations have times of their own, and not that of the profile.
+    pub(crate) is_timed: bool,
+    /// The time of each observation in nanoseconds since the Unix epoch, and its weight, with the sign of the value.
+    pub(crate) observed: &'a [(u64, i64)],
 }
 
 impl ResolvedSample<'_> {
-    /// Calls `take` for each observation, with its time in nanoseconds since the Unix epoch and its weight. Weights
-    /// have the sign of the value.
-    pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
-        let mut values = self.sample.values();
-        if self.sample.timestamps_bytes().is_empty() {
-            return take(self.start, self.weigh(values.fold(0, i64::saturating_add)));
-        }
-        let counts_itself = self.sample.values_bytes().is_empty();
-        for time in self.sample.timestamps() {
-            let value = if counts_itself { 1 } else { values.next().unwrap_or_default() };
-            take(time, self.weigh(value));
-        }
-    }
-
-    /// Whether its observations have times.
-    pub(crate) fn is_timed(&self) -> bool {
-        !self.sample.timestamps_bytes().is_empty()
+    /// The sum of all weights, without signs.
+    pub(crate) fn weight(&self) -> u64 {
+        self.observed.iter().map(|(_, weight)| weight.unsigned_abs()).sum()
     }
 
     /// How many samples a weight without times is of; 0 if unknown.
     pub(crate) fn samples(&self, weight: u64) -> u64 {
         weight.div_ceil(self.period.max(1)) * u64::from(self.period > 0)
     }
-
-    fn weigh(&self, value: i64) -> i128 {
-        i128::from(value) * i128::from(self.scale)
-    }
 }
 
 /// The largest sum of all weights of a view: 292 years, or 8 EiB. Observations beyond it are lost, so that no sum
 /// overflows, neither here nor in readers of the file.
-pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
+const MOST_WEIGHT: u64 = i64::MAX as u64;
 
 /// Reads batches, and stores what their samples refer to.
 #[derive(Debug, Default)]
@@ -154,6 +136,10 @@ pub(crate) struct Reading {
     pub(crate) called_by: CalledBy,
     /// Whether to read all types, starting with the preferred one of each scope, and not only that one.
     pub(crate) all_types: bool,
+    /// Whether values below zero are read, and not lost.
+    pub(crate) reads_negative: bool,
+    /// The sum of all weights so far, without signs.
+    pub(super) sum: u64,
     /// The types that were left out.
     pub(crate) not_shown: NotShown,
     /// What was lost, by reason.
@@ -270,6 +256,7 @@ impl Reading {
             State::Type(_) => u64::from(shown.own.as_ref().is_some_and(|own| own.counted() == "samples")),
             _ => Meaning::of(batch.dictionary(), profile).map_or(0, |meaning| meaning.period_nanos),
         };
+        let mut observed = Vec::new();
         for sample in batch.samples(profile) {
             // A sample without thread attributes belongs to the thread of its profile.
             let (thread, told, awaited) =
@@ -284,12 +271,38 @@ impl Reading {
                 Ok((thread, ResolvedStack { node, lines })) => {
                     let awaited = awaited.filter(|_| state == State::Waiting);
                     let node = awaited.and_then(|awaited| self.stacks.child(node, awaited)).unwrap_or(node);
-                    let (scale, start) = (shown.scale, profile.time_unix_nano);
                     let span = sample.link.map(|id| *batch.dictionary().link(id));
-                    take(&ResolvedSample { thread, state, scale, period, node, lines, span, start, sample });
+                    let is_timed = !sample.timestamps_bytes().is_empty();
+                    self.weigh(&sample, profile.time_unix_nano, shown.scale, &mut observed);
+                    take(&ResolvedSample { thread, state, period, node, lines, span, is_timed, observed: &observed });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }
+        }
+    }
+
+    /// Finds the observations of a sample that have a place. Those without times of their own are one, at `start`.
+    fn weigh(&mut self, sample: &Sample<'_>, start: u64, scale: u64, observed: &mut Vec<(u64, i64)>) {
+        observed.clear();
+        let mut add = |time, value: i64| {
+            let weight = i64::try_from(i128::from(value) * i128::from(scale)).ok();
+            let sum = weight.and_then(|weight| self.sum.checked_add(weight.unsigned_abs()));
+            match (weight, sum.filter(|&sum| sum <= MOST_WEIGHT)) {
+                _ if value < 0 && !self.reads_negative => self.losses.add_observations(Reason::NegativeValue, 1),
+                (Some(weight), Some(sum)) => {
+                    self.sum = sum;
+                    observed.push((time, weight));
+                }
+                _ => self.losses.add_observations(Reason::LimitExceeded, 1),
+            }
+        };
+        let mut values = sample.values();
+        if sample.timestamps_bytes().is_empty() {
+            return add(start, values.fold(0, i64::saturating_add));
+        }
+        let counts_itself = sample.values_bytes().is_empty();
+        for time in sample.timestamps() {
+            add(time, if counts_itself { 1 } else { values.next().unwrap_or_default() });
         }
     }
 

@@ -12,6 +12,7 @@ use profbridge_model::{Dictionary, Line, LocationId, Profiles, Reason, StackId};
 use profbridge_wire::folded::{MAX_DEPTH, frame_name, shortened};
 use profbridge_wire::sentry::chunk::origin::{CodeOrigin, Origins};
 
+use super::fold::{CALLERS_NOT_KNOWN, NO_OWN_CODE};
 use super::names;
 use crate::terminal::{base_name, is_unprintable};
 
@@ -62,6 +63,17 @@ impl StackFunction {
     /// Whether it stands for no function.
     pub(crate) fn is_placeholder(&self) -> bool {
         self.name.starts_with('[') && self.module.is_empty() && self.file.is_empty()
+    }
+
+    /// The whole name, or what a frame means that stands for no function.
+    pub(crate) fn explained(&self) -> &str {
+        match &*self.name {
+            NO_OWN_CODE => "libraries, interpreters and the kernel, without any function of the program",
+            CALLERS_NOT_KNOWN => "the thread ran on before its whole stack could be read",
+            "[processor time not sampled]" => "of this processor time only the amount is known",
+            name if self.is_folded && name.starts_with("via ") => "libraries that call what stands below",
+            name => name,
+        }
     }
 
     /// Where the function is, in short: the base name of its source file for own code, or else the file with its

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use profbridge_model::{Profiles, Reason};
+use profbridge_model::Profiles;
 use profbridge_wire::folded::CalledBy;
 
-use super::reading::{MOST_WEIGHT, Reading, ResolvedSample, State};
+use super::reading::{Reading, ResolvedSample, State};
 use super::stacks::Node;
 
 /// The attribute of the resource of processes of a command that was sampled from its start to its end.
@@ -69,8 +69,6 @@ pub(crate) struct Sums {
     timed: Option<Vec<Timed>>,
     /// Whether a command was sampled from its start to its end.
     pub(crate) is_of_whole_command: bool,
-    /// The sum of all values.
-    sum: u64,
 }
 
 impl Sums {
@@ -99,46 +97,21 @@ impl Sums {
             let (first, last) = self.span.unwrap_or((start, end));
             self.span = Some((first.min(start), last.max(end)));
         }
-        let Self { reading, weights, lines, timed, sum, .. } = self;
+        let Self { reading, weights, lines, timed, .. } = self;
         let mut observed = Vec::new();
-        let (mut refused, mut negative) = (0, 0);
         reading.read(batch, |one| {
-            let mut weight = 0;
-            let mut count = 0;
-            let is_timed = one.is_timed();
-            one.each(|time, value| {
-                count += 1;
-                if value < 0 {
-                    negative += 1;
-                    return;
-                }
-                let with_it = |value| sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT);
-                match u64::try_from(value).ok().and_then(|value| Some((value, with_it(value)?))) {
-                    Some((value, with_it)) => {
-                        *sum = with_it;
-                        weight += value;
-                        if let Some(timed) = timed.as_mut().filter(|_| one.state != State::Waiting) {
-                            timed.push(Timed {
-                                state: one.state,
-                                thread: one.thread,
-                                node: one.node,
-                                time,
-                                weight: value,
-                            });
-                        }
-                    }
-                    None => refused += 1,
-                }
-            });
-            if !is_timed {
-                count = one.samples(weight);
+            let &ResolvedSample { state, thread, node, is_timed, .. } = one;
+            let weight = one.weight();
+            let count = if is_timed { one.observed.len() as u64 } else { one.samples(weight) };
+            if let Some(timed) = timed.as_mut().filter(|_| state != State::Waiting) {
+                let of =
+                    |&(time, weight): &(u64, i64)| Timed { state, thread, node, time, weight: weight.unsigned_abs() };
+                timed.extend(one.observed.iter().map(of));
             }
-            timed.take_if(|timed| !is_timed && one.state != State::Waiting || timed.len() > MOST_TIMED);
+            timed.take_if(|timed| !is_timed && state != State::Waiting || timed.len() > MOST_TIMED);
             lines.add(one, weight);
-            observed.push((one.state, one.thread, one.node, weight, count));
+            observed.push((state, thread, node, weight, count));
         });
-        reading.losses.add_observations(Reason::LimitExceeded, refused);
-        reading.losses.add_observations(Reason::NegativeValue, negative);
         for (state, thread, node, weight, count) in observed {
             let process = reading.threads[thread as usize].process;
             let sum = weights.entry((state, process)).or_default().entry(node).or_default();
@@ -160,7 +133,7 @@ impl Sums {
     /// Empty sums that use the same numbers for functions and stacks. These keep their sums, but no functions.
     pub(crate) fn next(&mut self) -> Self {
         let mut reading = std::mem::take(&mut self.reading);
-        (reading.losses, reading.not_shown) = Default::default();
+        (reading.losses, reading.not_shown, reading.sum) = Default::default();
         Self { reading, ..Self::default() }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use profbridge_model::{Link, Profiles, Reason, Spans};
 use profbridge_wire::spans::SpanView;
 
-use super::reading::{MOST_WEIGHT, Process, Reading, State, Thread, Unit};
+use super::reading::{Process, Reading, State, Thread, Unit};
 use super::stacks::{Node, clean};
 use super::sums::Lines;
 use crate::terminal::shortened;
@@ -79,22 +79,20 @@ pub(crate) struct Timeline {
     /// Lines of own code.
     pub(crate) lines: Lines,
     held: usize,
-    /// The sum of the absolute weights.
-    weight: u64,
 }
 
 impl Default for Timeline {
     fn default() -> Self {
         let (tracks, numbers, spans, named_spans, lines) = Default::default();
         let reading = Reading { all_types: true, ..Reading::default() };
-        Self { reading, tracks, numbers, spans, named_spans, lines, held: 0, weight: 0 }
+        Self { reading, tracks, numbers, spans, named_spans, lines, held: 0 }
     }
 }
 
 impl Timeline {
     /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
-        let Self { reading, tracks, numbers, spans, lines, held, weight: sum, .. } = self;
+        let Self { reading, tracks, numbers, spans, lines, held, .. } = self;
         let mut refused = 0;
         reading.read(batch, |observed| {
             let (thread, state) = (observed.thread, observed.state);
@@ -111,19 +109,12 @@ impl Timeline {
                     spans.get(&span).copied().unwrap_or(0)
                 }
             });
-            let before = *sum;
-            observed.each(|time_unix_nano, weight| {
-                let fitting = i64::try_from(weight).ok().filter(|_| *held < MOST_OBSERVATIONS);
-                let with_it = |weight: i64| sum.checked_add(weight.unsigned_abs()).filter(|&sum| sum <= MOST_WEIGHT);
-                let Some((weight, with_it)) = fitting.and_then(|weight| Some((weight, with_it(weight)?))) else {
-                    refused += 1;
-                    return;
-                };
-                *sum = with_it;
-                *held += 1;
-                tracks[at].observations.push(Observation { time_unix_nano, node, span, weight });
-            });
-            lines.add(observed, *sum - before);
+            let room = observed.observed.len().min(MOST_OBSERVATIONS - *held);
+            refused += (observed.observed.len() - room) as u64;
+            *held += room;
+            let of = |&(time_unix_nano, weight): &(u64, i64)| Observation { time_unix_nano, node, span, weight };
+            tracks[at].observations.extend(observed.observed[..room].iter().map(of));
+            lines.add(observed, observed.weight());
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
     }
@@ -166,21 +157,9 @@ impl Timeline {
         self.reading.unit(track.state)
     }
 
-    /// Drops and counts observations with negative weights.
-    pub(crate) fn leave_out_negative(&mut self) {
-        let mut count = 0;
-        for track in &mut self.tracks {
-            let before = track.observations.len();
-            track.observations.retain(|one| one.weight >= 0);
-            count += (before - track.observations.len()) as u64;
-        }
-        self.weight = self.tracks.iter().map(Track::weight).sum();
-        self.reading.losses.add_observations(Reason::NegativeValue, count);
-    }
-
     /// Whether all weights are zero.
     pub(crate) fn is_empty(&self) -> bool {
-        self.weight == 0
+        self.reading.sum == 0
     }
 
     /// The thread and process of a track.

@@ -1,9 +1,12 @@
 use profbridge_model::thread::ThreadState;
 use profbridge_model::{Profiles, Value};
-use profbridge_sampler::message::{Batch, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust};
+use profbridge_sampler::message::{
+    Batch, Context, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust,
+};
 use profbridge_symbolizer::{Settings, Symbolizer};
 
 use super::{Collector, PartProfiles};
+use crate::views::reading::AWAITED;
 
 const T0: u64 = 1_790_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -104,6 +107,29 @@ fn running_and_waiting() {
         })
         .collect();
     assert_eq!(executables, ["app1", "app2"]);
+}
+
+/// Guarantees: what a thread was found to wait for is an attribute of the samples of that wait.
+#[test]
+fn awaited() {
+    let mut collector = collector();
+    collector.attached(process(1));
+    let mut batch = batch(1, 0);
+    batch.contexts = vec![Context { link: None, attributes: vec![(0, "pipe".to_owned())] }];
+    batch.samples[1].context = Some(0);
+    collector.batch(batch);
+    collector.cut();
+    let parts = self::parts(&mut collector);
+    let profiles = &parts[0].profiles;
+    let names = profiles.profiles().flat_map(|profile| profiles.samples(profile)).map(|sample| {
+        match profiles.dictionary().find(sample.attributes, AWAITED) {
+            Some(Value::String(name)) => profiles.dictionary().string(*name),
+            _ => "",
+        }
+    });
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    assert_eq!(names, ["", "pipe"]);
 }
 
 /// Guarantees: a part contains the processes with samples in it, each once with all of them, in the order of their

@@ -63,6 +63,22 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
     }
 }
 
+/// Guarantees: with lines told apart, lines of own code are listed, with the time in libraries that they call.
+#[test]
+fn lines() {
+    let mut sums = sums();
+    sums.reading.stacks.by_line = true;
+    let next = ("login", "/srv/shop.c", 52);
+    add(&mut sums, "app", false, &[(&[LIBRARY, LOGIN, MAIN], 600), (&[next, MAIN], 300), (&[MAIN], 100)]);
+    let text = report(&mut sums, Status::default()).functions();
+    let expected = [
+        "   60.0 %     0.60 s  shop.c:51  login",
+        "   30.0 %     0.30 s  shop.c:52  login",
+        "   10.0 %     0.10 s  app.c:90  main",
+    ];
+    assert_eq!(text.lines().skip(1).take(3).collect::<Vec<_>>(), expected, "{text}");
+}
+
 const MAIN: ReportFrame<'_> = ("main", "/srv/app.c", 90);
 const SERVE: ReportFrame<'_> = ("serve", "/srv/serve.c", 7);
 const LOGIN: ReportFrame<'_> = ("login", "/srv/shop.c", 51);

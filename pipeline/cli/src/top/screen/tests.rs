@@ -325,7 +325,7 @@ fn names_to_come() {
     let text = plain(&mut state).join("\n");
     assert!(text.contains("\nno figures yet: the samples wait for the names") && !text.contains("running"), "{text}");
     let rows = draw(&mut state, 100, 20);
-    assert!(rows.iter().any(|row| row.text == "the names of functions are being looked up"), "{rows:?}");
+    assert!(rows.iter().any(|row| row.text == "no functions yet: their names are being read"), "{rows:?}");
     state.take(&batch(&[(&[(APP, "rank")], (7, "app"), 2_000)]), Duration::from_secs(2));
     state.look(&naming(30));
     assert!(plain(&mut state)[1].starts_with("last 2 s: running 1.00 processors"), "{:?}", plain(&mut state));

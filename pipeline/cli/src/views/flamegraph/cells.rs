@@ -97,7 +97,7 @@ pub(super) fn cells<'a>(
         cells.push(match stacks.edge(node.0) {
             Some((_, number)) => {
                 let function = stacks.get(number);
-                let (name, whole_name, origin) = (stacks.label_of(number), &*function.name, Some(function.origin));
+                let (name, whole_name, origin) = (stacks.label_of(number), function.explained(), Some(function.origin));
                 let place = function.place_with(lines.get(&number).copied());
                 let origin = origin.filter(|_| !function.is_placeholder());
                 Cell { depth, left, width, node: node.0, name, whole_name, place, origin }

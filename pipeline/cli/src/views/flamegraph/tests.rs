@@ -18,6 +18,32 @@ fn cells(svg: &str) -> HashMap<&str, (f64, f64)> {
     cells.collect()
 }
 
+/// Guarantees: with lines told apart, each line of own code is a function, and what it calls stands below it.
+#[test]
+fn by_line() {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("cpu", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    for (line, weight) in [(7, 30), (8, 10)] {
+        let frames = ["inner", "outer"].map(|name| builder.frame(name, "/srv/shop.py", line));
+        let stack = builder.stack(&frames);
+        builder.sample(stack, None, None, &[], &[weight]);
+    }
+    let mut sums = Sums::default();
+    sums.reading.stacks.by_line = true;
+    sums.add(&builder.finish().unwrap());
+    let mut svg = Vec::new();
+    draw(&mut sums, "title", GraphStyle::default(), &mut svg).unwrap();
+    let svg = String::from_utf8(svg).unwrap();
+    let cells = cells(&svg);
+    for name in ["outer", "inner"] {
+        for (line, place) in [(7, (0.0, 0.75)), (8, (0.75, 1.0))] {
+            assert_eq!(cells[&*format!("{name}:{line}")], place, "{svg}");
+        }
+    }
+    assert!(svg.contains("; hottest: inner:7 (shop.py:7) 75.00 %"), "{svg}");
+}
+
 /// Guarantees: with the script's tolerance for zooming, callees are inside their caller, whatever the rounding, and
 /// neighbours are not, however narrow they are.
 #[test]

@@ -36,6 +36,8 @@ const SHOP: FrameWithOrigin = ("shop", "/srv/shop.py", Own);
 const LOGIN: FrameWithOrigin = ("login", "/srv/shop.py", Own);
 const DUMPS: FrameWithOrigin = ("dumps", "/usr/lib/python3.12/json/__init__.py", Library);
 const ENCODE: FrameWithOrigin = ("encode", "/usr/lib/python3.12/json/encoder.py", Library);
+const READ: FrameWithOrigin = ("read", "libc.so.6", Library);
+const DATABASE: FrameWithOrigin = ("[waiting for socket to 10.0.0.7:5432]", "", Library);
 const POLL: FrameWithOrigin = ("epoll_wait", "libc.so.6", Library);
 
 /// Guarantees: of an interpreted program's stack the own functions stay, with the libraries above them as one frame and
@@ -94,6 +96,7 @@ fn waiting() {
         (&["[no own code]", "run_forever (asyncio)", "[waiting for events]"], &[START, ASYNCIO, POLL]),
         (&["login", "[waiting for a processor]"], &[LOGIN, ("[waiting for a processor]", "", Library)]),
         (&["[waiting for events]"], &[POLL]),
+        (&["login", "[waiting for socket to 10.0.0.7:5432]"], &[LOGIN, READ, DATABASE]),
     ] {
         assert_eq!(folded(frames, true), expected, "{frames:?}");
     }

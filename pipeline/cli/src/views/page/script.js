@@ -169,7 +169,8 @@ function answer(list) {
     return;
   }
   const of = views[shown.view].is_thread_time ? "the time " + what : what;
-  line.append(!isOwn(hot.of) ? "No own code. Most: " : what === "waiting" ? "Waited most: " : "Hottest: ", name, where + ": " + percent(hot.here) + " of " + of + ", " +
+  const most = what === "waiting" ? "Waited most: " : views[shown.view].is_thread_time ? "Hottest: " : "Most: ";
+  line.append(isOwn(hot.of) ? most : "No own code. Most: ", name, where + ": " + percent(hot.here) + " of " + of + ", " +
     amount(hot.here));
   let best = -1;
   for (let node = 1; node < count; node++) {
@@ -425,16 +426,15 @@ function resolution(track, moment) {
   if (at) {
     const node = shown.raw ? rows.raw[at.row] : rows.own[at.row], leaf = nodes.function[node];
     text = [seconds(moment) + " s", at.of < 0 || at.of === leaf ? "" : functions.name[at.of] + " " + functions.place[at.of],
-      functions.name[leaf] + " " + functions.place[leaf], data.spans[rows.span[at.row]][0]];
+      functions.name[leaf] + " " + functions.place[leaf], data.spans.length > 1 ? data.spans[rows.span[at.row]][0] : ""];
   }
-  find("resolution").textContent = text.filter(part => part.trim()).join("; ");
+  find("resolution").textContent = "– " + text.filter(part => part.trim()).join("; ");
 }
 
 // The innermost own function of a stack, or else its innermost function.
-function innermost(node) {
-  for (let at = node; at > 0; at = nodes.parent[at]) if (isOwn(nodes.function[at])) return nodes.function[at];
-  return node > 0 ? nodes.function[node] : -1;
-}
+const owner = new Int32Array(count).fill(-1);
+for (let node = 1; node < count; node++) owner[node] = isOwn(nodes.function[node]) ? nodes.function[node] : owner[nodes.parent[node]];
+const innermost = node => owner[node] >= 0 || node === 0 ? owner[node] : nodes.function[node];
 
 function threadName(thread) {
   const [process, name] = data.threads[thread], of = data.processes.length > 1 ? data.processes[process] : "";
@@ -503,7 +503,8 @@ for (const [name, colour] of difference ? [["slower", "slower2"], ["faster", "fa
 views.forEach((one, at) => {
   shown.view = at;
   const whole = rows.weight.reduce((sum, weight, row) => sum + (rows.view[row] === at ? weight : 0), 0);
-  find("views").append(button(one.name + " " + amount(whole), () => filter({ view: at, zoom: 0 })));
+  const text = amount(whole), named = text.endsWith(" " + one.name) ? text : one.name + " " + text;
+  find("views").append(button(named, () => filter({ view: at, zoom: 0 })));
 });
 shown.view = 0;
 find("views").hidden = views.length < 2;

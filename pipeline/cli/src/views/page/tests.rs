@@ -1,4 +1,6 @@
-use profbridge_model::{Builder, Profile, Profiles};
+use profbridge_codec::decode::{DecodeOptions, Findings, decode};
+use profbridge_model::{Builder, Profile, Profiles, Telemetry};
+use profbridge_wire::folded::CountUnit;
 use serde_json::json;
 
 use super::*;
@@ -15,8 +17,12 @@ fn data(page: &str) -> Value {
 fn written(batch: &Profiles, bounds: Bounds) -> Value {
     let mut timeline = Timeline::default();
     timeline.add(batch);
+    written_of(&mut timeline, bounds)
+}
+
+fn written_of(timeline: &mut Timeline, bounds: Bounds) -> Value {
     let mut page = Vec::new();
-    write_within(bounds, &mut timeline, "title", GraphStyle::default(), &mut page).unwrap();
+    write_within(bounds, timeline, "title", GraphStyle::default(), &mut page).unwrap();
     data(&String::from_utf8(page).unwrap())
 }
 
@@ -82,6 +88,58 @@ fn times_and_spans() {
     assert_eq!((page["slices"].as_u64(), page["slice_ns"].as_u64()), (Some(223), Some(9)));
     assert!(page["functions"]["place"].as_array().unwrap().contains(&Value::from("shop.py:7")), "{page}");
     assert!(page["notes"][0].as_str().unwrap().contains("only ids"), "{}", page["notes"]);
+}
+
+/// Guarantees: a span has the name and the times that traces beside the profile say, and the name and path of the
+/// request that it belongs to; spans that no trace has keep their ids.
+#[test]
+fn names_of_spans() {
+    let span = |id: u64, parent: &str, name: &str, more: &str| {
+        let (start, end) = (T0 + 1_000_000, T0 + 3_000_000);
+        format!(
+            "{{\"traceId\":\"{:032x}\",\"spanId\":\"{id:016x}\",\"parentSpanId\":\"{parent}\",\"name\":\"{name}\",\
+             \"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",{more}}}",
+            7
+        )
+    };
+    let path = "\"kind\":2,\"attributes\":[{\"key\":\"url.path\",\"value\":{\"stringValue\":\"/login\"}}]";
+    let spans = [span(3, "0000000000000009", "SELECT", "\"kind\":3"), span(9, "0000000000000001", "GET", path)];
+    let traces = format!("{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[{}]}}]}}]}}", spans.join(","));
+    let mut timeline = Timeline::default();
+    timeline.add(&many(3));
+    let options = DecodeOptions { limit: usize::MAX, counted: CountUnit::default() };
+    decode("traces", traces.into(), options, &mut Findings::default(), |telemetry| match telemetry {
+        Telemetry::Spans(batch) => timeline.name_spans(&batch),
+        other => panic!("{other:?}"),
+    })
+    .unwrap();
+    let page = written_of(&mut timeline, BOUNDS);
+    assert_eq!(page["spans"][1], json!(["SELECT: 2.0 ms, from 0.001 s", "GET (/login)"]));
+    assert_eq!(page["spans"][2], json!(["0000000000000002", ""]));
+    assert_eq!(page["notes"], json!([]));
+}
+
+/// Guarantees: the stacks of a slice have the order in which they ran, each again when it runs again, unless there are
+/// too many rows.
+#[test]
+fn order_in_a_slice() {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("cpu", "nanoseconds");
+    builder.profile(Profile { sample_type, time_unix_nano: T0, ..Profile::default() });
+    let [a, b] = ["a", "b"].map(|name| {
+        let frame = builder.frame(name, "shop.py", 7);
+        builder.stack(&[frame])
+    });
+    builder.sample(a, None, None, &[T0, T0 + 30], &[10, 10]);
+    builder.sample(b, None, None, &[T0 + 10, T0 + 20], &[10, 10]);
+    let batch = builder.finish().unwrap();
+    let bounds = Bounds { slices: (1, 1), ..BOUNDS };
+    let rows = |bounds| {
+        let rows = &written(&batch, bounds)["rows"];
+        (column(&rows["at"]), column(&rows["weight"]))
+    };
+    assert_eq!(rows(bounds), (vec![0, 322, 967], vec![10, 20, 10]));
+    assert_eq!(rows(Bounds { rows: 2, ..bounds }), (vec![0, 0], vec![20, 20]));
 }
 
 /// Guarantees: a thread that waits for long is seen to wait in each slice of that time, and all of it is there.
