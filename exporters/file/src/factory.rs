@@ -27,8 +27,7 @@ fn needs(section: &Section) -> Needs {
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
-    let settings =
-        section.extract_checked_parts(|own: Config, chunk, section| Config { chunk, ..own }.check(section))?;
+    let settings = Config::read(section)?.check(section)?;
     let delivery = settings.delivery.clone();
     Ok(deliver(FileExporter::new(settings), delivery))
 }
