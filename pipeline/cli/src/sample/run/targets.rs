@@ -12,6 +12,7 @@ use super::{FINDING, Run, unix_nano};
 use crate::Failure;
 use crate::args::sampling::{self, Subject};
 use crate::sample::TARGET;
+use crate::sample::processes::ChildrenTime;
 use crate::sample::report::BUSY_PARTS;
 
 /// At most this many processes per target are sampled at the same time.
