@@ -136,11 +136,6 @@ impl Collector {
         self.open.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether finished parts wait for their names.
-    pub(crate) fn is_naming(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// Ends the open part and requests its names.
     pub(crate) fn cut(&mut self) {
         if self.open.is_empty() {

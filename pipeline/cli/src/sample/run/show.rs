@@ -116,7 +116,7 @@ impl Run<'_> {
             status: self.stats.total(),
             threads: self.stats.threads(),
             rate_hertz: self.stats.rate_hertz(),
-            is_naming: self.collector.is_naming(),
+            is_naming: !self.collector.is_empty(),
         }
     }
 
