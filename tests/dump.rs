@@ -101,6 +101,49 @@ fn python() {
     assert!(target.is_alive());
 }
 
+/// A program of which one thread sleeps with the interpreter's lock, for which the other one waits.
+const HOLDER: &str = r#"import ctypes, threading
+
+def victim():
+    runs.set()
+    while True:
+        pass
+
+def hold():
+    print("ready", flush=True)
+    ctypes.PyDLL(None).sleep(600)
+
+runs = threading.Event()
+threading.Thread(target=victim, name="victim", daemon=True).start()
+runs.wait()
+hold()
+"#;
+
+/// Guarantees: a thread that waits for the interpreter's lock, and looks every few milliseconds whether it has it, is
+/// shown with its Python functions each time, and so is the one that holds it.
+#[test]
+fn interpreter_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("holder.py"), HOLDER).unwrap();
+    let mut target = TargetProgram::start(Command::new("python3").arg("holder.py").current_dir(folder.path()));
+    assert_eq!(target.line(), "ready\n");
+    let dump = || {
+        let finished = run(folder.path(), &["dump", "--pid", &target.pid()]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        finished.stdout
+    };
+    eventually("the lock is held", || Some(dump()).filter(|text| text.contains("\"victim\": waiting for the GIL, ")));
+    for _ in 0..5 {
+        let text = dump();
+        let threads = threads(&text);
+        let frames = |name: &str| &threads.iter().find(|(thread, _)| thread == name).unwrap().1;
+        assert_eq!(frames("MainThread")[..2], ["hold holder.py:10", "<module> holder.py:15"], "{text}");
+        assert!(frames("victim")[0].starts_with("victim holder.py:"), "{text}");
+        assert!(frames("victim").last().unwrap().starts_with("_bootstrap threading.py:"), "{text}");
+    }
+    assert!(target.is_alive());
+}
+
 /// Guarantees: running and waiting threads of a C program are shown with their current lines and what they wait for;
 /// afterwards the program continues.
 #[test]

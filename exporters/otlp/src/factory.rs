@@ -41,11 +41,12 @@ pub const OTLPHTTP: ExporterFactory =
 pub const FACTORIES: [ExporterFactory; 4] = [FACTORY, OTLP_GRPC, OTLP_HTTP, OTLPHTTP];
 
 fn create(section: &Section, protocol: Protocol) -> Result<Box<dyn DynExporter>, Problems> {
-    let config: Config = section.extract()?;
-    // The exporter limits the time of each request itself. A second timeout of the same length around it could fire
-    // first, and lose the information that an answer has begun or which parts were sent.
-    let delivery =
-        DeliverySettings { queue: config.sending_queue, retry: config.retry_on_failure, timeout: Duration::ZERO };
-    let settings = Settings::check(config, protocol, section)?;
+    let (settings, delivery) = section.extract_checked(|config: Config, section| {
+        // The exporter limits the time of each request itself. A second timeout of the same length around it could fire
+        // first, and lose the information that an answer has begun or which parts were sent.
+        let delivery =
+            DeliverySettings { queue: config.sending_queue, retry: config.retry_on_failure, timeout: Duration::ZERO };
+        Ok((Settings::check(config, protocol, section)?, delivery))
+    })?;
     Ok(deliver(OtlpExporter::new(settings), delivery))
 }

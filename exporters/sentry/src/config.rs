@@ -146,6 +146,17 @@ pub struct Settings {
     pub delivery: DeliverySettings,
 }
 
+impl Settings {
+    /// Parses and checks a section.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, each with its place.
+    pub fn read(section: &Section) -> Result<Self, Problems> {
+        section.extract_checked_parts(|own: Config, chunk, section| Config { chunk, ..own }.check(section))
+    }
+}
+
 impl Config {
     /// Parses a section.
     ///

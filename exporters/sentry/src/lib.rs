@@ -51,7 +51,7 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 };
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
-    let settings = Config::read(section)?.check(section)?;
+    let settings = Settings::read(section)?;
     if settings.destinations.is_empty() {
         return Ok(disabled(message::DISABLED));
     }

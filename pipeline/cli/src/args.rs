@@ -20,7 +20,7 @@ Exit status:
        says why
   2    the command line is wrong
   130  a second signal ended it at once; what it held is lost
-`profbridge sample -- COMMAND` and `top -- COMMAND` hand on the command's status, 128 + N where
+`profbridge sample -- COMMAND` and `top -- COMMAND` hand on the command's status, 128 + N where \
 signal N ended it, 127 where there is no such command, 126 where it cannot be started.";
 
 /// Bridges profiles from where they are made (OpenTelemetry profilers) to where they are read (Sentry, OTLP backends).
@@ -125,13 +125,13 @@ pub(crate) struct SendArgs {
 
 /// The help text of `diff` about how it compares.
 const ABOUT_DIFF: &str = "\
-Commands sampled from start to end (`sample -- COMMAND`) are compared by their total time,
-processes that are always busy by the shares of their functions, others by time per second, and
+Commands sampled from start to end (`sample -- COMMAND`) are compared by their total time, \
+processes that are always busy by the shares of their functions, others by time per second, and \
 values that are no time by their totals. The time of a function has the libraries that it calls.
 
-A function is listed if its share of the whole changed by more than chance explains, which
-successive samples and the course of the run show, and by at least 3 %. What most functions
-changed alike is left out. What could be hidden in the noise is said, so that a file with more
+A function is listed if its share of the whole changed by more than chance explains, which \
+successive samples and the course of the run show, and by at least 3 %. What most functions \
+changed alike is left out. What could be hidden in the noise is said, so that a file with more \
 samples can be made.";
 
 /// What to compare.
@@ -163,6 +163,9 @@ pub(crate) struct DiffArgs {
     /// The largest input to read, in MiB, after decompression too.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) limit_mib: u64,
+    /// What the numbers of collapsed stacks are; nothing in such a file says it.
+    #[arg(long = "folded-unit", value_enum, value_name = "UNIT", default_value = "count")]
+    pub(crate) counted: FoldedUnit,
 }
 
 /// What `diff` compares.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use profbridge_codec::EncodingReport;
 use profbridge_codec::decode::{DecodeOptions, Findings, decode};
+use profbridge_codec::pprof::{LEFT_OUT_ATTRIBUTES, LEFT_OUT_TIMES};
+use profbridge_codec::sentry::SPAN_CHANGES_UNWRITTEN;
 use profbridge_engine::clock::Clock;
 use profbridge_model::Quantities;
 use profbridge_wire::folded::CalledBy;
@@ -96,9 +98,59 @@ impl Tally {
         }
         // Clipped time was printed in more detail before.
         for (name, count) in self.report.notes.iter().filter(|(name, _)| *name != CLIPPED_SECONDS) {
-            terminal::say(format!("note: {name} {count}"));
+            terminal::say(note(name, *count));
         }
     }
+}
+
+/// What is counted that can occur, by the name of its counter.
+const NOTES: [(&str, &str); 18] = [
+    ("coalesced_observations", "observations without a sample of their own, since those around them cover their time"),
+    ("unnamed_native_frames", "native frames with the name of their file only (the processor `symbolize` finds names)"),
+    ("truncated_strings", "names and paths that were shortened to what Sentry takes"),
+    ("truncated_stacks", "stacks that were shortened to what Sentry takes"),
+    ("left_out_of_chunks", "images and measurements that were left out, since Sentry would refuse their chunk"),
+    (
+        "frame_patterns_not_applied",
+        "patterns of drop_frames and keep_frames that cannot be applied, so that their frames are shown",
+    ),
+    (
+        "shed_span_data",
+        "spans and resources that lost attributes, since their transaction was larger than Sentry takes",
+    ),
+    (
+        "invalid_span_values",
+        "values of spans that were left out, since Sentry has no form for them (NaN, infinite, nested too deep)",
+    ),
+    ("truncated_span_texts", "texts of spans that were shortened to what Sentry takes"),
+    (LEFT_OUT_TIMES, "samples that lost the times of their observations, for which pprof has no place"),
+    (LEFT_OUT_ATTRIBUTES, "attributes that no label of pprof can hold (lists, bytes) and that were left out"),
+    (SPAN_CHANGES_UNWRITTEN, "changes of spans that could not be written into the item that the spans came in"),
+    (
+        profbridge_processor_chunk::WEAK_IDENTITY,
+        "observations that name neither process nor instance, so that equal services share a profile (`process.pid` \
+         with `host.name`, or `service.instance.id`, tells them apart)",
+    ),
+    (
+        profbridge_processor_chunk::PAYLOAD_REMOVED,
+        "profiles without the file that they were made of, which no longer fits them",
+    ),
+    (
+        profbridge_processor_chunk::CLOSED_EARLY,
+        "groups that were written in parts, since they are larger than one may be",
+    ),
+    (
+        profbridge_processor_transactions::WITHOUT_ROOT,
+        "transactions without a root, whose span is in none of the inputs",
+    ),
+    (profbridge_processor_transactions::LATE, "transactions of spans that came after the one they belong to"),
+    (profbridge_processor_transactions::EQUAL_IDS, "spans with the id of another one of their trace and process"),
+];
+
+/// A counter in words.
+fn note(name: &str, count: u64) -> String {
+    let what = NOTES.iter().find(|(known, _)| *known == name).map_or(name, |(_, what)| what);
+    format!("note: {what}: {count}")
 }
 
 /// Converts every readable input. Fails at the end if an input was not readable or if there was nothing to write.
@@ -228,4 +280,32 @@ fn nothing(tally: &Tally, path: &Path, are_unreadable: bool) -> String {
         "nothing of what was read could be converted; the lines above say why"
     };
     format!("error: nothing was written to {}: {why}", shown(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_wire::sentry::chunk::{ConversionReport, Notes};
+    use profbridge_wire::sentry::transaction;
+
+    use super::*;
+
+    /// Guarantees: whatever is counted for chunks and transactions is said in words and not by the counter's name.
+    #[test]
+    fn counters_in_words() {
+        let notes = Notes {
+            unnamed_frames: 1,
+            truncated_strings: 1,
+            truncated_stacks: 1,
+            clipped_nanos: 1,
+            left_out: 1,
+            frame_patterns: 1,
+        };
+        let of_chunks = ConversionReport { coalesced: 1, notes, clipped_seconds: 1, ..ConversionReport::default() };
+        let of_spans = transaction::Notes { shed_data: 1, invalid_values: 1, truncated_texts: 1 };
+        let all = of_chunks.counts().chain(of_spans.counts()).filter(|(name, _)| *name != CLIPPED_SECONDS);
+        for (name, count) in all {
+            assert!(!note(name, count).contains(name), "{name}");
+        }
+        assert_eq!(note("truncated_stacks", 7), "note: stacks that were shortened to what Sentry takes: 7");
+    }
 }

@@ -17,7 +17,6 @@ use profbridge_codec::EncodingReport;
 use profbridge_codec::decode::{DecodeOptions, Findings, decode};
 use profbridge_engine::clock::Clock;
 use profbridge_model::{Losses, Reason};
-use profbridge_wire::folded::CountUnit;
 
 use crate::args::{By, DiffArgs};
 use crate::convert::input;
@@ -42,6 +41,9 @@ const LEAST_SHARE: f64 = 0.005;
 /// Differences below this share of the function's larger value are not listed: two runs of one program place its code
 /// and its data differently, which alone changes times that much.
 const LEAST_CHANGE: f64 = 0.03;
+
+/// A function with this share of the total changes as the total does.
+const NEARLY_ALL: f64 = 0.9;
 
 /// Functions with a smaller share of the total do not affect the exit status.
 const LEAST_DECIDING: f64 = 0.01;
@@ -152,6 +154,7 @@ fn compare<T>(
     read(&mut before, &arguments.before, arguments)?;
     let mut after = before.next();
     read(&mut after, &arguments.after, arguments)?;
+    check_places([&before, &after], arguments)?;
     let state = common_state(&before, &after, arguments)?;
     let others: Vec<String> = after.reading.not_shown.in_words().collect();
     if !others.is_empty() {
@@ -177,7 +180,7 @@ fn title(arguments: &DiffArgs) -> String {
 /// Reads a file into sums.
 fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failure> {
     let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
-    let options = DecodeOptions { limit, counted: CountUnit::default() };
+    let options = DecodeOptions { limit, counted: arguments.counted.into() };
     let mut selection = Selection::new(arguments.kind.clone(), None, Clock::system().now().unix_nano);
     let (mut findings, mut report) = (Findings::default(), EncodingReport::default());
     let bytes = input::read(path, limit)?;
@@ -202,6 +205,33 @@ fn read(sums: &mut Sums, path: &Path, arguments: &DiffArgs) -> Result<(), Failur
         terminal::say(format!("note: {}: {explanation}", shown(path)));
     }
     Ok(())
+}
+
+/// Refuses a file that names functions without files, as collapsed stacks do, if the other one has both: no function
+/// would be in the two of them.
+fn check_places(sums: [&Sums; 2], arguments: &DiffArgs) -> Result<(), Failure> {
+    let stacks = &sums[1].reading.stacks;
+    let is_placed = |function: &u32| {
+        let function = stacks.get(*function);
+        !function.file.is_empty() || !function.module.is_empty()
+    };
+    let of = sums.map(|sums| {
+        let mut states = sums.states().into_iter();
+        states.any(|state| sums.counted(state).any(|(node, ..)| stacks.path(node).iter().any(is_placed)))
+    });
+    let is_empty = sums.iter().any(|sums| sums.states().is_empty());
+    if of[0] == of[1] || is_empty {
+        return Ok(());
+    }
+    let (mut without, mut with) = (shown(&arguments.before), shown(&arguments.after));
+    if of[0] {
+        std::mem::swap(&mut without, &mut with);
+    }
+    Err(Failure(format!(
+        "error: {without} names functions without their files, as collapsed stacks do, and {with} names both, so they \
+         have no function in common\nhint: make collapsed stacks of both: `profbridge convert {with} -o x.folded`; \
+         profbridge writes nanoseconds into them (--folded-unit ns)"
+    )))
 }
 
 /// The state or type that is compared: running time if both have it, or else the first that both have.
@@ -260,7 +290,7 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
     Side {
         stacks,
         measured,
-        lines: sums.hottest_lines(),
+        lines: sums.hottest_lines(state),
         total,
         span_nano,
         is_of_whole_command: sums.is_of_whole_command,
@@ -495,8 +525,17 @@ impl<'a> Comparison<'a> {
         // Growth by g of a function with the share s makes the share s (1 + g) / (1 + s g).
         let rest = if self.by == By::Share { share } else { share * (1.0 - share - noise) };
         let growth = (noise / rest.max(f64::MIN_POSITIVE)).max(LEAST_CHANGE) * 100.0;
-        if rest <= 0.0 || growth > 100.0 {
+        // A share cannot grow beyond all there is.
+        let is_hidden = rest <= 0.0 || growth > 100.0 || self.by == By::Share && share + noise > 1.0;
+        if is_hidden && share >= NEARLY_ALL && self.by != By::Share {
             return format!("noise: {name} is nearly the whole, which shows its changes");
+        }
+        if is_hidden {
+            let [before, after] = self.sides.map(|side| side.measured.samples);
+            return format!(
+                "noise: {before} and {after} samples are too few to see even a doubling of {name}; sample for longer, \
+                 or with a higher --rate"
+            );
         }
         let what = if self.by == By::Share { "the share of " } else { "" };
         format!("noise: a change of {what}{name} by less than {growth:.1} % would not have been seen")

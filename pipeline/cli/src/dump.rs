@@ -1,6 +1,7 @@
 //! `profbridge dump`: shows what each thread of a process does at this moment.
 //!
-//! A short run ([`crate::sample`]) samples all threads, until each was seen; the last sample of each is shown.
+//! A short run ([`crate::sample`]) samples all threads, until the whole stack of each was seen; of each, the last
+//! sample with a whole stack is shown, or else the last one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +13,7 @@ use profbridge_model::thread::{SampleThread, ThreadState};
 use profbridge_model::{Dictionary, Profiles, Sample, Value};
 use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::Descriptors;
-use profbridge_sampler::message::{Batch, Process, ProcessId};
+use profbridge_sampler::message::{Batch, Process, ProcessId, Trust};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
@@ -25,8 +26,8 @@ use crate::views::stacks::{StackCache, StackFunction, Stacks, clean};
 use crate::views::waits::WaitReason;
 use crate::{Failure, terminal};
 
-/// The maximum time to wait until every thread was seen.
-const LONGEST: Duration = Duration::from_secs(1);
+/// How long threads are sampled if the whole stack of one of them is not seen earlier.
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// Shows the threads of processes.
 pub(crate) fn run(arguments: &DumpArgs) -> Result<ExitCode, Failure> {
@@ -62,7 +63,7 @@ struct DumpedThread {
     name: Box<str>,
     /// Its id in the PID namespace of its process, by which profiles name it; `None` before its first sample.
     namespace_id: Option<u32>,
-    /// Whether a sample shows where it is.
+    /// Whether a sample shows where it is, with all callers.
     is_seen: bool,
     /// Whether it existed at the end.
     exists: bool,
@@ -73,10 +74,20 @@ struct DumpedThread {
     latest: Option<ThreadSample>,
 }
 
+/// How much of a stack is known. A stack without callers says nothing of what the program does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Known {
+    Part,
+    Guessed,
+    Whole,
+}
+
+/// A sample of a thread.
 #[derive(Debug)]
 struct ThreadSample {
-    /// Whether the sample shows where the thread was, and its time in nanoseconds since the Unix epoch.
-    order: (bool, u64),
+    /// Whether the sample shows where the thread was, how much of the stack is known, and its time in nanoseconds since
+    /// the Unix epoch.
+    order: (bool, Known, u64),
     is_waiting: bool,
     /// How much of the stack is known, unless that is all of it.
     trust: Option<Box<str>>,
@@ -106,11 +117,12 @@ impl RunView for Dump {
             // Samples without a thread id are the time of threads that ended unseen.
             let thread = batch.threads.get(sample.thread as usize).filter(|thread| thread.id != 0);
             let Some(thread) = thread else { continue };
-            let stack = batch.stacks.get(sample.stack as usize).map_or(&[][..], |stack| &stack.locations);
-            let mut locations = stack.iter().filter_map(|&at| batch.locations.get(at as usize));
+            let Some(stack) = batch.stacks.get(sample.stack as usize) else { continue };
+            let is_whole = matches!(stack.trust, Trust::Complete | Trust::Guessed);
+            let mut locations = stack.locations.iter().filter_map(|&at| batch.locations.get(at as usize));
             let known = process.threads.entry(thread.id).or_default();
             known.namespace_id = Some(if thread.namespace_id == 0 { thread.id } else { thread.namespace_id });
-            known.is_seen |= locations.any(|location| location.explanation().is_none());
+            known.is_seen |= is_whole && locations.any(|location| location.explanation().is_none());
         }
     }
 
@@ -204,9 +216,12 @@ impl Dump {
         let Some(seen) = &thread.latest else { return };
         let is_said =
             |function: &StackFunction| function.is_placeholder() && function.name.trim_matches(['[', ']']) == state;
+        let mut before = None;
         for (number, line) in self.shown(seen) {
             let function = self.stacks.get(number);
-            if !is_said(function) {
+            // What is not known of several native calls in a row is said once.
+            let is_repeated = before.replace(number) == Some(number) && function.is_placeholder();
+            if !is_said(function) && !is_repeated {
                 writeln!(text, "    {}{}", self.stacks.label_of(number), place(function, line)).ok();
             }
         }
@@ -229,7 +244,9 @@ impl Dump {
                 FrameRole::Library => seen.is_waiting && !function.is_interpreted,
                 FrameRole::Own | FrameRole::Placeholder | FrameRole::Collector => false,
             };
-            self.native || if is_interpreted { !is_machinery } else { function.origin != CodeOrigin::Kernel }
+            // A frame that stands for no function counts as the kernel's by its address.
+            let is_kernel = function.origin == CodeOrigin::Kernel && !function.is_placeholder();
+            self.native || if is_interpreted { !is_machinery } else { !is_kernel }
         };
         let shown: Vec<_> = seen.frames.iter().filter(is_shown).copied().collect();
         if shown.is_empty() { seen.frames.clone() } else { shown }
@@ -248,8 +265,13 @@ impl ThreadSample {
             Some(Value::String(trust)) => Some(dictionary.string(*trust).into()),
             _ => None,
         };
+        let known = match trust.as_deref() {
+            None | Some("") => Known::Whole,
+            Some("guessed") => Known::Guessed,
+            Some(_) => Known::Part,
+        };
         Self {
-            order: (has_place, sample.timestamps().max().unwrap_or_default()),
+            order: (has_place, known, sample.timestamps().max().unwrap_or_default()),
             is_waiting: ThreadState::of(dictionary, sample.attributes) == Some(ThreadState::Waiting),
             trust,
             frames,

@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<ExitCode, Failure> {
             fail_above: None,
             graph,
             limit_mib: arguments.reading.limit_mib,
+            counted: arguments.reading.counted,
         })?,
         (true, _) => {
             terminal::say("error: `--diff` compares two files, the first one from before");

@@ -30,7 +30,9 @@ pub const FORGOTTEN: &str = "forgotten_early";
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
     description: Description::processor("dedup", "drops profiles that were sent twice, and merges requests", PROFILES),
-    create: |section, _| Ok(Box::new(Dedup::new(section.extract::<Config>()?.check(section)?))),
+    create: |section, _| {
+        Ok(Box::new(Dedup::new(section.extract_checked(|config: Config, section| config.check(section))?)))
+    },
 };
 
 /// The processor.

@@ -85,7 +85,9 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         true => SPANS,
         false => &[TelemetryKind::Profiles, TelemetryKind::Spans],
     }),
-    create: |section, rules| Ok(Box::new(LinkSpans::new(section.extract::<Config>()?.check(section)?, rules))),
+    create: |section, rules| {
+        Ok(Box::new(LinkSpans::new(section.extract_checked(|config: Config, section| config.check(section))?, rules)))
+    },
 };
 
 /// Warns of ids that cannot be known without profiles.

@@ -60,7 +60,10 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     )
     .wants(wants),
     create: |section, identity| {
-        Ok(Box::new(SampleProcessor::new(&section.extract::<Config>()?.check(section)?, identity)))
+        Ok(Box::new(SampleProcessor::new(
+            &section.extract_checked(|config: Config, section| config.check(section))?,
+            identity,
+        )))
     },
 };
 

@@ -45,5 +45,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         PROFILES,
     )
     .behind(&["dedup", "link_spans"]),
-    create: |section, _| Ok(Box::new(Symbolize::new(&section.extract::<Config>()?.check(section)?))),
+    create: |section, _| {
+        Ok(Box::new(Symbolize::new(&section.extract_checked(|config: Config, section| config.check(section))?)))
+    },
 };

@@ -35,5 +35,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     // Sampled-out spans need not be buffered.
     description: Description::processor("transactions", "groups spans by local root, as Sentry shows them", SPANS)
         .behind(&["sample", "link_spans"]),
-    create: |section, _| Ok(Box::new(Transactions::new(section.extract::<Config>()?.check(section)?))),
+    create: |section, _| {
+        Ok(Box::new(Transactions::new(section.extract_checked(|config: Config, section| config.check(section))?)))
+    },
 };

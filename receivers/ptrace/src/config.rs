@@ -244,7 +244,7 @@ impl Settings {
     ///
     /// Every broken rule, with its position.
     pub fn read(section: &Section) -> Result<Self, Problems> {
-        section.extract::<Config>()?.check(section)
+        section.extract_checked(Config::check)
     }
 }
 

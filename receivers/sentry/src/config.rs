@@ -95,7 +95,7 @@ impl Settings {
     ///
     /// All broken rules, each at its key.
     pub fn read(section: &Section) -> Result<Self, Problems> {
-        section.extract::<Config>()?.check(section)
+        section.extract_checked(Config::check)
     }
 }
 

@@ -12,19 +12,19 @@ use crate::views::flamegraph::GraphStyle;
 
 /// The help text of `sample` about facts that its options do not explain.
 const ABOUT_SAMPLING: &str = "\
-Neither the process nor its build is changed. Its threads are looked at from outside and not
-stopped where the kernel permits perf events; --stops says what happens elsewhere. Only the
-process itself is sampled, unless --subprocesses is given; of a command also the one process that
+Neither the process nor its build is changed. Its threads are looked at from outside and not \
+stopped where the kernel permits perf events; --stops says what happens elsewhere. Only the \
+process itself is sampled, unless --subprocesses is given; of a command also the one process that \
 it only waits for.
 
-Names come from symbol tables and debug information, from the memory of Python (3.8 to 3.14), Ruby
-(3.0 to 3.4), PHP (7.3 to 8.5) and Node (18, 20, 22, 24), and from perf maps: `jcmd PID
+Names come from symbol tables and debug information, from the memory of Python (3.8 to 3.14), Ruby \
+(3.0 to 3.4), PHP (7.3 to 8.5) and Node (18, 20, 22, 24), and from perf maps: `jcmd PID \
 Compiler.perfmap` for Java 17 and later.
 
-With a command, its exit status becomes that of profbridge (127 where there is no such command,
-128 + N where signal N ended it), and profbridge speaks on standard error. Otherwise the status is
-0, or 1 where nothing could be sampled, or none of it written. Ctrl-C, SIGTERM and SIGHUP end
-sampling and write what there is; a second one ends profbridge at once. A command gets the signal
+With a command, its exit status becomes that of profbridge (127 where there is no such command, \
+128 + N where signal N ended it), and profbridge speaks on standard error. Otherwise the status is \
+0, or 1 where nothing could be sampled, or none of it written. Ctrl-C, SIGTERM and SIGHUP end \
+sampling and write what there is; a second one ends profbridge at once. A command gets the signal \
 as well; a process that profbridge did not start does not.";
 
 /// What to sample, and where the result goes.
@@ -87,13 +87,13 @@ impl SampleArgs {
 
 /// The help text of `top` about its display.
 const ABOUT_TOP: &str = "\
-Percentages are of the running time of all threads in the last ten seconds, those of the column
-`wait` of their waiting time. Self time of the program's functions has the libraries that they
+Percentages are of the running time of all threads in the last ten seconds, those of the column \
+`wait` of their waiting time. Self time of the program's functions has the libraries that they \
 call.
 
-Keys: s, t, w sort by self, total or waiting time; o own code first or not; n as sampled or not; h
-threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and
-Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. A command goes on
+Keys: s, t, w sort by self, total or waiting time; o own code first or not; n as sampled or not; h \
+threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and \
+Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. A command goes on \
 then. Without a terminal, lines are written every second and at the end.";
 
 /// What to watch.
@@ -112,11 +112,11 @@ pub(crate) struct TopArgs {
 
 /// The help text of `dump` about its output.
 const ABOUT_DUMP: &str = "\
-Each thread has its state and its stack, the innermost function first, as it was last seen within
-half a second, or within a second where threads run too seldom. Where a thread runs functions of
-Python, Node, Ruby or PHP, the machine code of the interpreter and the C library is left out, and
-while it waits that of all libraries; elsewhere the kernel is. The status is 1 where nothing could
-be read.";
+Each thread has its state and its stack, the innermost function first, as its whole stack was last \
+seen within half a second, or up to two where that takes longer. What is not known is said, as in \
+`[callers not known]`. Where a thread runs functions of Python, Node, Ruby or PHP, the machine code \
+of the interpreter and the C library is left out, and while it waits that of all libraries; \
+elsewhere the kernel is. The status is 1 where nothing could be read.";
 
 /// Which threads are shown, and how.
 #[derive(Debug, Args)]

@@ -1,3 +1,4 @@
+use clap::Parser;
 use profbridge_model::{Builder, Profile};
 
 use crate::views::stacks::StackFunction;
@@ -65,6 +66,43 @@ fn equal() {
     let (text, above) = compared((10, &[("login", 500), ("search", 300)]), (10, &[("login", 470), ("search", 330)]));
     assert!(text.contains("slower: nothing\nfaster: nothing\n"), "{text}");
     assert_eq!(above, None);
+}
+
+/// Guarantees: what could not have been seen is said. Samples that are too few to see a doubling are no certainty that
+/// nothing changed, and a function that is nearly the whole changes as the whole does.
+#[test]
+fn too_few_samples() {
+    let (text, _) = compared((10, &[("a", 66), ("b", 56)]), (10, &[("a", 65), ("b", 57)]));
+    let said =
+        "noise: 122 and 122 samples are too few to see even a doubling of a; sample for longer, or with a higher";
+    assert!(text.contains("slower: nothing\n") && text.contains(said), "{text}");
+    let (text, _) = compared((100, &[("a", 5_000), ("b", 50)]), (100, &[("a", 5_000), ("b", 52)]));
+    assert!(text.ends_with("noise: a is nearly the whole, which shows its changes\n"), "{text}");
+}
+
+/// Guarantees: collapsed stacks, which have no files, are refused beside a file that has them, and compared with each
+/// other.
+#[test]
+fn functions_without_files() {
+    let arguments = |names: [&str; 2]| {
+        let command = crate::args::Cli::try_parse_from(["profbridge", "diff", names[0], names[1]]).unwrap().command;
+        let Some(crate::args::Command::Diff(arguments)) = command else { panic!("no diff") };
+        arguments
+    };
+    let folded = |sums: &mut Sums| {
+        let unit = profbridge_wire::folded::CountUnit::Nanoseconds;
+        sums.add(&profbridge_wire::folded::read(b"main;login 7", unit).unwrap().profiles);
+    };
+    let mut first = Sums::default();
+    add(&mut first, 1, &[("login", 7)]);
+    let mut second = first.next();
+    folded(&mut second);
+    let Err(Failure(why)) = check_places([&first, &second], &arguments(["a.otlp", "b.folded"])) else { panic!() };
+    assert!(why.starts_with("error: b.folded names functions without their files"), "{why}");
+    assert!(why.contains("`profbridge convert a.otlp -o x.folded`"), "{why}");
+    let mut third = second.next();
+    folded(&mut third);
+    check_places([&second, &third], &arguments(["a.folded", "b.folded"])).unwrap();
 }
 
 /// Guarantees: without spans shares are compared; a new function is called new, and one that is gone is listed.

@@ -26,11 +26,15 @@ fn process() -> Process {
 
 /// A batch with a sample of this thread at a location.
 fn batch(id: u32, namespace_id: u32, location: Location) -> Batch {
+    batch_with(Trust::Complete, id, namespace_id, location)
+}
+
+fn batch_with(trust: Trust, id: u32, namespace_id: u32, location: Location) -> Batch {
     Batch {
         process: ProcessId(3),
         threads: vec![Sampled { id, namespace_id, ..Sampled::default() }],
         locations: vec![location],
-        stacks: vec![Stack { locations: vec![0], ..Stack::default() }],
+        stacks: vec![Stack { trust, locations: vec![0] }],
         samples: vec![Sample::default()],
         ..Batch::default()
     }
@@ -79,15 +83,19 @@ const SELECT: DumpedFrame<'_> = ("cpython", "", "select", "/usr/lib/python3.11/s
 const SERVE: DumpedFrame<'_> = ("cpython", "", "Shop.serve", "/srv/shop.py", 51);
 const MODULE: DumpedFrame<'_> = ("cpython", "", "<module>", "/srv/shop.py", 90);
 const EPOLL: DumpedFrame<'_> = ("native", "/usr/lib/libc.so.6", "epoll_wait", "", 0);
+const TAKE_GIL: DumpedFrame<'_> = ("native", "/usr/bin/python3", "take_gil", "ceval_gil.h", 7);
 const EVALUATE: DumpedFrame<'_> = ("native", "/usr/bin/python3", "_PyEval_EvalFrame", "ceval.c", 7);
 const POLLING: DumpedFrame<'_> = ("native", "/usr/lib/python3.11/lib-dynload/select.so", "select_epoll_poll", "", 0);
 const START: DumpedFrame<'_> = ("native", "/usr/lib/libc.so.6", "start_thread", "", 0);
 const HASH: DumpedFrame<'_> = ("native", "/srv/venv/fast.so", "hash_rows", "", 0);
 const KERNEL: DumpedFrame<'_> = ("kernel", "[kernel]", "vfs_read", "", 0);
 
+/// The sampler's own frames have addresses beyond those of programs, as the kernel's.
 fn placeholder(name: &str) -> DumpedFrame<'_> {
-    ("native", "", name, "", 0)
+    ("kernel", "", name, "", 0)
 }
+
+const UNKNOWN: DumpedFrame<'_> = ("kernel", "", CALLERS_NOT_KNOWN, "", 0);
 
 /// A dump of these samples of the threads 7, 8, ... of a PID namespace, which are 107, 108, ... outside of it.
 fn dump(native: bool, rows: &[DumpedSample<'_>]) -> Dump {
@@ -142,8 +150,8 @@ thread 109 \"native\": running
     assert!(native.contains("    vfs_read ([kernel])\n    work (python3)\n"), "{native}");
 }
 
-/// Guarantees: the latest sample of a thread counts, in whatever order they arrive, unless it does not show where the
-/// thread was and an earlier one does.
+/// Guarantees: the latest sample of a thread counts, in whatever order they arrive, unless an earlier one shows more:
+/// where the thread was, or its callers.
 #[test]
 fn latest() {
     let waiting = &[placeholder("[waiting for a processor]")][..];
@@ -155,6 +163,10 @@ fn latest() {
             (8, "busy", "running", "", 1, &[SERVE]),
             (8, "busy", "waiting", "", 2, waiting),
             (9, "starved", "waiting", "", 2, waiting),
+            (10, "cut", "running", "", 1, &[SERVE, MODULE]),
+            (10, "cut", "running", "guessed", 2, &[HASH, SERVE]),
+            (10, "cut", "running", "missing_callers", 3, &[HASH, UNKNOWN]),
+            (10, "cut", "waiting", "", 4, waiting),
         ],
     )
     .text();
@@ -164,18 +176,23 @@ thread 107 \"main\": running
     Shop.serve (shop.py:51)
 thread 108 \"busy\": running
     Shop.serve (shop.py:51)
-thread 109 \"starved\": waiting for a processor";
+thread 109 \"starved\": waiting for a processor
+thread 110 \"cut\": running
+    Shop.serve (shop.py:51)
+    <module> (shop.py:90)";
     assert_eq!(text, expected, "\n{text}");
 }
 
-/// Guarantees: callers that are not known, and those that were guessed, are shown as such, and a stopped thread as
-/// stopped.
+/// Guarantees: callers that are not known, and those that were guessed, are shown as such, also of threads without any
+/// interpreted function, and a stopped thread as stopped.
 #[test]
 fn not_known() {
     let rows: &[DumpedSample<'_>] = &[
         (7, "", "running", "missing_callers", 1, &[SERVE, placeholder(CALLERS_NOT_KNOWN)]),
         (8, "", "waiting", "truncated", 1, &[placeholder("[stopped]"), EPOLL]),
         (9, "", "running", "guessed", 1, &[HASH]),
+        (10, "", "waiting", "missing_callers", 1, &[TAKE_GIL, UNKNOWN, EVALUATE, UNKNOWN]),
+        (11, "", "running", "missing_callers", 1, &[SERVE, UNKNOWN, EVALUATE, UNKNOWN]),
     ];
     let text = dump(false, rows).text();
     let (_, text) = text.split_once('\n').unwrap();
@@ -188,12 +205,20 @@ thread 108: stopped
     [callers not known]
 thread 109: running
     hash_rows (fast.so)
-    [some of these callers are guesses]";
+    [some of these callers are guesses]
+thread 110: waiting for the GIL
+    take_gil (python3)
+    [callers not known]
+    _PyEval_EvalFrame (python3)
+    [callers not known]
+thread 111: running
+    Shop.serve (shop.py:51)
+    [callers not known]";
     assert_eq!(text, expected, "\n{text}");
 }
 
-/// Guarantees: sampling ends early only once all requested processes were found and each of their threads was seen
-/// where it is. Threads that were not seen are listed as such, and those that ended are not.
+/// Guarantees: sampling ends early only once all requested processes were found and of each of their threads a stack
+/// with all callers. Threads that were not seen are listed as such, and those that ended are not.
 #[test]
 fn unseen() {
     let look = RunSnapshot {
@@ -203,6 +228,7 @@ fn unseen() {
         status: Default::default(),
         threads: 0,
         rate_hertz: None,
+        is_naming: false,
     };
     let pid = std::process::id();
     let mut dump = Dump { asked: vec![pid], ..Dump::default() };
@@ -215,7 +241,12 @@ fn unseen() {
     assert!(!dump.look(&look));
     dump.arrived(&batch(pid, 0, Location::WAITING_FOR_PROCESSOR));
     assert!(!dump.look(&look));
-    dump.arrived(&batch(pid, 0, Location::Native { mapping: None, address: 1 }));
+    let place = Location::Native { mapping: None, address: 1 };
+    for trust in [Trust::MissingCallers, Trust::Truncated] {
+        dump.arrived(&batch_with(trust, pid, 0, place));
+        assert!(!dump.look(&look), "{trust:?}");
+    }
+    dump.arrived(&batch(pid, 0, place));
     assert!(dump.look(&look));
     dump.asked.push(PID);
     assert!(!dump.look(&look));

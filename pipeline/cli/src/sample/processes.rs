@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::terminal;
 use crate::views::reading::State;
@@ -51,6 +52,27 @@ fn sorted(times: Vec<ProcessTime>) -> Vec<ProcessTime> {
     times
 }
 
+/// The processor time of descendants, and those that used it by id and name, the largest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ChildrenTime {
+    pub(crate) time: Duration,
+    pub(crate) busy: Vec<(u32, String)>,
+}
+
+/// What the descendants of the requested processes used, by the ids of these, without those that were sampled: the work
+/// of a wrapper is done in a child that is sampled, whose own children are not.
+pub(crate) fn unsampled(
+    of: HashMap<u32, ChildrenTime>,
+    processes: &[ProcessTime],
+    is_sampled: impl Fn(u32) -> bool,
+) -> ChildrenTime {
+    let sampled = processes.iter().filter(|process| !of.contains_key(&process.pid)).map(|process| process.running_nano);
+    let sampled = Duration::from_nanos(sampled.sum());
+    let time: Duration = of.values().map(|children| children.time).sum();
+    let busy = of.into_values().flat_map(|children| children.busy).filter(|(pid, _)| !is_sampled(*pid));
+    ChildrenTime { time: time.saturating_sub(sampled), busy: busy.collect() }
+}
+
 /// The title of a graph of all processes: the one that did the work, and the number of others.
 pub(crate) fn title(sorted: &[ProcessTime]) -> Option<String> {
     let first = &sorted.first()?.label;
@@ -72,6 +94,19 @@ mod tests {
             waiting_nano,
         };
         sorted(times.iter().enumerate().map(time).collect())
+    }
+
+    /// Guarantees: of the time of descendants only what was not sampled counts. So the workers of a program are named
+    /// that a wrapper started, and the program, which is sampled as well, is not.
+    #[test]
+    fn unsampled_children() {
+        let named = |pids: &[u32]| pids.iter().map(|&pid| (pid, "work".to_owned())).collect::<Vec<_>>();
+        let seconds = Duration::from_secs;
+        let children = ChildrenTime { time: seconds(9), busy: named(&[10, 11, 8]) };
+        let processes = of(&[(7, "bash", 1_000_000_000, 0), (8, "work", 2_000_000_000, 1)]);
+        let left = unsampled(HashMap::from([(7, children)]), &processes, |pid| pid < 9);
+        assert_eq!(left, ChildrenTime { time: seconds(7), busy: named(&[10, 11]) });
+        assert_eq!(unsampled(HashMap::new(), &processes, |_| true), ChildrenTime::default());
     }
 
     /// Guarantees: the process that ran comes first, however long another one waited for it. The last program that a

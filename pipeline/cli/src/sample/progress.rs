@@ -21,6 +21,8 @@ pub(crate) struct RunSnapshot<'a> {
     pub(crate) threads: u64,
     /// The current rate.
     pub(crate) rate_hertz: Option<f64>,
+    /// Whether samples wait for the names of their functions.
+    pub(crate) is_naming: bool,
 }
 
 impl std::fmt::Display for RunSnapshot<'_> {
@@ -54,6 +56,7 @@ mod tests {
             status: Status::default(),
             threads: 0,
             rate_hertz: None,
+            is_naming: false,
         };
         assert_eq!(look.to_string(), "sampling app [2J (pid 7): 4 s of 10 s, 0 samples, 0 threads");
         look.status = Status { observations: 99, complete: 98, truncated: 1, ..Status::default() };

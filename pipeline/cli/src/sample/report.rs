@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_sampler::message::{Level, Mode, Status, Stops};
+use profbridge_sampler::message::{Level, Location, Mode, Status, Stops};
 use profbridge_sampler::what_shows_more;
 use unicode_width::UnicodeWidthStr;
 
-use super::processes::ProcessTime;
-use super::stats::complete_percent;
+use super::processes::{ChildrenTime, ProcessTime};
+use super::stats::{complete_percent, without_callers};
 use crate::terminal::counted;
 use crate::views::fold::CALLERS_NOT_KNOWN;
 use crate::views::reading::State;
@@ -70,8 +70,8 @@ pub(crate) struct Report<'a> {
     pub(crate) processes: Vec<ProcessTime>,
     /// Whether descendants of the command or process were sampled.
     pub(crate) followed: bool,
-    /// The processor time of descendants that were not sampled, and who used it, largest first.
-    pub(crate) children: (Duration, Vec<(u32, String)>),
+    /// The processor time of descendants that were not sampled.
+    pub(crate) children: ChildrenTime,
     /// The files and sockets that threads were found to wait for, and how often, most first.
     pub(crate) awaited: Vec<(String, u64)>,
     /// How more functions could get names.
@@ -126,7 +126,7 @@ impl Report<'_> {
         }
         let waits = if self.mode == Mode::Wall { "waiting" } else { "" };
         line(out, format_args!("{:>10}  {waits:>10}  process", "running"));
-        let lines = self.sums.hottest_lines();
+        let lines = self.sums.hottest_lines(State::Running);
         for process in self.processes.iter().take(MOST_PROCESSES) {
             let waiting = if self.mode == Mode::Wall { seconds(process.waiting_nano) } else { String::new() };
             let folded = self.sums.weighed(State::Running, process.number, true);
@@ -153,7 +153,7 @@ impl Report<'_> {
         if running == 0 {
             return out.push_str("\n  no function was found running\n");
         }
-        let lines = self.sums.hottest_lines();
+        let lines = self.sums.hottest_lines(State::Running);
         let weighed = self.sums.weighed_in_all(State::Running, !self.native);
         let stacks = &self.sums.reading.stacks;
         let processes = if self.processes.len() < 2 { 0 } else { self.processes.len().min(MOST_PROCESSES) + 2 };
@@ -205,7 +205,7 @@ impl Report<'_> {
 
     /// Lists what threads waited for, and where.
     fn list_waits(&mut self, out: &mut String, waiting: u64) {
-        let lines = self.sums.hottest_lines();
+        let lines = self.sums.hottest_lines(State::Waiting);
         let weighed = self.sums.weighed_in_all(State::Waiting, true);
         let stacks = &self.sums.reading.stacks;
         let mut reasons: BTreeMap<WaitReason, (u64, HashMap<String, u64>)> = BTreeMap::new();
@@ -254,18 +254,18 @@ impl Report<'_> {
         }
     }
 
-    /// Whether the target does its work in processes that it started.
+    /// Whether what is sampled does its work in processes that it started.
     fn has_busy_children(&self) -> bool {
-        let (time, _) = self.children;
+        let time = self.children.time;
         let running = Duration::from_nanos(self.sums.total(State::Running));
-        !self.followed && time > running && time * BUSY_PARTS > self.elapsed
+        time > running && time * BUSY_PARTS > self.elapsed
     }
 
     fn name_children(&self, out: &mut String) {
         if !self.has_busy_children() {
             return;
         }
-        let (time, busy) = &self.children;
+        let ChildrenTime { time, busy } = &self.children;
         let named = busy.iter().take(MOST_PROCESSES).map(|(pid, name)| format!("{} (pid {pid})", clean(name)));
         let mut named = named.collect::<Vec<_>>().join(", ");
         if let Some(more) = busy.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
@@ -286,9 +286,14 @@ impl Report<'_> {
         );
         let mut out = format!("stacks: {stacks}");
         if complete_percent(status).is_some_and(|complete| complete < TRUSTED_PERCENT) {
-            let (truncated, guessed) = (status.truncated, status.guessed);
-            write(&mut out, format_args!(", {truncated} truncated (callers are missing), {guessed} guessed"));
-            out.push_str(" (callers may be wrong)");
+            let why = [
+                (without_callers(status), "without some callers"),
+                (status.truncated, "truncated (callers are missing)"),
+                (status.guessed, "guessed (callers may be wrong)"),
+            ];
+            for (count, what) in why.into_iter().filter(|(count, _)| *count > 0) {
+                write(&mut out, format_args!(", {count} {what}"));
+            }
         }
         out.push('\n');
         for hint in &self.hints {
@@ -341,12 +346,14 @@ impl Report<'_> {
         let threads = status.recorded_nano + status.counted_nano;
         let (sums, nowhere) = (of(status.counted_nano, threads), of(status.not_placed_nano, threads));
         if sums > MISSED_PERCENT {
-            say(format!("waits: for {sums:.1} % of the threads' time only sums are known of why they waited"));
+            let what =
+                "since not every switch of theirs was recorded: how long they waited is exact, where is an estimate";
+            say(format!("waits: {sums:.1} % of the threads' time was divided by samples, {what}"));
         }
         let sampled = of(status.switches_sampled_nano, threads);
         if sampled > MISSED_PERCENT {
-            let what = "where and how long is exact, whether for a processor is not";
-            say(format!("waits: {sampled:.1} % of the threads' time by samples of switches, of many threads: {what}"));
+            let what = "where and how long they waited is exact, how much of it was for a processor is an estimate";
+            say(format!("waits: for {sampled:.1} % of the threads' time, of a process with many, {what}"));
         }
         if u128::from(status.pooled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.pooled_nano);
@@ -354,7 +361,12 @@ impl Report<'_> {
             say(format!("running: {time} {what} have the functions of those that were ([threads sampled together])"));
         }
         if nowhere > MISSED_PERCENT {
-            say(format!("waits: it is not known where {nowhere:.1} % of the threads' time was waited"));
+            let frames = [Location::WAITING_NOT_SEEN, Location::WAITING_FOR_PROCESSOR].map(Location::explanation);
+            let frames: Vec<&str> = frames.into_iter().flatten().collect();
+            let frames = frames.join(" and ");
+            say(format!(
+                "waits: in {nowhere:.1} % of the threads' time they waited where no stack was read ({frames})"
+            ));
         }
         let (unnamed, samples) = (status.unproven_frames + status.unknown_functions, status.interpreted);
         if of(unnamed, status.observations) > MISSED_PERCENT {
@@ -363,7 +375,11 @@ impl Report<'_> {
         }
         let what_was_lost = [
             (status.cut_calls, "cut", "system calls came back early since their thread was stopped"),
-            (status.lost_samples, "lost", "samples of running threads, by the kernel"),
+            (
+                status.lost_samples,
+                "lost",
+                "of the kernel's records, samples and switches, so where threads were is an estimate",
+            ),
             (status.lost_observations, "lost", "samples, since profbridge did not keep up"),
             (status.refused_stops, "refused", "stops, so running threads are missing (another tracer?)"),
         ];

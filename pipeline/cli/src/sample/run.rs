@@ -23,6 +23,7 @@ use super::awaited::Awaited;
 use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
+use super::processes::ChildrenTime;
 use super::runtimes::Runtimes;
 use super::sampler::{NextEvent, Sampler};
 use super::signals::Interrupt;
@@ -94,10 +95,11 @@ pub(super) struct Run<'a> {
     named: show::AnnouncedProcesses,
     /// Identifies the processes asked for, by id, so that others that reuse these ids are not mistaken for them.
     identities: HashMap<u32, ProcessLife>,
-    /// The processor time of the descendants when the processes were found, and their additional time at the end.
+    /// The processor time of the descendants when the processes were found, and their additional time since, as it was
+    /// read last: nothing tells it after the end of a process.
     children: HashMap<u32, DescendantsTime>,
-    busy_children: (Duration, Vec<(u32, String)>),
-    /// When the children are examined next.
+    busy_children: HashMap<u32, ChildrenTime>,
+    /// When these are looked at next.
     next_look_at_children: Instant,
     /// The files and sockets that threads wait for.
     awaited: Awaited,
@@ -170,7 +172,7 @@ impl<'a> Run<'a> {
             named: show::AnnouncedProcesses::default(),
             identities: HashMap::new(),
             children: HashMap::new(),
-            busy_children: (Duration::ZERO, Vec::new()),
+            busy_children: HashMap::new(),
             next_look_at_children: now,
             awaited: Awaited::new(now),
             started: now,
@@ -322,7 +324,7 @@ impl<'a> Run<'a> {
             }
             if self.begun.is_some() {
                 match self.named.of.get(&pid) {
-                    None => self.announce(&format!("sampling {label} as well")),
+                    None => self.announce_another(pid, &label, ""),
                     Some(before) if *before != label => {
                         let before = before.clone();
                         self.announce(&format!("sampling goes on with {label}, which {before} executed"));
@@ -338,12 +340,10 @@ impl<'a> Run<'a> {
             }
         } else if self.course.is_root(process.target) {
             self.follow.found();
-            if self.named.is_worth_saying(pid) {
-                self.announce(&format!("sampling {label} as well, which was started there"));
-            }
+            self.announce_another(pid, &label, ", which was started there");
         } else {
             self.follow.found();
-            self.announce(&format!("sampling {label} as well, which the command waits for"));
+            self.announce_another(pid, &label, ", which the command waits for");
         }
         self.named.of.insert(pid, label);
         self.named.targets.insert(pid, process.target);

@@ -76,10 +76,14 @@ fn add(total: &mut Status, mut status: Status) {
     total.sampler_cpu_nano = total.sampler_cpu_nano.max(status.sampler_cpu_nano);
 }
 
-/// The share of complete stacks, in percent; `None` without stacks.
+/// The share of complete stacks, in percent; `None` without stacks. Stacks without some callers are not complete.
 pub(crate) fn complete_percent(status: &Status) -> Option<f64> {
-    let stacks = status.complete + status.truncated + status.guessed;
-    (stacks > 0).then(|| status.complete as f64 * 100.0 / stacks as f64)
+    (status.observations > 0).then(|| status.complete as f64 * 100.0 / status.observations as f64)
+}
+
+/// The number of stacks of which some callers are not known.
+pub(crate) fn without_callers(status: &Status) -> u64 {
+    status.observations.saturating_sub(status.complete + status.truncated + status.guessed)
 }
 
 #[cfg(test)]
@@ -142,11 +146,14 @@ mod tests {
         }
     }
 
-    /// Guarantees: the share of complete stacks refers to stacks, and is unknown without any.
+    /// Guarantees: the share of complete stacks refers to all stacks, also those without some callers, and is unknown
+    /// without any.
     #[test]
     fn complete() {
         assert_eq!(complete_percent(&Status::default()), None);
-        let status = Status { complete: 3, truncated: 1, ..Status::default() };
-        assert_eq!(complete_percent(&status), Some(75.0));
+        let status = Status { observations: 4, complete: 3, truncated: 1, ..Status::default() };
+        assert_eq!((complete_percent(&status), without_callers(&status)), (Some(75.0), 0));
+        let status = Status { observations: 5, ..status };
+        assert_eq!((complete_percent(&status), without_callers(&status)), (Some(60.0), 1));
     }
 }

@@ -81,10 +81,10 @@ pub(super) fn draw(state: &mut ViewState, width: usize, height: usize) -> Vec<Sc
         ));
     }
     if functions.is_empty() {
-        let why = if state.filter.is_empty() {
-            "no functions yet: their names are being read"
-        } else {
-            "no function with this name"
+        let why = match state.filter.is_empty() {
+            true if state.awaits_names() => "no functions yet: their names are being read",
+            true => "no samples yet",
+            false => "no function with this name",
         };
         rows.push(row(why.to_owned(), Style::Other));
     }
@@ -111,7 +111,7 @@ pub(super) fn plain(state: &mut ViewState) -> Vec<String> {
     }
     for (number, times) in functions.iter().take(PLAIN) {
         let own = shares(&totals, times.own, times.total, times.waiting);
-        lines.push(format!("{own}  {}", whole_name(state, *number)));
+        lines.push(format!("{own}  {}", whole_name(state, *number, false)));
     }
     lines.push(String::new());
     lines
@@ -122,6 +122,9 @@ fn row(text: String, style: Style) -> ScreenRow {
 }
 
 fn summary(state: &ViewState, totals: &Totals, time: Duration) -> String {
+    if state.awaits_names() {
+        return "no figures yet: the samples wait for the names of their functions".to_owned();
+    }
     let of = |nano: u64| nano as f64 / (time.as_nanos() as f64).max(1.0);
     // Parts are half a second long, so they may cover a little more than the range.
     let lately = time.min(LATELY).as_secs_f64();
@@ -167,10 +170,10 @@ fn threads(state: &ViewState, totals: &Totals, time: Duration, width: usize, mos
                 // Of a thread without functions only the reason is known.
                 let is_function = |function: &u32| WaitReason::of_frame(state.stacks().label_of(*function)).is_none();
                 let place = place(times).filter(is_function);
-                let place = place.map(|function| format!(": {}", whole_name(state, function)));
+                let place = place.map(|function| format!(": {}", whole_name(state, function, true)));
                 format!("  {}{}", reason.unwrap_or("waiting"), place.unwrap_or_default())
             }
-            Some(function) => format!("  {}", whole_name(state, function)),
+            Some(function) => format!("  {}", whole_name(state, function, false)),
             None => String::new(),
         };
         let name = cut(&name, width.saturating_sub(share.len() + 2).min(if several { 48 } else { 28 }));
@@ -215,9 +218,9 @@ fn seconds(nano: u64) -> f64 {
     nano as f64 / 1e9
 }
 
-fn whole_name(state: &ViewState, function: u32) -> String {
+fn whole_name(state: &ViewState, function: u32, waits: bool) -> String {
     let name = state.stacks().label_of(function);
-    match state.place(function) {
+    match state.place(function, waits) {
         // The name of a library's function already has its package.
         _ if name.ends_with(')') || name.contains(" → ") => name.to_owned(),
         place => format!("{name}{place}"),
@@ -228,7 +231,7 @@ fn whole_name(state: &ViewState, function: u32) -> String {
 /// ends, because both distinguish functions.
 fn named(state: &ViewState, function: u32, width: usize, taken: usize) -> String {
     let room = width.saturating_sub(taken);
-    let whole = whole_name(state, function);
+    let whole = whole_name(state, function, false);
     if columns(&whole) <= room {
         return whole;
     }

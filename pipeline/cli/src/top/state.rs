@@ -155,14 +155,16 @@ impl Totals {
 pub(super) struct Course {
     pub(super) elapsed: Duration,
     pub(super) text: String,
+    /// Whether samples wait for the names of their functions.
+    pub(super) is_naming: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     reading: Reading,
-    /// Lines of own code, and the one of each function with the most time.
+    /// Lines of own code, and the one of each function with the most time, running and waiting.
     lines: Lines,
-    hottest: HashMap<u32, u32>,
+    hottest: [HashMap<u32, u32>; 2],
     /// The parts of the last seconds, each with its end, relative to the start of the run.
     lately: VecDeque<(Duration, Weights)>,
     /// The end of the last part that was dropped from `lately`.
@@ -215,7 +217,7 @@ impl ViewState {
     pub(super) fn look(&mut self, look: &RunSnapshot<'_>) {
         let text = look.to_string();
         let text = text.strip_prefix("sampling ").unwrap_or(&text).to_owned();
-        self.course = Course { elapsed: look.elapsed, text };
+        self.course = Course { elapsed: look.elapsed, text, is_naming: look.is_naming };
         let end = self.end();
         while let Some((ended, _)) = self.lately.front()
             && end.saturating_sub(*ended) >= LATELY
@@ -243,21 +245,27 @@ impl ViewState {
         &self.reading.stacks
     }
 
-    /// Where a function is, behind its name: for own code with the line that ran most.
-    pub(super) fn place(&self, function: u32) -> String {
-        self.stacks().get(function).in_place(self.hottest.get(&function).copied())
+    /// Where a function is, behind its name: for own code with the line that ran most, or where most was waited.
+    pub(super) fn place(&self, function: u32, waits: bool) -> String {
+        self.stacks().get(function).in_place(self.hottest[usize::from(waits)].get(&function).copied())
     }
 
-    /// Until when the activity of threads is known.
+    /// Until when the activity of threads is known: no further than the samples that have names.
     fn end(&self) -> Duration {
-        self.last_end.max(self.course.elapsed.saturating_sub(BEHIND))
+        let behind = self.course.elapsed.saturating_sub(BEHIND);
+        if self.course.is_naming { self.last_end } else { self.last_end.max(behind) }
+    }
+
+    /// Whether there are samples, and none of them has names yet.
+    pub(super) fn awaits_names(&self) -> bool {
+        self.course.is_naming && self.all.is_empty()
     }
 
     /// The sums to show, and the length of the time they cover: not the elapsed time, since the last samples are still
     /// to arrive.
     pub(super) fn totals(&mut self) -> (Totals, Duration) {
         let end = self.end();
-        self.hottest = self.lines.hottest();
+        self.hottest = [ThreadState::Running, ThreadState::Waiting].map(|state| self.lines.hottest(state));
         if self.since_start {
             let totals = Totals::new(&mut self.reading, &self.all, self.native);
             let time = totals.covered().max(end);

@@ -74,9 +74,9 @@ pub(crate) fn draw(sums: &mut Sums, title: &str, style: GraphStyle, out: &mut im
             processes.into_iter().map(|process| (process, sums.weighed(state, process, !style.native))).collect();
         weighed.push((state, sums.reading.name(state), stacks));
     }
-    let lines = sums.hottest_lines();
     let mut views = Vec::new();
     for (state, name, stacks) in &mut weighed {
+        let lines = sums.hottest_lines(*state);
         let all: Vec<_> = stacks.iter().flat_map(|(_, weights)| weights.iter().copied()).collect();
         let hottest = Tree::new(&sums.reading.stacks, &all).hottest().filter(|_| !style.native);
         let hottest = hottest.map(|(_, function, weight)| {

@@ -321,7 +321,7 @@ fn write_within(
     let folded: HashMap<(State, Node), Node> = all.map(|(state, node)| ((state, node), fold(state, node))).collect();
     let timeline = &*timeline;
     let (reading, tracks) = (&timeline.reading, timeline.tracks());
-    let mut tree = PageTree::new(&reading.stacks, timeline.lines.hottest());
+    let mut tree = PageTree::new(&reading.stacks, timeline.lines.hottest(State::Running));
     for (&state, weights) in &raw {
         let most = bounds.nodes / raw.len();
         tree.keep(weights.iter().map(|(&node, &weight)| (node, weight)), most);

@@ -27,29 +27,31 @@ pub(crate) struct Timed {
 /// The most lines of functions that are distinguished.
 const MOST_LINES: usize = 1 << 20;
 
-/// Weights of the lines of own code while threads ran, or of other values, by function and line.
+/// Weights of the lines of own code by function and line: while threads waited, and of other states and values.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(HashMap<(u32, u32), u64>);
+pub(crate) struct Lines(HashMap<(bool, u32, u32), u64>);
 
 impl Lines {
     /// Adds the weight of a sample to its lines.
     pub(crate) fn add(&mut self, one: &ResolvedSample<'_>, weight: u64) {
-        for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
-            if self.0.len() < MOST_LINES || self.0.contains_key(line) {
-                let sum = self.0.entry(*line).or_default();
+        for &(function, line) in one.lines.iter() {
+            let line = (one.state == State::Waiting, function, line);
+            if self.0.len() < MOST_LINES || self.0.contains_key(&line) {
+                let sum = self.0.entry(line).or_default();
                 *sum = sum.saturating_add(weight);
             }
         }
     }
 
-    /// For each function of own code, the line with the largest weight.
-    pub(crate) fn hottest(&self) -> HashMap<u32, u32> {
-        let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
-        for (&(function, line), &weight) in &self.0 {
-            let known = hottest.entry(function).or_default();
-            *known = (*known).max((weight, std::cmp::Reverse(line)));
+    /// For each function of own code, the line with the largest weight in a state, or, if it has none in that, in
+    /// others.
+    pub(crate) fn hottest(&self, state: State) -> HashMap<u32, u32> {
+        let mut hottest: HashMap<u32, (bool, u64, std::cmp::Reverse<u32>)> = HashMap::new();
+        for (&(waits, function, line), &weight) in &self.0 {
+            let this = (waits == (state == State::Waiting), weight, std::cmp::Reverse(line));
+            hottest.entry(function).and_modify(|known| *known = this.max(*known)).or_insert(this);
         }
-        hottest.into_iter().map(|(function, (_, line))| (function, line.0)).collect()
+        hottest.into_iter().map(|(function, (.., line))| (function, line.0)).collect()
     }
 }
 
@@ -195,8 +197,8 @@ impl Sums {
         folded.into_iter().collect()
     }
 
-    /// For each function of own code, the line with the largest weight.
-    pub(crate) fn hottest_lines(&self) -> HashMap<u32, u32> {
-        self.lines.hottest()
+    /// For each function of own code, its line in a state; see [`Lines::hottest`].
+    pub(crate) fn hottest_lines(&self, state: State) -> HashMap<u32, u32> {
+        self.lines.hottest(state)
     }
 }

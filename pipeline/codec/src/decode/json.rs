@@ -18,6 +18,11 @@ const FIELDS: [(&str, &str, &str, Option<LikelySignal>); 5] = [
 /// The supported OTLP messages, for hints.
 const READ: &str = "OTLP profiles (`resourceProfiles`) and OTLP traces (`resourceSpans`) are read";
 
+/// The error for a message of another signal.
+pub(super) fn not_supported(what: &str) -> String {
+    format!("is {what}, which is not supported\nhint: {READ}")
+}
+
 /// Whether JSON is OTLP: its first object has a field of a message of any signal. Sentry envelopes and chunks have none
 /// of them.
 pub(super) fn is_otlp(bytes: &[u8]) -> bool {
@@ -44,7 +49,7 @@ pub(super) fn content(message: &[u8]) -> Result<LikelySignal, String> {
         [] if keys.is_empty() => Ok(LikelySignal::Profiles),
         [] => Err(format!("has no field of OTLP by which it could be told what it is\nhint: {READ}")),
         [(_, Some(signal))] => Ok(signal),
-        [(what, None)] => Err(format!("is {what} as JSON, which is not supported\nhint: {READ}")),
+        [(what, None)] => Err(not_supported(&format!("{what} as JSON"))),
         _ => {
             let candidates: Vec<&str> = found.iter().map(|(what, _)| *what).collect();
             let hint = "write a message for each, on a line of its own";

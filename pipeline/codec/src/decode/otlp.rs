@@ -97,6 +97,8 @@ impl FileDecoder<'_> {
                 Ok(self.spans(decoded, place).into())
             }
             LikelySignal::Unclear => Err(Refused::new(place, UNCLEAR)),
+            LikelySignal::Logs => Err(Refused::new(place, json::not_supported("OTLP logs"))),
+            LikelySignal::Metrics => Err(Refused::new(place, json::not_supported("OTLP metrics"))),
         }
     }
 

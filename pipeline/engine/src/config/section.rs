@@ -116,7 +116,78 @@ impl Section {
     /// All unknown keys, wrong types and missing keys that can be found. The inside of a value of the wrong type is not
     /// checked.
     pub fn extract<T: DeserializeOwned>(&self) -> Result<T, Problems> {
-        self.extract_without(&Pruned::new(), &[])
+        self.extract_checked(|value, _| Ok(value))
+    }
+
+    /// Deserializes the section and checks it. What can be read of a section with problems is checked as well, so that
+    /// one run names all that is wrong.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Section::extract`] and those of `check`, without what it finds at the keys that cannot be read, below
+    /// or above them.
+    pub fn extract_checked<T: DeserializeOwned, S>(
+        &self,
+        check: impl FnOnce(T, &Self) -> Result<S, Problems>,
+    ) -> Result<S, Problems> {
+        let (value, problems, unread) = self.extract_partly(&Pruned::new(), &[]);
+        let Some(value) = value else { return Err(self.all(problems)) };
+        self.with_problems(check(value, self), problems, &unread)
+    }
+
+    /// The same for two types that share the section, see [`Section::extract_parts`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Section::extract_checked`].
+    pub fn extract_checked_parts<A: DeserializeOwned, B: DeserializeOwned, S>(
+        &self,
+        check: impl FnOnce(A, B, &Self) -> Result<S, Problems>,
+    ) -> Result<S, Problems> {
+        let [(first, valid_first), (second, valid_second)] = self.parts::<A, B>();
+        let (a, mut problems, mut unread) = self.extract_partly(&second, valid_second);
+        let (b, more, also_unread) = self.extract_partly(&first, valid_first);
+        problems.extend(more);
+        unread.extend(also_unread);
+        let (Some(a), Some(b)) = (a, b) else { return Err(self.all(problems)) };
+        self.with_problems(check(a, b, self), problems, &unread)
+    }
+
+    /// The result of a check of what could be read, with the problems of reading.
+    fn with_problems<S>(
+        &self,
+        checked: Result<S, Problems>,
+        mut problems: Vec<Problem>,
+        unread: &Pruned,
+    ) -> Result<S, Problems> {
+        if problems.is_empty() {
+            return checked;
+        }
+        // Such a rule was checked with the default in place of what is written.
+        let unread: Vec<String> = unread.iter().map(|path| key_path::join(&self.full_path(path))).collect();
+        let is_within = |one: &str, other: &str| {
+            let rest = one.strip_prefix(other);
+            other.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let is_meant = |problem: &Problem| {
+            let key = &*problem.key_path;
+            !unread.iter().any(|unread| is_within(unread, key) || is_within(key, unread))
+        };
+        problems.extend(checked.err().into_iter().flatten().filter(is_meant));
+        Err(self.all(problems))
+    }
+
+    /// Problems of which there is at least one.
+    fn all(&self, problems: Vec<Problem>) -> Problems {
+        Problems::new(problems).unwrap_or_else(|| self.problem("", "cannot be read", "").into())
+    }
+
+    /// The written keys of two types that share the section, and the valid ones.
+    fn parts<A: DeserializeOwned, B: DeserializeOwned>(&self) -> [(Pruned, &'static [&'static str]); 2] {
+        let (first, second) = (keys::<A>(), keys::<B>());
+        let written = self.inner.node.entries().unwrap_or_default().iter().map(|entry| vec![entry.key.clone()]);
+        let (of_second, of_first) = written.partition(|path| second.contains(&path[0].as_str()));
+        [(of_first, first), (of_second, second)]
     }
 
     /// Deserializes the section as two types that share it: `B` gets its own keys, `A` all others. This replaces
@@ -127,26 +198,21 @@ impl Section {
     ///
     /// Those of [`Section::extract`], for both parts.
     pub fn extract_parts<A: DeserializeOwned, B: DeserializeOwned>(&self) -> Result<(A, B), Problems> {
-        let (first, second) = (keys::<A>(), keys::<B>());
-        let written = self.inner.node.entries().unwrap_or_default().iter().map(|entry| vec![entry.key.clone()]);
-        let (of_second, of_first) = written.partition(|path| second.contains(&path[0].as_str()));
-        match (self.extract_without(&of_second, second), self.extract_without(&of_first, first)) {
-            (Ok(a), Ok(b)) => Ok((a, b)),
-            (Err(problems), Err(more)) => {
-                let all = problems.clone().into_iter().chain(more).collect();
-                Err(Problems::new(all).unwrap_or(problems))
-            }
-            (Err(problems), _) | (_, Err(problems)) => Err(problems),
-        }
+        self.extract_checked_parts(|a, b, _| Ok((a, b)))
     }
 
-    /// Deserializes the section without the nodes in `hidden`; `valid` are the keys of the other type.
-    fn extract_without<T: DeserializeOwned>(&self, hidden: &Pruned, valid: &[&'static str]) -> Result<T, Problems> {
+    /// What can be deserialized of the section without the nodes in `hidden`, if anything, the problems of the rest,
+    /// and its paths; `valid` are the keys of the other type.
+    fn extract_partly<T: DeserializeOwned>(
+        &self,
+        hidden: &Pruned,
+        valid: &[&'static str],
+    ) -> (Option<T>, Vec<Problem>, Pruned) {
         let mut pruned = hidden.clone();
         let mut problems: Vec<Problem> = Vec::new();
         loop {
             let error = match T::deserialize(De::new(&self.inner.node, &pruned)) {
-                Ok(value) => return Problems::new(problems).map_or(Ok(value), Err),
+                Ok(value) => return (Some(value), problems, pruned.difference(hidden).cloned().collect()),
                 Err(error) => error,
             };
             let path = error.path.clone().unwrap_or_default();
@@ -155,8 +221,10 @@ impl Section {
             }
             // Removes the wrong node, so that the next pass finds the problems after it.
             if problems.len() >= MAX_PROBLEMS || !prune(path, &mut pruned) {
-                let fallback = || Problems::from(self.complaint(&error, &[], valid));
-                return Err(Problems::new(problems).unwrap_or_else(fallback));
+                if problems.is_empty() {
+                    problems.push(self.complaint(&error, &[], valid));
+                }
+                return (None, problems, pruned);
             }
         }
     }

@@ -44,7 +44,12 @@ impl Listener {
             |error: io::Error| BindError(format!("cannot listen on {endpoint}: {error}{}", hint(error.kind())));
         let socket = bound.map_err(refused)?;
         let local_addr = socket.local_addr().map_err(refused)?;
-        Ok(Listener { socket, local_addr, endpoint: endpoint.to_owned() })
+        // Of a free port its number says more.
+        let endpoint = match endpoint.strip_suffix(":0") {
+            Some(host) => format!("{host}:{}", local_addr.port()),
+            None => endpoint.to_owned(),
+        };
+        Ok(Listener { socket, local_addr, endpoint })
     }
 
     /// Checks the syntax that [`Listener::bind`] accepts, without I/O.

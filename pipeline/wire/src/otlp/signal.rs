@@ -1,4 +1,4 @@
-//! The signals of OTLP, and how to distinguish requests of profiles from requests of spans by their bytes alone.
+//! The signals of OTLP, and how to distinguish requests of profiles, spans, logs and metrics by their bytes alone.
 //!
 //! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` share their outer structure: resources contain
 //! scopes, which contain profiles or spans, all under the same field numbers (opentelemetry-proto `profiles.proto`,
@@ -10,12 +10,16 @@
 //! * field 1: a trace id of 16 bytes, or a sample type, which contains small numbers. A container of 1.3 has its id in
 //!   field 1, and its profile in field 8.
 //!
+//! Logs and metrics have that structure too: a record of a log has eight bytes in field 1 or 11, or a number in field
+//! 2, and a metric has its name in field 1 (`logs.proto`, `metrics.proto`).
+//!
 //! Each element is inspected on its own. Ambiguous elements are ignored. If all are ambiguous, or two contradict each
 //! other, the request is unclear.
 
 use profbridge_model::TelemetryKind;
 
 use super::reader::{FIXED32, FIXED64, LEN, ProtobufReader, VARINT};
+use crate::foreign::is_text;
 
 /// A signal. Each has its own service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +110,10 @@ pub enum LikelySignal {
     Profiles,
     /// Spans.
     Traces,
+    /// Records of logs.
+    Logs,
+    /// Metrics.
+    Metrics,
     /// Ambiguous, or parts of both.
     Unclear,
 }
@@ -116,6 +124,7 @@ pub fn signal(request: &[u8]) -> LikelySignal {
     evidence.request(ProtobufReader::new(request));
     match evidence {
         Evidence { profiles: true, traces: true, .. } => LikelySignal::Unclear,
+        Evidence { profiles: false, traces: false, other: Some(other), .. } => other,
         Evidence { profiles: true, .. } => LikelySignal::Profiles,
         Evidence { traces: true, .. } => LikelySignal::Traces,
         Evidence { either: true, .. } => LikelySignal::Unclear,
@@ -130,6 +139,8 @@ struct Evidence {
     traces: bool,
     /// Some element could be either.
     either: bool,
+    /// What the last element is that can be neither.
+    other: Option<LikelySignal>,
 }
 
 impl Evidence {
@@ -159,13 +170,13 @@ impl Evidence {
         if reader.rest().is_empty() {
             return;
         }
-        let Some(ScopeElement { span, profile, has_span_times }) = ScopeElement::inspect(reader) else { return };
+        let Some(ScopeElement { span, profile, has_span_times, other }) = ScopeElement::inspect(reader) else { return };
         match (span, profile) {
             _ if has_span_times => self.traces = true,
             (true, false) => self.traces = true,
             (false, true) => self.profiles = true,
             (true, true) => self.either = true,
-            (false, false) => {}
+            (false, false) => self.other = other.or(self.other),
         }
     }
 }
@@ -190,34 +201,51 @@ struct ScopeElement {
     profile: bool,
     /// Whether fields 7 and 8 have eight bytes, like the times of a span.
     has_span_times: bool,
+    /// Logs or metrics, if it has the fields of these.
+    other: Option<LikelySignal>,
 }
 
 /// The wire types of a span's fields, for numbers from 1 on.
 const SPAN: [u32; 16] =
     [LEN, LEN, LEN, LEN, LEN, VARINT, FIXED64, FIXED64, LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, FIXED32];
 
+/// The same for the record of a log, in which field 4 is not used.
+const LOG: [u32; 12] = [FIXED64, VARINT, LEN, LEN, LEN, LEN, VARINT, FIXED32, LEN, LEN, FIXED64, LEN];
+
+/// The fields of a metric: name, description, unit, and its points of five kinds; all have a length.
+const METRIC: [u32; 9] = [1, 2, 3, 5, 7, 9, 10, 11, 12];
+
 impl ScopeElement {
     /// Inspects an element; `None` if it is malformed.
     fn inspect(mut reader: ProtobufReader<'_>) -> Option<Self> {
         let (mut span, mut profile, mut has_span_times) = (true, true, false);
         let (mut is_typed, mut is_container) = (true, false);
+        let (mut log, mut metric, mut is_named) = (true, true, false);
         while let Some(key) = reader.key().ok()? {
             let (number, wire_type) = (key >> 3, key & 7);
             span &= SPAN.get(number as usize - 1).is_none_or(|of_span| *of_span == wire_type);
             profile &= may_be_of_profile(number, wire_type);
+            log &= LOG.get(number as usize - 1).is_some_and(|of_log| *of_log == wire_type);
+            metric &= METRIC.contains(&number) && wire_type == LEN;
             has_span_times |= matches!(key, START | END);
             is_container |= key == CONTAINED;
             match (number, wire_type) {
                 (1, LEN) => {
                     let first = reader.message().ok()?;
                     span &= first.rest().len() == 16;
+                    is_named = is_text(first.rest()) && !first.rest().is_empty();
                     is_typed &= is_value_type(first);
                 }
                 (2, LEN) => span &= reader.message().ok()?.rest().len() == 8,
                 _ => reader.skip(key).ok()?,
             }
         }
-        Some(Self { span, profile: profile && (is_typed || is_container), has_span_times })
+        let other = match (log, metric && is_named) {
+            (true, _) => Some(LikelySignal::Logs),
+            (_, true) => Some(LikelySignal::Metrics),
+            _ => None,
+        };
+        Some(Self { span, profile: profile && (is_typed || is_container), has_span_times, other })
     }
 }
 
@@ -265,7 +293,8 @@ mod tests {
     const TIMES: &[u8] = b"\x39\x01\0\0\0\0\0\0\0\x41\x02\0\0\0\0\0\0\0";
 
     /// Guarantees: a span is recognised by its ids or its times, a profile by its type, its times or the tables next to
-    /// it. Without any of these, or with both, a request is unclear; an empty one is a request of profiles.
+    /// it. Without any of these, or with both, a request is unclear; an empty one is a request of profiles. Logs and
+    /// metrics are recognised by fields that neither has.
     /// rule: otep-0239#same-layout
     #[test]
     fn known_by() {
@@ -284,6 +313,12 @@ mod tests {
             ([request(IDS, b""), request(b"\x20\x05", b"")].concat(), LikelySignal::Unclear),
             (request(b"", b""), LikelySignal::Profiles),
             (Vec::new(), LikelySignal::Profiles),
+            // A record of a log by its time, by the time it was observed, or by its severity; a gauge by its name.
+            (request(b"\x09\x01\0\0\0\0\0\0\0\x2a\x03\x0a\x01x", b""), LikelySignal::Logs),
+            (request(b"\x10\x09\x1a\x04INFO\x59\x01\0\0\0\0\0\0\0", b""), LikelySignal::Logs),
+            (request(b"\x10\x09\x2a\x03\x0a\x01x", b""), LikelySignal::Logs),
+            (request(b"\x0a\x07cpu.use\x1a\x01s\x2a\x02\x0a\0", b""), LikelySignal::Metrics),
+            ([request(IDS, b""), request(b"\x10\x09", b"")].concat(), LikelySignal::Traces),
             (b"\x0a\xff".to_vec(), LikelySignal::Profiles),
         ] {
             assert_eq!(signal(&bytes), expected, "{bytes:x?}");

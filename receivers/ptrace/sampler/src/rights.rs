@@ -112,8 +112,8 @@ impl Powers {
         let reason = if self.yama == 3 {
             NO_TRACING.to_owned()
         } else if self.trace_others {
-            "although CAP_SYS_PTRACE is there: it is in a user namespace of others, or a security module (seccomp, AppArmor, SELinux) \
-             forbids it; in a container run with `--security-opt seccomp=unconfined` or a profile that allows ptrace"
+            "CAP_SYS_PTRACE is held, but the process is in a user namespace in which that does not count, or seccomp, AppArmor \
+             or SELinux forbids it; start the container with `--security-opt seccomp=unconfined` or a profile that allows ptrace"
                 .to_owned()
         } else if self.yama == 2 {
             format!("{ADMIN_ONLY}; {}", self.how_to_get())

@@ -6,7 +6,7 @@ use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_wire::folded::CalledBy;
 
 use super::{Missing, Report};
-use crate::sample::processes::process_times;
+use crate::sample::processes::{ChildrenTime, process_times};
 use crate::views::sums::Sums;
 
 /// A frame: its name, its source file and line. Without a source file it is of a library.
@@ -49,7 +49,7 @@ fn report(sums: &mut Sums, status: Status) -> Report<'_> {
         native: false,
         verbose: false,
         followed: false,
-        children: (Duration::ZERO, Vec::new()),
+        children: ChildrenTime::default(),
         awaited: vec![("socket to 127.0.0.1:5432".to_owned(), 3), ("pipe".to_owned(), 1)],
         hints: Vec::new(),
         node_quality: None,
@@ -155,24 +155,25 @@ fn children() {
     assert!(!report_of(800, true).contains("children:"), "what was waited for is there");
 }
 
-/// Guarantees: a process that hardly runs while its descendants are busy names them; one that runs as much as they do,
-/// or whose descendants are sampled, does not.
+/// Guarantees: a process that hardly runs while descendants are busy that are not sampled names them, whether others of
+/// them are sampled or not; one that runs as much as they do does not.
 #[test]
 fn busy_children() {
     let mut sums = sums();
     add(&mut sums, "app", false, &[(&[MAIN], 300)]);
     let workers: Vec<_> = (8..18).map(|pid| (pid, "php-fpm8.2".to_owned())).collect();
     let mut text = |milliseconds, followed| {
-        let children = (Duration::from_millis(milliseconds), workers.clone());
+        let children = ChildrenTime { time: Duration::from_millis(milliseconds), busy: workers.clone() };
         Report { children, followed, ..report(&mut sums, Status::default()) }.functions()
     };
     let named = text(1_900, false);
+    assert_eq!(text(1_900, true), named);
     for part in
         ["children: 1.90 s of processor time", "php-fpm8.2 (pid 8), php-fpm8.2 (pid 9)", "and 4 more", "--subprocesses"]
     {
         assert!(named.contains(part), "{part}\n{named}");
     }
-    assert!(!text(290, false).contains("children:") && !text(1_900, true).contains("children:"));
+    assert!(!text(290, false).contains("children:") && !text(0, true).contains("children:"));
 }
 
 /// Guarantees: with several sampled processes the report shows which did the work, and in which function; a single one
@@ -245,6 +246,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
         complete: 900,
         truncated: 70,
         guessed: 30,
+        lost_samples: 604,
         lost_observations: 5,
         refused_stops: 6,
         lowered_ticks: 500,
@@ -255,6 +257,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     let text = report(&mut sums, bad).trust();
     for part in [
         "90.0 % complete, 70 truncated (callers are missing), 30 guessed (callers may be wrong)\n",
+        "lost: 604 of the kernel's records, samples and switches, so",
         "lost: 5 samples",
         "refused: 6 stops",
         "rate: lowered, 32.5 %",
@@ -265,6 +268,36 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     }
     let text = report(&mut sums, Status { level: Level::None, ..bad }).trust();
     assert!(text.contains("late: 2.6 % of the samples"), "{text}");
+}
+
+/// Guarantees: stacks without some callers are no complete ones, as the line about these says, and each line about
+/// waits says what is exact, what is an estimate, and which frames stand for what is not known.
+#[test]
+fn not_everything_is_known() {
+    let mut sums = sums();
+    let counts = Status { observations: 1000, complete: 940, recorded_nano: 600, ..Status::default() };
+    let status = Status { counted_nano: 400, switches_sampled_nano: 300, not_placed_nano: 200, ..counts };
+    let text = report(&mut sums, status).trust();
+    for part in [
+        "stacks: 1000 samples, 94.0 % complete, 60 without some callers\n",
+        "waits: 40.0 % of the threads' time was divided by samples, since not every switch of theirs was recorded: how",
+        "waits: for 30.0 % of the threads' time, of a process with many, where and how long they waited is exact",
+        "waits: in 20.0 % of the threads' time they waited where no stack was read ([waiting, not seen] and [waiting",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+/// Guarantees: a waiting function has the line at which it waited, whether it also ran, and where, or not.
+#[test]
+fn lines_of_waits() {
+    let mut sums = sums();
+    add(&mut sums, "app", true, &[(&[POLL, SERVE, MAIN], 60), (&[("recv", "", 0), SEARCH, MAIN], 20)]);
+    add(&mut sums, "app", false, &[(&[("search", "/srv/shop.c", 99), MAIN], 500)]);
+    let text = report(&mut sums, Status::default()).functions();
+    for part in ["search  100.0 % (shop.c:99)", " serve (serve.c:7) 75.0 %", " search (shop.c:70) 25.0 %"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
 }
 
 /// Guarantees: unsampled processor time is reported with a way to see it, and so are calls that returned early; random

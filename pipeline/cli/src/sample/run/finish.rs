@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::Command;
 
 use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
 use crate::destination::Destination;
-use crate::sample::processes::{process_times, title};
+use crate::sample::processes::{process_times, title, unsampled};
 use crate::sample::report::{Missing, Report};
 use crate::sample::sampler::NextEvent;
 use crate::terminal::shown;
@@ -25,12 +24,7 @@ impl Run<'_> {
     pub(super) fn stop_sampling(&mut self, finish: Finish) -> Result<(), Failure> {
         // A command that was never found is released.
         self.release();
-        for (pid, before) in &self.children {
-            let (time, busy) = DescendantsTime::read(*pid).since(before);
-            self.busy_children.0 += time;
-            // Processes that were requested themselves are sampled.
-            self.busy_children.1.extend(busy.into_iter().filter(|(pid, _)| !self.children.contains_key(pid)));
-        }
+        self.read_children();
         if matches!(finish, Finish::Duration | Finish::Interrupt) {
             let roots: Vec<_> = self.course.roots().map(|(target, _)| target).collect();
             for target in self.follow.targets().chain(roots) {
@@ -80,6 +74,8 @@ impl Run<'_> {
         }
         let processes = process_times(&self.sums);
         let title = title(&processes).unwrap_or_default();
+        let children =
+            unsampled(std::mem::take(&mut self.busy_children), &processes, |pid| self.named.of.contains_key(&pid));
         let mut report = Report {
             sums: &mut self.sums,
             native: self.graph.native,
@@ -88,7 +84,7 @@ impl Run<'_> {
             hints: self.runtimes.hints(self.reported_problems.iter().filter_map(|(_, note)| note.as_deref())),
             node_quality: self.runtimes.node_quality(self.verbose),
             followed: self.follow.any() || self.settings.subprocesses,
-            children: std::mem::take(&mut self.busy_children),
+            children,
             awaited: self.awaited.most(),
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
@@ -114,7 +110,7 @@ impl Run<'_> {
             return Err(Failure(format!("error: there is no process named {pattern}")));
         }
         let why = if self.course.ever_attached() {
-            format!("not a single sample in {:.1} s; no file is written", elapsed.as_secs_f64())
+            format!("not a single sample in {:.2} s, so no file is written", elapsed.as_secs_f64())
         } else {
             "there was nothing to sample".to_owned()
         };

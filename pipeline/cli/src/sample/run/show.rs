@@ -12,7 +12,7 @@ use crate::sample::collect::PartProfiles;
 use crate::terminal::{self, Progress};
 use crate::views::stacks::clean;
 
-/// At most this many descendant processes are announced when they are found; the result lists all.
+/// At most this many processes are announced when they are found; the result lists all.
 const MOST_NAMED: usize = 8;
 
 /// How often a view gets new samples.
@@ -25,16 +25,21 @@ pub(super) struct AnnouncedProcesses {
     pub(super) of: HashMap<u32, String>,
     /// The targets that they are sampled for.
     pub(super) targets: HashMap<u32, TargetId>,
-    /// How many descendants were announced.
+    /// How many were announced.
     announced: usize,
 }
 
 impl AnnouncedProcesses {
-    /// Whether to announce a process started by another one: a build starts thousands.
-    pub(super) fn is_worth_saying(&mut self, pid: u32) -> bool {
-        let worth = self.announced < MOST_NAMED && !self.of.contains_key(&pid);
-        self.announced += usize::from(worth);
-        worth
+    /// What to say of another process that is found, if anything: a build starts thousands.
+    pub(super) fn another(&mut self, pid: u32, label: &str, why: &str) -> Option<String> {
+        if self.of.contains_key(&pid) || self.announced > MOST_NAMED {
+            return None;
+        }
+        self.announced += 1;
+        Some(match self.announced > MOST_NAMED {
+            true => "further processes are sampled without a message; the result lists those that ran most".to_owned(),
+            false => format!("sampling {label} as well{why}"),
+        })
     }
 }
 
@@ -60,6 +65,13 @@ impl Run<'_> {
     pub(super) fn announce(&mut self, text: &str) {
         if self.view.as_ref().is_none_or(|view| view.is_live()) {
             self.say(text);
+        }
+    }
+
+    /// Prints that another process is sampled as well, unless that was said of many.
+    pub(super) fn announce_another(&mut self, pid: u32, label: &str, why: &str) {
+        if let Some(text) = self.named.another(pid, label, why) {
+            self.announce(&text);
         }
     }
 
@@ -104,6 +116,7 @@ impl Run<'_> {
             status: self.stats.total(),
             threads: self.stats.threads(),
             rate_hertz: self.stats.rate_hertz(),
+            is_naming: !self.collector.is_empty(),
         }
     }
 
@@ -138,5 +151,25 @@ impl Run<'_> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         writer.report.losses.add_observations(profbridge_model::Reason::Malformed, part.malformed);
         writer.take(&part.profiles)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: of any number of processes only the first are announced, each once, and then once that there are
+    /// more.
+    #[test]
+    fn announcements() {
+        let mut named = AnnouncedProcesses::default();
+        named.of.insert(1, "known".to_owned());
+        let mut said = Vec::new();
+        for pid in 1..40 {
+            said.extend(named.another(pid, &format!("work (pid {pid})"), ", which was started there"));
+        }
+        assert_eq!(said.len(), MOST_NAMED + 1, "{said:?}");
+        assert_eq!(said[0], "sampling work (pid 2) as well, which was started there");
+        assert!(said[MOST_NAMED].starts_with("further processes are sampled without a message"), "{said:?}");
     }
 }

@@ -12,6 +12,7 @@ use super::{FINDING, Run, unix_nano};
 use crate::Failure;
 use crate::args::sampling::{self, Subject};
 use crate::sample::TARGET;
+use crate::sample::processes::ChildrenTime;
 use crate::sample::report::BUSY_PARTS;
 
 /// At most this many processes per target are sampled at the same time.
@@ -131,23 +132,19 @@ impl Run<'_> {
     /// Samples the children of the requested processes from now on as well, if these run while the processes do not.
     pub(super) fn look_at_children(&mut self) {
         let (Some(begun), now) = (self.begun, Instant::now()) else { return };
-        let is_meant = !self.subject.no_subprocesses && !self.settings.subprocesses && !self.subject.pid.is_empty();
-        if !is_meant || now < self.next_look_at_children.max(begun + LOOK_AT_CHILDREN) {
+        if self.settings.subprocesses || now < self.next_look_at_children.max(begun + LOOK_AT_CHILDREN) {
             return;
         }
         self.next_look_at_children = now + LOOK_AT_CHILDREN;
-        let (mut own, mut of_children) = (Duration::ZERO, Duration::ZERO);
-        for (pid, before) in &self.children {
-            let time = DescendantsTime::read(*pid);
-            own += time.own_since(before);
-            of_children += time.since(before).0;
-        }
-        // A process that waits for its children still runs briefly, to handle signals.
-        if own * IDLE_PARTS > begun.elapsed() || of_children * BUSY_PARTS < begun.elapsed() {
+        let (own, of_children) = self.read_children();
+        let is_meant = !self.subject.no_subprocesses && !self.subject.pid.is_empty();
+        // Processes that wait for their children wake up for signals.
+        if !is_meant || own * IDLE_PARTS > begun.elapsed() || of_children * BUSY_PARTS < begun.elapsed() {
             return;
         }
         self.settings.subprocesses = true;
         self.children.clear();
+        self.busy_children.clear();
         let which =
             if let [pid] = self.subject.pid[..] { format!("process {pid} does") } else { "these do".to_owned() };
         let what = "so the processes started there are sampled as well (--no-subprocesses leaves them out)";
@@ -157,6 +154,23 @@ impl Run<'_> {
             // If the sampler is gone, its end will be reported, and its successor gets the settings.
             self.sampling.sampler.send(Command::FindChildren(target)).ok();
         }
+    }
+
+    /// Reads how much the processes and their descendants have run since they were found.
+    pub(super) fn read_children(&mut self) -> (Duration, Duration) {
+        let (mut own, mut of_children) = (Duration::ZERO, Duration::ZERO);
+        for (pid, before) in &self.children {
+            let now = DescendantsTime::read(*pid);
+            own += now.own_since(before);
+            let (time, busy) = now.since(before);
+            of_children += time;
+            // Of a process that has ended nothing can be read.
+            let known = self.busy_children.entry(*pid).or_default();
+            if time >= known.time {
+                *known = ChildrenTime { time, busy };
+            }
+        }
+        (own, of_children)
     }
 
     /// Whether a process was requested by id, is the command, or has the requested name, and is not a descendant of

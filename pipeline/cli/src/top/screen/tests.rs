@@ -49,6 +49,7 @@ fn look(seconds: u64) -> RunSnapshot<'static> {
         status,
         threads: 2,
         rate_hertz: Some(101.0),
+        is_naming: false,
     }
 }
 
@@ -312,4 +313,22 @@ fn lines() {
     assert_eq!(lines[0], "app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % complete");
     assert_eq!(lines[3], " 90.0 %  90.0 %   0.0 %  rank (app)");
     assert_eq!(lines.last().map(String::as_str), Some(""));
+}
+
+/// Guarantees: while samples wait for the names of their functions, nothing is said about what runs, and the last ten
+/// seconds are those before the samples that wait.
+#[test]
+fn names_to_come() {
+    let mut state = ViewState::default();
+    let naming = |seconds| RunSnapshot { is_naming: true, ..look(seconds) };
+    state.look(&naming(4));
+    let text = plain(&mut state).join("\n");
+    assert!(text.contains("\nno figures yet: the samples wait for the names") && !text.contains("running"), "{text}");
+    let rows = draw(&mut state, 100, 20);
+    assert!(rows.iter().any(|row| row.text == "no functions yet: their names are being read"), "{rows:?}");
+    state.take(&batch(&[(&[(APP, "rank")], (7, "app"), 2_000)]), Duration::from_secs(2));
+    state.look(&naming(30));
+    assert!(plain(&mut state)[1].starts_with("last 2 s: running 1.00 processors"), "{:?}", plain(&mut state));
+    state.look(&look(30));
+    assert!(plain(&mut state)[1].contains("running 0.00 processors"), "{:?}", plain(&mut state));
 }

@@ -78,6 +78,8 @@ fn what_cannot_be_told_apart() {
     assert!(why(both).starts_with("in: could be OTLP profiles or OTLP traces: "), "{}", why(both));
     let logs = "{\"resourceLogs\":[]}";
     assert!(why(logs.as_bytes()).starts_with("in: is OTLP logs as JSON, which is not supported\nhint: "));
+    let records = b"\x0a\x11\x12\x0f\x12\x0d\x10\x09\x59\x01\0\0\0\0\0\0\0\x2a\0";
+    assert!(why(records).starts_with("in: is OTLP logs, which is not supported\nhint: "));
     let (taken, findings, outcome) = read(framed(&[&spans(2), unclear]));
     assert_eq!((taken, outcome, &*findings.refused[0].place), (vec![Quantities::spans(2)], Ok(()), "in: message 2"));
     let (taken, findings, outcome) = read(format!("{logs}\n{}\n", spans_json(1)));

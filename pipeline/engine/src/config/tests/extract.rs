@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{config, messages, settings};
-use crate::config::{Optional, Section, Source};
+use crate::config::{Optional, Problems, Section, Source, keys};
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -259,6 +259,33 @@ fn parts_share_a_section() {
     let twice = Section::from_yaml("whole: 1\npitch: a\ntone: b").unwrap();
     let problems = twice.extract_parts::<Scalars, Extra>().unwrap_err();
     assert_eq!(messages(&problems), ["`pitch` is given twice, under two names"]);
+}
+
+/// Guarantees: rules are checked beside what cannot be read, so that one run names all that is wrong, except rules
+/// about keys that cannot be read themselves, which would speak of the default.
+#[test]
+fn all_at_once() {
+    let section = Section::from_yaml("whole: x\ntext: short\nvolume: 3\nvolum: 4").unwrap();
+    let rules =
+        [(true, "whole", "must be positive", ""), (true, "text", "is too short", ""), (true, "", "has no pitch", "")];
+    let checked = section.extract_checked_parts(|_: Scalars, extra: Extra, section| {
+        assert_eq!(extra.volume, 3);
+        Problems::check(section.broken_rules(&rules))
+    });
+    let expected = ["expected an integer, found the text `x`", "is too short", "unknown key `volum`"];
+    assert_eq!(messages(&checked.unwrap_err()), expected);
+    let good = Section::from_yaml("whole: 7").unwrap();
+    let checked = good.extract_checked(|of: Scalars, section| {
+        Problems::check(section.broken_rules(&[(of.whole == 7, "whole", "must not be 7", "")]))
+    });
+    assert_eq!(messages(&checked.unwrap_err()), ["must not be 7"]);
+}
+
+/// Guarantees: the keys of a type are those of its fields and their aliases; a type that is not a struct has none.
+#[test]
+fn keys_of_a_type() {
+    assert_eq!(keys::<Extra>(), ["volume", "pitch", "tone", "nested"]);
+    assert_eq!((keys::<u8>(), keys::<BTreeMap<String, u8>>()), (&[][..], &[][..]));
 }
 
 /// Guarantees: sources that are not a whole configuration load as one section, later sources take precedence, and

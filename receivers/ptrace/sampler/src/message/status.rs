@@ -103,7 +103,8 @@ pub struct Status {
     pub lost_observations: u64,
     /// The level at which running threads are sampled.
     pub level: Level,
-    /// Samples of running threads for which the kernel's ring had no room.
+    /// Records of the kernel for which its ring had no room: samples of running threads, and switches. Processes that
+    /// share a ring count all of them each.
     pub lost_samples: u64,
     /// Running time of threads without a sample that shows where they ran, in nanoseconds.
     pub not_sampled_nano: u64,
