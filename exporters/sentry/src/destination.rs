@@ -21,7 +21,7 @@ pub enum Zstd {
     /// Not tried yet.
     Untried = 0,
     /// Accepted before.
-    Taken = 1,
+    Accepted = 1,
     /// Refused. It is never tried again.
     Refused = 2,
 }
@@ -134,7 +134,7 @@ impl Destination {
     pub fn zstd(&self) -> Zstd {
         match self.zstd.load(Ordering::Relaxed) {
             0 => Zstd::Untried,
-            1 => Zstd::Taken,
+            1 => Zstd::Accepted,
             _ => Zstd::Refused,
         }
     }

@@ -170,7 +170,7 @@ impl SentryExporter {
             match refuses_zstd(answered.status, destination.zstd()) {
                 ZstdRefusal::No => {
                     if Verdict::of(answered.status) == Verdict::Accepted {
-                        destination.set_zstd(Zstd::Taken);
+                        destination.set_zstd(Zstd::Accepted);
                     }
                     return Ok(answered);
                 }

@@ -108,7 +108,7 @@ fn through_running(
         let mut complete = true;
         // The envelopes are looked for after the counters are read, so that none is missing once all is sent.
         if let Some(folder) = &running.envelopes {
-            found = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
+            found = listing(folder).difference(&before).filter(|path| mentions(path, &wanted)).cloned().collect();
             complete = found.len() >= if settled.is_some() { 1 } else { windows };
         }
         if complete && settled.unwrap_or(true) {
@@ -193,7 +193,7 @@ fn listing(folder: &Path) -> HashSet<PathBuf> {
 }
 
 /// Whether an envelope file contains a text.
-fn speaks_of(path: &Path, text: &str) -> bool {
+fn mentions(path: &Path, text: &str) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|window| window == text.as_bytes()))
 }
 

@@ -56,7 +56,7 @@ const BUSY: f64 = 0.05;
 const MOST_ROWS: usize = 12;
 
 /// One of the two files.
-struct Side {
+struct ComparedFile {
     stacks: Vec<(Node, u64)>,
     measured: FileWeights,
     lines: HashMap<u32, u32>,
@@ -68,7 +68,7 @@ struct Side {
     busy: Option<u64>,
 }
 
-impl Side {
+impl ComparedFile {
     /// The divisor that makes the weights of both files comparable.
     fn basis(&self, by: By) -> f64 {
         match by {
@@ -252,7 +252,7 @@ fn common_state(before: &Sums, after: &Sums, arguments: &DiffArgs) -> Result<Sta
     })
 }
 
-fn side(sums: &mut Sums, state: State, native: bool) -> Side {
+fn side(sums: &mut Sums, state: State, native: bool) -> ComparedFile {
     let stacks = sums.weighed_in_all(state, !native);
     let nodes: BTreeSet<Node> = sums.counted(state).map(|(node, ..)| node).collect();
     let mut functions: HashMap<Node, u32> = HashMap::new();
@@ -287,7 +287,7 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
     let waited: u64 = waited.map(|(_, nano)| nano).sum();
     let threads = span_nano.map(|span| (total + waited) as f64 / span.max(1) as f64);
     let busy = threads.filter(|threads| state != State::Waiting && (threads - threads.round()).abs() < BUSY);
-    Side {
+    ComparedFile {
         stacks,
         measured,
         lines: sums.hottest_lines(state),
@@ -299,7 +299,7 @@ fn side(sums: &mut Sums, state: State, native: bool) -> Side {
 }
 
 /// The quantity by which two files are compared, and the reason.
-fn basis([before, after]: [&Side; 2], unit: &Unit, by: Option<By>) -> (By, &'static str) {
+fn basis([before, after]: [&ComparedFile; 2], unit: &Unit, by: Option<By>) -> (By, &'static str) {
     let spans = before.span_nano.is_some() && after.span_nano.is_some();
     match by {
         Some(By::Second) if !spans => (By::Share, "the files do not say how long they were made for"),
@@ -321,7 +321,7 @@ fn basis([before, after]: [&Side; 2], unit: &Unit, by: Option<By>) -> (By, &'sta
 
 /// The factor by which most functions grew, for example because of a faster clock or busy neighbours: the median of all
 /// growth factors, weighted by time. `None` if a single function has half of the weight.
-fn alike(before: &FileWeights, after: &FileWeights) -> Option<f64> {
+fn common_growth(before: &FileWeights, after: &FileWeights) -> Option<f64> {
     let both =
         before.functions.iter().filter_map(|(function, of)| Some((after.functions.get(function)?.total, of.total)));
     let mut both: Vec<(f64, f64)> = both.filter(|(_, from)| *from > 0.0).map(|(to, from)| (to / from, from)).collect();
@@ -338,19 +338,19 @@ fn alike(before: &FileWeights, after: &FileWeights) -> Option<f64> {
 /// Two files, compared.
 struct Comparison<'a> {
     stacks: &'a Stacks,
-    sides: [&'a Side; 2],
+    sides: [&'a ComparedFile; 2],
     unit: Unit,
     by: By,
     why: &'static str,
     noise: Noise<'a>,
     /// The factor by which most functions grew, which does not count as a change of a function.
-    alike: f64,
+    common_growth: f64,
     whole: FunctionChange,
     changes: Vec<FunctionChange>,
 }
 
 impl<'a> Comparison<'a> {
-    fn new(stacks: &'a Stacks, sides: [&'a Side; 2], unit: Unit, by: Option<By>) -> Self {
+    fn new(stacks: &'a Stacks, sides: [&'a ComparedFile; 2], unit: Unit, by: Option<By>) -> Self {
         let (by, why) = basis(sides, &unit, by);
         let [before, after] = sides.map(|side| &side.measured);
         let functions: BTreeSet<u32> = before.functions.keys().chain(after.functions.keys()).copied().collect();
@@ -360,18 +360,19 @@ impl<'a> Comparison<'a> {
         let [first, second] = sides.map(|side| 1.0 / side.basis(by));
         let value = |of: &FileWeights, function| of.functions.get(&function).map_or(0.0, |of| of.total);
         let (from, to) = (before.all.total * first, after.all.total * second);
-        let alike = alike(before, after).filter(|_| unit == Unit::Nanoseconds).map(|growth| growth * second / first);
-        let alike = alike.filter(|growth| (growth - 1.0).abs() >= LEAST_CHANGE).unwrap_or(1.0);
-        let is_certain = by != By::Share && (to - from).abs() > from.max(to) * LEAST_CHANGE.max(noise.of_whole());
+        let common_growth =
+            common_growth(before, after).filter(|_| unit == Unit::Nanoseconds).map(|growth| growth * second / first);
+        let common_growth = common_growth.filter(|growth| (growth - 1.0).abs() >= LEAST_CHANGE).unwrap_or(1.0);
+        let is_certain = by != By::Share && (to - from).abs() > from.max(to) * LEAST_CHANGE.max(noise.total_noise());
         let whole = FunctionChange { function: None, before: from, after: to, is_certain };
         let change = |&function: &u32| {
-            let (from, to) = (value(before, function) * first, value(after, function) * second / alike);
+            let (from, to) = (value(before, function) * first, value(after, function) * second / common_growth);
             let share = after.share(function) - before.share(function);
             let of = stacks.get(function);
             let is_function = !of.is_placeholder() || of.is_folded && &*of.name != NO_OWN_CODE;
             let is_certain = is_function
                 && match noise.is_known() {
-                    true => share.abs() > noise.of_share(function) && (share > 0.0) == (to > from),
+                    true => share.abs() > noise.share_noise(function) && (share > 0.0) == (to > from),
                     false => true,
                 };
             let least = (whole.before.max(whole.after) * LEAST_SHARE).max(from.max(to) * LEAST_CHANGE);
@@ -386,13 +387,13 @@ impl<'a> Comparison<'a> {
         changes.sort_by(|one, other| {
             other.delta().abs().total_cmp(&one.delta().abs()).then(one.function.cmp(&other.function))
         });
-        Self { stacks, sides, unit, by, why, noise, alike, whole, changes }
+        Self { stacks, sides, unit, by, why, noise, common_growth, whole, changes }
     }
 
     /// The factors that make the weights of the two files comparable.
     fn scale(&self) -> [f64; 2] {
         let [before, after] = self.sides.map(|side| side.basis(self.by));
-        [1.0, before / after / self.alike]
+        [1.0, before / after / self.common_growth]
     }
 
     /// Draws the difference as a flame graph.
@@ -407,7 +408,8 @@ impl<'a> Comparison<'a> {
         let [before, after] = self.sides;
         let mut lines = before.lines.clone();
         lines.extend(&after.lines);
-        let sides = [(&*before.stacks, before.basis(self.by)), (&*after.stacks, after.basis(self.by) * self.alike)];
+        let sides =
+            [(&*before.stacks, before.basis(self.by)), (&*after.stacks, after.basis(self.by) * self.common_growth)];
         let (stacks, unit, by) = (self.stacks, &self.unit, self.by);
         let difference = Difference { stacks, name, unit, lines, sides, by, why: self.why };
         page::write_difference(difference, &title(arguments), arguments.graph, out)
@@ -477,12 +479,12 @@ impl<'a> Comparison<'a> {
             });
             line(format!("whole: {from} -> {to} ({:+.1} %{noise}){}", whole.percent(), most.unwrap_or_default()));
         }
-        if self.alike != 1.0 {
-            let percent = (self.alike - 1.0) * 100.0;
+        if self.common_growth != 1.0 {
+            let percent = (self.common_growth - 1.0) * 100.0;
             line(format!("most functions changed alike, by {percent:+.1} %: that is left out below"));
         }
         let lines = |function: u32| {
-            let line = |side: &Side| side.lines.get(&function).copied();
+            let line = |side: &ComparedFile| side.lines.get(&function).copied();
             line(self.sides[1]).or_else(|| line(self.sides[0]))
         };
         let [slower, faster] = self.directions();
@@ -520,7 +522,7 @@ impl<'a> Comparison<'a> {
         }
         let largest = self.changes.iter().max_by(|one, other| one.before.total_cmp(&other.before));
         let Some(function) = largest.and_then(|largest| largest.function) else { return String::new() };
-        let (share, noise) = (self.noise.before.share(function), self.noise.of_share(function));
+        let (share, noise) = (self.noise.before.share(function), self.noise.share_noise(function));
         let name = terminal::shortened(self.stacks.label_of(function), 60);
         // Growth by g of a function with the share s makes the share s (1 + g) / (1 + s g).
         let rest = if self.by == By::Share { share } else { share * (1.0 - share - noise) };

@@ -48,7 +48,7 @@ impl Resends {
         let mut resent = Vec::new();
         let mut any = false;
         for (profile, hash) in profiles.profiles().zip(content_hashes(&profiles)) {
-            let again = may_be_resent(&profiles, profile) && self.came(u128::from_le_bytes(hash) ^ peer, now);
+            let again = may_be_resent(&profiles, profile) && self.is_resend(u128::from_le_bytes(hash) ^ peer, now);
             if again {
                 out.drop_observations(Reason::Resent, profiles.observations_of(profile));
             }
@@ -60,7 +60,7 @@ impl Resends {
     }
 
     /// Whether this profile was received before. Stores the profile's hash.
-    fn came(&mut self, hash: u128, now: Now) -> bool {
+    fn is_resend(&mut self, hash: u128, now: Now) -> bool {
         let until = now.monotonic_nano.saturating_add(self.memory);
         let again = self.known.insert(hash, until).is_some();
         self.order.push_back((until, hash));

@@ -50,7 +50,7 @@ fn readable(answer: Response<Full<Bytes>>) -> ClientAnswer {
 }
 
 /// Answers an accepted envelope. The answer may contain rate limits for its kinds of items.
-pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> ClientAnswer {
+pub(crate) fn accepted_envelope(event_id: Option<&str>, limits: Option<&ClientLimits>) -> ClientAnswer {
     let body = event_id.map_or_else(|| json!({}), |id| json!({ "id": id }));
     let mut answer = json(StatusCode::OK, &body);
     if let Some(value) = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok()) {
@@ -61,7 +61,11 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> Cl
 
 /// Answers accepted spans, all but those of the warning. Like Relay's, the answer has no body, unless there is a
 /// warning, which becomes OTLP's partial success (opentelemetry-proto `docs/specification.md`, "Partial Success").
-pub(crate) fn taken_spans(media: Media, warning: Option<(u64, String)>, limits: Option<&ClientLimits>) -> ClientAnswer {
+pub(crate) fn accepted_spans(
+    media: Media,
+    warning: Option<(u64, String)>,
+    limits: Option<&ClientLimits>,
+) -> ClientAnswer {
     let partial_success = warning.map(|(rejected, error_message)| TracesPartialSuccess {
         rejected_spans: i64::try_from(rejected).unwrap_or(i64::MAX),
         error_message,

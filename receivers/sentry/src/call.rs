@@ -124,7 +124,7 @@ impl RequestOutcome {
     /// The number of items that were read from the request.
     pub(crate) fn items(&self) -> ItemCounts {
         match self {
-            Self::Taken { items, .. } => *items,
+            Self::Accepted { items, .. } => *items,
             Self::Forwarded(_) => ItemCounts::NONE,
         }
     }
@@ -155,7 +155,7 @@ pub(crate) enum RequestOutcome {
     /// The pipelines have it. If Sentry's rate limits currently apply to all of an envelope, the client is told so, but
     /// other exporters may accept its profiles, and Sentry's exporter reports the drop to Sentry, because the client
     /// does not. (Spans in OTLP are refused then: their client may send them again.)
-    Taken {
+    Accepted {
         event_id: Option<String>,
         /// The number of items that were read.
         items: ItemCounts,
@@ -201,7 +201,7 @@ impl EnvelopeHandler {
         if own_requests > 0 {
             self.intake.refused(Reason::OwnRequests, Quantities::spans(own_requests));
             if envelope.items.is_empty() {
-                return Ok(RequestOutcome::Taken { event_id, items: ItemCounts::NONE, limits: None, warning: None });
+                return Ok(RequestOutcome::Accepted { event_id, items: ItemCounts::NONE, limits: None, warning: None });
             }
         }
         if envelope.spans().next().is_some() {
@@ -220,7 +220,7 @@ impl EnvelopeHandler {
         let spans = envelope.spans().map(|spans| spans.spans().len() as u64).sum();
         let items = ItemCounts::of(samples, Quantities::spans(spans));
         intake.consume(envelope, permit).await?;
-        Ok(RequestOutcome::Taken { event_id, items, limits, warning: None })
+        Ok(RequestOutcome::Accepted { event_id, items, limits, warning: None })
     }
 
     /// An intake that waits for a request that arrived now.

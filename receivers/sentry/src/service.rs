@@ -125,10 +125,10 @@ impl SentryService {
             tally.finish(outcome.as_ref().map(RequestOutcome::items));
         }
         match outcome {
-            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
-            Ok(RequestOutcome::Taken { event_id, limits, warning, .. }) => match media {
-                None => answer::taken(event_id.as_deref(), limits.as_ref()),
-                Some(media) => answer::taken_spans(media, warning, limits.as_ref()),
+            Ok(RequestOutcome::Accepted { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
+            Ok(RequestOutcome::Accepted { event_id, limits, warning, .. }) => match media {
+                None => answer::accepted_envelope(event_id.as_deref(), limits.as_ref()),
+                Some(media) => answer::accepted_spans(media, warning, limits.as_ref()),
             },
             Ok(RequestOutcome::Forwarded(response)) => response.map(Either::Right),
             Err(fault) => {

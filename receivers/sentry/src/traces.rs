@@ -106,13 +106,13 @@ impl EnvelopeHandler {
         let warning = self.complaint(&decoded)?.or(warning);
         if decoded.spans.is_empty() {
             items = ItemCounts::NONE;
-            return Ok(RequestOutcome::Taken { event_id: None, items, limits: None, warning });
+            return Ok(RequestOutcome::Accepted { event_id: None, items, limits: None, warning });
         }
         meta.client_process = self.client(client).await;
         decoded.spans.peer = meta.client_address.map(|address| address.to_string().into());
         decoded.spans.client = Some(Arc::new(meta));
         intake.consume(decoded.spans, permit).await?;
-        Ok(RequestOutcome::Taken { event_id: None, items, limits, warning })
+        Ok(RequestOutcome::Accepted { event_id: None, items, limits, warning })
     }
 
     /// Counts the spans that break a rule, and describes the first.

@@ -160,7 +160,7 @@ impl Noise<'_> {
     }
 
     /// The largest difference between the shares of a function that may be chance.
-    pub(super) fn of_share(&self, function: u32) -> f64 {
+    pub(super) fn share_noise(&self, function: u32) -> f64 {
         let Self { before, after, .. } = self;
         if !self.is_known() {
             return 0.0;
@@ -168,7 +168,7 @@ impl Noise<'_> {
         let variance = |of: &FileWeights| of.variance(function, self.is_same_work);
         let sampling = self.normal() * (variance(before) + variance(after)).sqrt();
         let differs = |wave| after.deviation(function, wave) - before.deviation(function, wave);
-        let program = self.of_waves(differs);
+        let program = self.noise_between_waves(differs);
         if !self.is_same_work {
             return sampling.max(program);
         }
@@ -179,17 +179,17 @@ impl Noise<'_> {
     }
 
     /// The largest relative difference between the totals that may be chance, if the load is steady.
-    pub(super) fn of_whole(&self) -> f64 {
+    pub(super) fn total_noise(&self) -> f64 {
         // The total of equal work does not depend on chance.
         if self.is_same_work {
             return 0.0;
         }
         let part = |of: &FileWeights, wave: usize| of.all.waves[wave] / of.all.total.max(1.0);
-        self.of_waves(|wave| part(self.after, wave) - part(self.before, wave))
+        self.noise_between_waves(|wave| part(self.after, wave) - part(self.before, wave))
     }
 
     /// The largest difference that may be chance, given the differences of the sine waves.
-    fn of_waves(&self, differs: impl Fn(usize) -> f64) -> f64 {
+    fn noise_between_waves(&self, differs: impl Fn(usize) -> f64) -> f64 {
         if !self.before.has_times || !self.after.has_times {
             return 0.0;
         }

@@ -167,7 +167,7 @@ impl Random {
 impl ComparedProgram {
     /// Runs the program on a machine of random speed, with a function that takes `slower` times as long, and takes a
     /// sample after each unit of running time.
-    fn run(self, length: f64, slower: f64, random: &mut Random) -> Side {
+    fn run(self, length: f64, slower: f64, random: &mut Random) -> ComparedFile {
         let work = SHARES.map(|share| share * if share == SHARES[2] { slower } else { 1.0 });
         let speed = 1.0 + 0.2 * random.uniform();
         // The running functions in order, each with its time and the pause before it.
@@ -225,7 +225,7 @@ impl ComparedProgram {
             now += took;
         }
         let measured = FileWeights::timed(observed);
-        Side {
+        ComparedFile {
             stacks: Vec::new(),
             total: measured.all.total as u64,
             measured,

@@ -26,7 +26,7 @@ use crate::files::write_file;
 pub(crate) struct OtlpOutput {
     path: PathBuf,
     dedup: Stage,
-    alone: Alone,
+    alone: BatchCount,
     encoder: OtlpEncoder,
     /// Adds what Sentry's OTLP endpoint needs, if the spans are for it.
     sentry: Option<Box<EnvelopeEncoder>>,
@@ -41,7 +41,7 @@ pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
 
 /// Whether there is only one batch of profiles. Merging a single batch would drop elements that nothing refers to, such
 /// as pprof mappings without locations, which must be kept.
-enum Alone {
+enum BatchCount {
     /// None so far.
     Nothing,
     /// One, and the processor's output for it so far.
@@ -60,7 +60,7 @@ impl OtlpOutput {
         };
         let encoder = OtlpEncoder::new(EncoderOptions { encoding, framing, ..EncoderOptions::plain(usize::MAX) });
         let quantities = Quantities::NONE;
-        let (alone, messages) = (Alone::Nothing, Vec::new());
+        let (alone, messages) = (BatchCount::None, Vec::new());
         Ok(Self { path, dedup, alone, encoder, sentry: None, encoding, messages, quantities })
     }
 
@@ -73,14 +73,14 @@ impl OtlpOutput {
     pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut EncodingReport) {
         // All files count as one peer; attributes identify the processes.
         batch.peer = None;
-        match std::mem::replace(&mut self.alone, Alone::Not) {
-            Alone::Nothing => {
+        match std::mem::replace(&mut self.alone, BatchCount::Several) {
+            BatchCount::None => {
                 let out = self.dedup.take(batch.clone());
-                self.alone = Alone::One(Box::new((batch, out)));
+                self.alone = BatchCount::One(Box::new((batch, out)));
                 return;
             }
-            Alone::One(first) => self.encode_all(first.1, report),
-            Alone::Not => {}
+            BatchCount::One(first) => self.encode_all(first.1, report),
+            BatchCount::Several => {}
         }
         let out = self.dedup.take(batch);
         self.encode_all(out, report);
@@ -127,7 +127,7 @@ impl OtlpOutput {
     /// Writes the message and returns the file's path and size in bytes; `None` if there is no data.
     pub(super) fn close(&mut self, report: &mut EncodingReport) -> Result<Option<(PathBuf, u64)>, Failure> {
         let mut out = self.dedup.flush();
-        if let Alone::One(first) = std::mem::replace(&mut self.alone, Alone::Not) {
+        if let BatchCount::One(first) = std::mem::replace(&mut self.alone, BatchCount::Several) {
             let (batch, before) = *first;
             out.telemetry.splice(..0, before.telemetry);
             out.losses.merge(&before.losses);

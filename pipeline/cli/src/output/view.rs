@@ -21,7 +21,7 @@ use crate::views::{firefox, flamegraph, page, speedscope};
 pub(crate) struct ViewOutput {
     /// Where to write.
     destination: Destination,
-    of: Of,
+    of: ViewData,
     /// The title of profiles that name no process.
     title: String,
     /// What was written, for messages.
@@ -29,12 +29,12 @@ pub(crate) struct ViewOutput {
 }
 
 /// Collected data, by format.
-enum Of {
+enum ViewData {
     Sums(Sums),
     Times(Timeline),
 }
 
-impl Of {
+impl ViewData {
     fn reading(&mut self) -> &mut Reading {
         match self {
             Self::Sums(sums) => &mut sums.reading,
@@ -47,8 +47,8 @@ impl ViewOutput {
     /// Opens an output that writes only at the end.
     pub(crate) fn open(destination: Destination, called_by: CalledBy, title: String) -> Self {
         let mut of = match destination.format {
-            Format::Html | Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
-            _ => Of::Sums(Sums::default()),
+            Format::Html | Format::Speedscope | Format::Firefox => ViewData::Times(Timeline::default()),
+            _ => ViewData::Sums(Sums::default()),
         };
         let reading = of.reading();
         (reading.called_by, reading.reads_negative) = (called_by, destination.format == Format::Firefox);
@@ -60,11 +60,11 @@ impl ViewOutput {
     pub(super) fn take(&mut self, telemetry: &Telemetry) -> Quantities {
         let left_out = beside_profiles(telemetry);
         let timeline = match &mut self.of {
-            Of::Sums(sums) => {
+            ViewData::Sums(sums) => {
                 telemetry.profiles().for_each(|batch| sums.add(batch));
                 return left_out;
             }
-            Of::Times(timeline) => timeline,
+            ViewData::Times(timeline) => timeline,
         };
         telemetry.profiles().for_each(|batch| timeline.add(batch));
         if self.destination.format != Format::Html {
@@ -113,12 +113,12 @@ impl ViewOutput {
         let own = reading.title();
         let title = title.or(own.as_deref()).unwrap_or(fallback);
         match of {
-            Of::Sums(sums) => {
+            ViewData::Sums(sums) => {
                 let Some(stacks) = sums.stacks() else { return Ok(None) };
                 *holds = counted(stacks as u64, "stack") + &sums.types();
                 sink(&mut |mut file| flamegraph::draw(sums, title, *graph, &mut file)).map(Some)
             }
-            Of::Times(timeline) => {
+            ViewData::Times(timeline) => {
                 if timeline.is_empty() {
                     return Ok(None);
                 }

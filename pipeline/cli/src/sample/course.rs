@@ -7,7 +7,7 @@ use profbridge_sampler::message::{Detached, Event, Problem, ProblemKind, Process
 
 /// The progress of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct RunState {
     /// Whether the run started a command.
     with_command: bool,
     /// The requested processes, by target number. Processes that a command waits for have higher numbers.
@@ -40,7 +40,7 @@ enum RootState {
     Gone,
 }
 
-impl Course {
+impl RunState {
     /// A run that has not started, of these processes; if the list is empty, of all processes with a name.
     pub(crate) fn new(with_command: bool, pids: &[u32]) -> Self {
         let root = |pid| Root { pid, state: RootState::Awaited };

@@ -26,7 +26,7 @@ const SEVERAL: Duration = Duration::from_secs(1);
 
 /// The processes that are followed.
 #[derive(Debug)]
-pub(super) struct Follow {
+pub(super) struct FollowedProcesses {
     started: Instant,
     next_look: Instant,
     followed: u32,
@@ -37,7 +37,7 @@ pub(super) struct Follow {
     hinted: bool,
 }
 
-impl Follow {
+impl FollowedProcesses {
     /// Starts with no process.
     pub(super) fn new(now: Instant) -> Self {
         Self {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn chains() {
         let now = Instant::now();
-        let mut follow = Follow::new(now);
+        let mut follow = FollowedProcesses::new(now);
         let chain = |process: u32| match process {
             7 => vec![8],
             8 => vec![9],
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn no_more_than_so_many() {
         let now = Instant::now();
-        let mut follow = Follow::new(now);
+        let mut follow = FollowedProcesses::new(now);
         let only = |child: u32| move |process: u32| if process == 7 { vec![child] } else { Vec::new() };
         let found: usize = (100..400).map(|child| follow.find(7, now, only(child)).len()).sum();
         assert_eq!(found, MOST as usize);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn several_children() {
         let now = Instant::now();
-        let mut follow = Follow::new(now);
+        let mut follow = FollowedProcesses::new(now);
         let behind = |process: u32| if process == 7 { vec![8] } else { vec![10, 11, 12] };
         let at = |milliseconds| now + Duration::from_millis(milliseconds);
         assert_eq!(follow.find(7, at(0), behind), [(TargetId(1), 8)]);

@@ -21,8 +21,8 @@ use profbridge_wire::folded::CalledBy;
 
 use super::awaited::Awaited;
 use super::collect::{Collector, label};
-use super::course::{Course, is_end};
-use super::follow::Follow;
+use super::course::{RunState, is_end};
+use super::follow::FollowedProcesses;
 use super::processes::ChildrenTime;
 use super::runtimes::Runtimes;
 use super::sampler::{NextEvent, Sampler};
@@ -67,8 +67,8 @@ pub(super) struct Run<'a> {
     settings: Settings,
     sampling: Sampling,
     symbolizer: Symbolizer,
-    course: Course,
-    follow: Follow,
+    course: RunState,
+    follow: FollowedProcesses,
     gaps: Gaps,
     /// Whether a resource that perf events need was exhausted.
     lacked: bool,
@@ -150,11 +150,11 @@ impl<'a> Run<'a> {
         Self {
             subject,
             settings: targets::settings(subject),
-            course: Course::new(sampling.command.is_some(), &sampling.pids),
+            course: RunState::new(sampling.command.is_some(), &sampling.pids),
             sampling,
             collector: Collector::new(symbolizer.clone(), is_whole_command),
             symbolizer,
-            follow: Follow::new(now),
+            follow: FollowedProcesses::new(now),
             gaps: Gaps::default(),
             lacked: false,
             stats: Stats::default(),

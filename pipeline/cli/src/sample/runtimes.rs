@@ -16,7 +16,7 @@ use crate::terminal;
 pub(crate) use kind::Runtime;
 
 /// If less than this share of Node's functions is known, in percent of the running time, the report says so.
-const WELL_TOLD_PERCENT: f64 = 90.0;
+const WELL_KNOWN_PERCENT: f64 = 90.0;
 
 /// Hints appear above one part in this many of the time.
 const PARTS: u64 = 10;
@@ -29,7 +29,7 @@ const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 
 /// The defects of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lack {
+enum StackDefect {
     /// A function has no name because its code was generated at run time.
     Generated,
     /// A function has no name because an unreadable interpreter runs it.
@@ -43,22 +43,22 @@ enum Lack {
     /// It is unknown which of several inlined functions it was.
     Inlined,
     /// A function is unknown, because it has no name or was moved meanwhile.
-    Untold,
+    Unknown,
 }
 
 /// The quality of the stacks of some time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Quality {
     nano: u64,
-    /// The part of the time with each [`Lack`].
+    /// The part of the time with each [`StackDefect`].
     lacks: [u64; 7],
 }
 
 /// The assessment of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Judged {
+struct StackNames {
     /// Why a function of the program has no name.
-    nameless: Option<Lack>,
+    nameless: Option<StackDefect>,
     /// Whether it passes through machine code generated at run time.
     generated: bool,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     /// Adds the profiles of a process: those of a resource of a batch.
     pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, resource: &ResourceProfiles) {
-        let mut known: HashMap<Option<StackId>, Judged> = HashMap::new();
+        let mut known: HashMap<Option<StackId>, StackNames> = HashMap::new();
         let processes = self.of.entry(runtime).or_default();
         let time = processes.labels.entry(label.into()).or_default();
         let is_node = runtime == Runtime::Node;
@@ -89,18 +89,18 @@ impl Runtimes {
         for (sample, nano) in times(batch, profiles) {
             let is_waiting = ThreadState::of(batch.dictionary(), sample.attributes) == Some(ThreadState::Waiting);
             let quality = if is_waiting { &mut processes.waiting } else { &mut processes.running };
-            let judged = *known.entry(sample.stack).or_insert_with(|| judge(runtime, batch, sample.stack));
-            let Judged { nameless, generated } = judged;
+            let names = *known.entry(sample.stack).or_insert_with(|| find_missing_names(runtime, batch, sample.stack));
+            let StackNames { nameless, generated } = names;
             let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
             let is_guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
-            let guessed = if generated { Lack::CallersOfGenerated } else { Lack::Callers };
-            let is_untold = is_node && nameless.is_some();
-            let is_inlined = || is_node && !is_untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
+            let guessed = if generated { StackDefect::CallersOfGenerated } else { StackDefect::Callers };
+            let is_unknown = is_node && nameless.is_some();
+            let is_inlined = || is_node && !is_unknown && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
             let lacks = [
                 nameless,
                 is_guessed.then_some(guessed),
-                is_untold.then_some(Lack::Untold),
-                is_inlined().then_some(Lack::Inlined),
+                is_unknown.then_some(StackDefect::Unknown),
+                is_inlined().then_some(StackDefect::Inlined),
             ];
             add(time, nano);
             add(&mut quality.nano, nano);
@@ -112,13 +112,13 @@ impl Runtimes {
     /// is wanted in any case, where nearly all are.
     pub(crate) fn node_quality(&self, in_any_case: bool) -> Option<String> {
         let Quality { nano, lacks } = self.of.get(&Runtime::Node)?.running;
-        let [inlined, untold] = [Lack::Inlined, Lack::Untold].map(|lack| lacks[lack as usize]);
-        let exact = nano.saturating_sub(inlined).saturating_sub(untold);
-        let [exact, inlined, untold] = [exact, inlined, untold].map(|part| part as f64 * 100.0 / nano as f64);
-        (nano > 0 && (in_any_case || exact < WELL_TOLD_PERCENT)).then(|| {
+        let [inlined, unknown] = [StackDefect::Inlined, StackDefect::Unknown].map(|lack| lacks[lack as usize]);
+        let exact = nano.saturating_sub(inlined).saturating_sub(unknown);
+        let [exact, inlined, unknown] = [exact, inlined, unknown].map(|part| part as f64 * 100.0 / nano as f64);
+        (nano > 0 && (in_any_case || exact < WELL_KNOWN_PERCENT)).then(|| {
             format!(
                 "running time of Node: {exact:.1} % with every function told, {inlined:.1} % in functions that stand for \
-                 inlined ones as well, {untold:.1} % with a function that is not told"
+                 inlined ones as well, {unknown:.1} % with a function that is not told"
             )
         })
     }
@@ -140,21 +140,21 @@ impl RuntimeProcesses {
         let mut parts = Vec::new();
         let least = if runtime.is_interpreter() { LEAST_OF_INTERPRETERS } else { LEAST };
         for (lack, least, naming) in [
-            (Lack::Generated, LEAST, Some(runtime.naming_generated())),
-            (Lack::Interpreted, least, runtime.naming_interpreted(noted)),
-            (Lack::Own, LEAST, Some(runtime.naming_own())),
+            (StackDefect::Generated, LEAST, Some(runtime.naming_generated())),
+            (StackDefect::Interpreted, least, runtime.naming_interpreted(noted)),
+            (StackDefect::Own, LEAST, Some(runtime.naming_own())),
         ] {
             let Some((percent, of)) = self.worst(least, lack) else { continue };
             // A waiting interpreter may run no function at all, as at its start and in idle servers.
             let Some(naming) = naming.or((of == RUNNING).then_some("it is not known why")) else { continue };
             parts.push(format!("{percent:.0} % of {of} time is in functions without names: {naming}"));
         }
-        for (lack, generated) in [(Lack::CallersOfGenerated, true), (Lack::Callers, false)] {
+        for (lack, generated) in [(StackDefect::CallersOfGenerated, true), (StackDefect::Callers, false)] {
             if let Some((percent, of)) = self.worst(LEAST, lack) {
                 parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers(generated)));
             }
         }
-        if let Some((percent, of)) = self.worst(LEAST, Lack::Inlined) {
+        if let Some((percent, of)) = self.worst(LEAST, StackDefect::Inlined) {
             parts.push(format!(
                 "{percent:.0} % of {of} time is in functions that stand for those that were inlined into them as well: \
                  start it with --detailed-line-info"
@@ -170,7 +170,7 @@ impl RuntimeProcesses {
 
     /// The affected share of running time, or else of waiting time, in percent, if it is above a tenth and above
     /// `least`.
-    fn worst(&self, least: u64, lack: Lack) -> Option<(f64, &'static str)> {
+    fn worst(&self, least: u64, lack: StackDefect) -> Option<(f64, &'static str)> {
         let sides = [(&self.running, RUNNING), (&self.waiting, "waiting")];
         sides.into_iter().find_map(|(quality, of)| {
             let part = quality.lacks[lack as usize];
@@ -206,7 +206,7 @@ fn has(batch: &Profiles, stack: Option<StackId>, is_it: impl Fn(&str) -> bool) -
 
 /// Checks whether a stack passes through a nameless function of the program: code generated at run time, a program file
 /// without symbols, or an interpreter that stands for the program's functions.
-fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
+fn find_missing_names(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> StackNames {
     let dictionary = batch.dictionary();
     let (mut interprets, mut named, mut generated, mut nameless) = (false, false, false, None);
     for location in dictionary.stack(stack).flatten().map(|id| dictionary.location(id)) {
@@ -220,11 +220,11 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
         let Some(file) = file.filter(|file| !is_memory(file)) else {
             generated |= location.address != 0 && (name.is_none() || is("native"));
             if name.is_none() && location.address != 0 {
-                nameless = nameless.or(Some(Lack::Generated));
+                nameless = nameless.or(Some(StackDefect::Generated));
             }
             // For example WebAssembly.
             if runtime == Runtime::Node && name == Some(UNKNOWN_FUNCTION) {
-                nameless = nameless.or(Some(Lack::Generated));
+                nameless = nameless.or(Some(StackDefect::Generated));
             }
             named |= !is("native") || (runtime == Runtime::Php && name.is_some_and(is_compiled_php));
             continue;
@@ -236,15 +236,15 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
             }
             (_, Some(belongs)) if belongs.is_interpreter() && belongs.is_same_kind(runtime) => interprets = true,
             (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => {
-                nameless = nameless.or(Some(Lack::Own));
+                nameless = nameless.or(Some(StackDefect::Own));
             }
             _ => {}
         }
     }
     if nameless.is_none() && interprets && !named {
-        nameless = Some(if generated { Lack::Generated } else { Lack::Interpreted });
+        nameless = Some(if generated { StackDefect::Generated } else { StackDefect::Interpreted });
     }
-    Judged { nameless, generated }
+    StackNames { nameless, generated }
 }
 
 /// Whether a mapping is no file but named memory, as JITs use for their code: `/dev/zero (deleted)`,

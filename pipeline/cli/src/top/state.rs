@@ -152,7 +152,7 @@ impl Totals {
 
 /// The state of the run.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Course {
+pub(super) struct TimeHistory {
     pub(super) elapsed: Duration,
     pub(super) text: String,
     /// Whether samples wait for the names of their functions.
@@ -174,7 +174,7 @@ pub(super) struct ViewState {
     all: Weights,
     /// Whether functions are shown as they were sampled, and not by own code.
     pub(super) native: bool,
-    pub(super) course: Course,
+    pub(super) course: TimeHistory,
     messages: VecDeque<String>,
     pub(super) sort: Sort,
     /// Whether program functions are not listed first.
@@ -217,7 +217,7 @@ impl ViewState {
     pub(super) fn look(&mut self, look: &RunSnapshot<'_>) {
         let text = look.to_string();
         let text = text.strip_prefix("sampling ").unwrap_or(&text).to_owned();
-        self.course = Course { elapsed: look.elapsed, text, is_naming: look.is_naming };
+        self.course = TimeHistory { elapsed: look.elapsed, text, is_naming: look.is_naming };
         let end = self.end();
         while let Some((ended, _)) = self.lately.front()
             && end.saturating_sub(*ended) >= LATELY

@@ -15,7 +15,7 @@ use super::waits::frame_for;
 use crate::terminal;
 
 /// The key of the sample attribute with the file or socket that the sample's thread waited for, such as `socket to
-/// 10.0.0.7:5432`. `profbridge sample` sets it where a look at the thread told.
+/// 10.0.0.7:5432`. `profbridge sample` sets it where a look at the thread found it.
 pub(crate) const AWAITED: &str = "profbridge.thread.awaited";
 
 /// The state of a thread, or the type of values that are shown instead of time.
@@ -252,12 +252,12 @@ impl Reading {
         let mut observed = Vec::new();
         for sample in batch.samples(profile) {
             // A sample without thread attributes belongs to the thread of its profile.
-            let (thread, told, awaited) =
+            let (thread, stated, awaited) =
                 *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
-                    let told = thread::ThreadState::of(batch.dictionary(), sample.attributes);
-                    (self.thread(batch, &place, sample.attributes), told, self.awaited(batch, sample.attributes))
+                    let stated = thread::ThreadState::of(batch.dictionary(), sample.attributes);
+                    (self.thread(batch, &place, sample.attributes), stated, self.awaited(batch, sample.attributes))
                 });
-            let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
+            let state = stated.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
             let found = thread.ok_or(Reason::LimitExceeded);
             let found = found.and_then(|thread| Ok((thread, self.stacks.resolve(of, sample.stack)?)));
             match found {

@@ -19,14 +19,14 @@ const UNKNOWN: &str = "unknown_service";
 
 /// The attributes of a process.
 pub struct ResourceAttributes<'a> {
-    by: By<'a>,
+    by: SelectedBy<'a>,
     environment: OnceCell<Vec<(String, String)>>,
     /// Whether attributes count that only the profiled program itself has stated.
     claims: bool,
 }
 
 /// The source of the attributes.
-enum By<'a> {
+enum SelectedBy<'a> {
     Profiles(&'a Profiles),
     Resource(&'a Spans, &'a SpanResource),
 }
@@ -34,12 +34,12 @@ enum By<'a> {
 impl<'a> ResourceAttributes<'a> {
     /// The attributes of the process of this batch.
     pub fn of(batch: &'a Profiles) -> Self {
-        Self { by: By::Profiles(batch), environment: OnceCell::new(), claims: true }
+        Self { by: SelectedBy::Profiles(batch), environment: OnceCell::new(), claims: true }
     }
 
     /// The attributes of the process that a resource of spans describes.
     pub fn of_resource(spans: &'a Spans, resource: &'a SpanResource) -> Self {
-        Self { by: By::Resource(spans, resource), environment: OnceCell::new(), claims: true }
+        Self { by: SelectedBy::Resource(spans, resource), environment: OnceCell::new(), claims: true }
     }
 
     /// Ignores attributes that only the profiled program itself has stated ([`CLAIMED_ATTRIBUTE`]).
@@ -52,8 +52,8 @@ impl<'a> ResourceAttributes<'a> {
     /// profiles, then their first samples; for a resource of spans, the received attributes, then those added later.
     pub fn attribute(&self, key: &str) -> Option<String> {
         let batch = match self.by {
-            By::Profiles(batch) => batch,
-            By::Resource(spans, resource) => {
+            SelectedBy::Profiles(batch) => batch,
+            SelectedBy::Resource(spans, resource) => {
                 let came = read::resource_attributes(spans, resource).filter(|(found, _)| *found == key);
                 let added = || resource.added.iter().find(|(found, value)| **found == *key && !value.is_empty());
                 return came

@@ -38,13 +38,13 @@ fn problem_of(target: TargetId, pid: Option<u32>, kind: ProblemKind) -> Event {
     Event::Problem(Problem { target, pid, kind, message: format!("{kind:?}") })
 }
 
-fn after_events(mut course: Course, events: &[Event]) -> Course {
+fn after_events(mut course: RunState, events: &[Event]) -> RunState {
     events.iter().for_each(|event| course.handle_event(event, Instant::now()));
     course
 }
 
-fn course(with_command: bool, events: &[Event]) -> Course {
-    after_events(Course::new(with_command, &[7]), events)
+fn course(with_command: bool, events: &[Event]) -> RunState {
+    after_events(RunState::new(with_command, &[7]), events)
 }
 
 /// Guarantees: the run of a process ends with the process, but not when it executes another program, unless it is never
@@ -81,7 +81,7 @@ fn problems() {
 /// looked for; one found as the child of another is no longer looked for.
 #[test]
 fn several_processes() {
-    let two = || Course::new(false, &[7, 8]);
+    let two = || RunState::new(false, &[7, 8]);
     assert!(!two().is_of_one() && course(false, &[]).is_of_one());
     let ended = [attached(1), detached(1, Detached::Exited)];
     assert!(!after_events(two(), &ended).is_over());
@@ -118,7 +118,7 @@ fn subprocesses() {
 /// can, it ends with the reason.
 #[test]
 fn a_name() {
-    let named = || Course::new(false, &[]);
+    let named = || RunState::new(false, &[]);
     assert!(!named().is_over() && !named().is_of_one());
     let refused = problem_of(TARGET, Some(5), ProblemKind::Permission);
     let mut course = after_events(named(), std::slice::from_ref(&refused));
@@ -138,7 +138,7 @@ fn a_name() {
 /// sampled; afterwards it looks for others as long as any process is sampled.
 #[test]
 fn a_name_that_comes_later() {
-    let mut course = after_events(Course::new(false, &[]), &[problem_of(TARGET, Some(5), ProblemKind::Missing)]);
+    let mut course = after_events(RunState::new(false, &[]), &[problem_of(TARGET, Some(5), ProblemKind::Missing)]);
     course.give_up_finding();
     assert!(!course.is_over() && course.refusal().is_none());
     course.handle_event(&attached(1), Instant::now());

@@ -32,7 +32,7 @@ use super::super::reader::ProtobufReader;
 use super::Decoder;
 use super::profile::not_delta;
 
-use self::fields::{CONTAINER, Home, KnownFields, Release, Table, To, VALUE_TYPE, each, each_at};
+use self::fields::{CONTAINER, FieldConversion, KnownFields, Release, Table, TablePlace, VALUE_TYPE, each, each_at};
 use self::tables::{Elements, TableIds, reference};
 
 /// A rewritten request.
@@ -125,13 +125,13 @@ impl<'a> Rewriter<'a> {
         // All fields that are not rewritten are copied.
         self.budget.charge::<u8>(request.rest().len())?;
         match self.release.home {
-            Home::Request => self.read_tables(&[request])?,
-            Home::Dictionary => {
+            TablePlace::Request => self.read_tables(&[request])?,
+            TablePlace::Dictionary => {
                 let dictionaries = self.messages(request, &[2])?;
                 self.path.push(("dictionary", None));
                 self.read_tables(&dictionaries)?;
             }
-            Home::Container | Home::Profile => {}
+            TablePlace::Container | TablePlace::Profile => {}
         }
         if let Some(Invalid { place, rule }) = self.invalid.take() {
             self.path.clear();
@@ -198,7 +198,7 @@ impl<'a> Rewriter<'a> {
                 })
             })
         })?;
-        if self.release.home == Home::Container { self.give_executable(reader, out) } else { Ok(()) }
+        if self.release.home == TablePlace::Container { self.give_executable(reader, out) } else { Ok(()) }
     }
 
     /// Reads a profile and writes one profile for each of its sample types.
@@ -212,13 +212,13 @@ impl<'a> Rewriter<'a> {
         let release = self.release;
         let mut draft = Draft::default();
         let pieces = match release.home {
-            Home::Container => self.messages(reader, &[8])?,
+            TablePlace::Container => self.messages(reader, &[8])?,
             _ => vec![reader],
         };
-        if matches!(release.home, Home::Container | Home::Profile) {
+        if matches!(release.home, TablePlace::Container | TablePlace::Profile) {
             self.read_tables(&pieces)?;
         }
-        if release.home == Home::Container {
+        if release.home == TablePlace::Container {
             self.read(reader, CONTAINER, &mut draft)?;
             self.executables.push(if self.parts.of_process { 0 } else { self.parts.main_file });
         }
@@ -226,7 +226,7 @@ impl<'a> Rewriter<'a> {
             self.read(piece, release.profile, &mut draft)?;
         }
         let mut types = Vec::new();
-        self.each_part(&pieces, release.profile, To::SampleType, |this, _, reader| {
+        self.each_part(&pieces, release.profile, FieldConversion::SampleType, |this, _, reader| {
             this.held.charge::<Draft>(1)?;
             let mut sample_type = Draft::default();
             this.read(reader, VALUE_TYPE, &mut sample_type)?;
@@ -287,81 +287,85 @@ impl<'a> Rewriter<'a> {
     fn read(&mut self, reader: ProtobufReader<'a>, fields: KnownFields, draft: &mut Draft) -> Result<()> {
         each(reader, fields, |name, to, wire| {
             match to {
-                To::Int(field) => int(&mut draft.fields, field << 3, wire.number()?),
-                To::Index(field, table) => {
+                FieldConversion::Int(field) => int(&mut draft.fields, field << 3, wire.number()?),
+                FieldConversion::Index(field, table) => {
                     let id = self.index(wire.number()?, table, name);
                     int(&mut draft.fields, field << 3, id.into());
                 }
-                To::IndexUnlessZero(field, table) => {
+                FieldConversion::IndexUnlessZero(field, table) => {
                     let index = wire.number()?;
                     let id = if index == 0 { 0 } else { self.index(index, table, name) };
                     int(&mut draft.fields, field << 3, id.into());
                 }
-                To::Unit(field) => {
+                FieldConversion::Unit(field) => {
                     let id = self.index(wire.number()?, Table::String, name);
                     draft.counts = self.text(id) == b"count";
                     int(&mut draft.fields, field << 3, id.into());
                 }
-                To::Id(field, len) => {
+                FieldConversion::Id(field, len) => {
                     let id = self.id(wire.message()?.rest(), len, name);
                     bytes(&mut draft.fields, field << 3 | 2, id);
                 }
-                To::ProfileId => {
+                FieldConversion::ProfileId => {
                     let id = self.id(wire.message()?.rest(), 16, name);
                     draft.id = id.try_into().unwrap_or_default();
                 }
-                To::Payload(field) => bytes(&mut draft.payload, field << 3 | 2, wire.message()?.rest()),
-                To::Message(field, fields) => {
+                FieldConversion::Payload(field) => bytes(&mut draft.payload, field << 3 | 2, wire.message()?.rest()),
+                FieldConversion::Message(field, fields) => {
                     let (inner, mut message) = (wire.message()?, Draft::default());
                     self.at((name, None), |this| this.read(inner, fields, &mut message))?;
                     encoded(&mut draft.fields, field << 3 | 2, &message.fields);
                 }
-                To::Attributes => wire.list(|index| {
+                FieldConversion::Attributes => wire.list(|index| {
                     self.held.charge::<u32>(1)?;
                     draft.attributes.push(self.index(index, Table::Attribute, name));
                     Ok(())
                 })?,
-                To::Attribute => {
+                FieldConversion::Attribute => {
                     let (inner, i) = (wire.message()?, draft.attributes.len());
                     draft.attributes.push(self.within(name, i, |this| this.attribute_in_place(inner))?);
                 }
-                To::Flag(key) => {
+                FieldConversion::Flag(key) => {
                     if wire.number()? != 0 {
                         draft.attributes.push(self.attribute(key, &[0x10, 1])?);
                     }
                 }
-                To::Text(key) => {
+                FieldConversion::Text(key) => {
                     let text = self.index(wire.number()?, Table::String, name);
                     if text != 0 {
                         draft.attributes.push(self.attribute(key, &reference(text))?);
                     }
                 }
-                To::Label => {
+                FieldConversion::Label => {
                     let inner = wire.message()?;
                     draft.attributes.push(self.at((name, None), |this| this.label(inner))?);
                 }
-                To::Temporality => {
+                FieldConversion::Temporality => {
                     let temporality = wire.number()?;
                     if let Some(rule) = not_delta(temporality) {
                         self.note(name, || rule);
                     }
                 }
-                To::LeftOut => self.leave_out(name, wire.number()?),
-                To::Number(place) => draft.numbers[place] = wire.number()?,
-                To::Fixed(place) => draft.numbers[place] = wire.fixed64()?,
-                To::Time(place) => {
+                FieldConversion::LeftOut => self.leave_out(name, wire.number()?),
+                FieldConversion::Number(place) => draft.numbers[place] = wire.number()?,
+                FieldConversion::Fixed(place) => draft.numbers[place] = wire.fixed64()?,
+                FieldConversion::Time(place) => {
                     let time = wire.number()?;
                     if time > i64::MAX as u64 {
                         self.note(name, || format!("{} ns is no time", time as i64));
                     }
                     draft.numbers[place] = time;
                 }
-                To::List(place) => wire.list(|number| {
+                FieldConversion::List(place) => wire.list(|number| {
                     self.held.charge::<u64>(1)?;
                     draft.lists[place].push(number);
                     Ok(())
                 })?,
-                To::Element(_) | To::AttributeUnit | To::Profile | To::SampleType | To::Sample => drop(wire.message()?),
+                FieldConversion::Element(_)
+                | FieldConversion::AttributeUnit
+                | FieldConversion::Profile
+                | FieldConversion::SampleType
+                | FieldConversion::Sample => drop(wire.message()?),
             }
             Ok(())
         })
@@ -372,7 +376,7 @@ impl<'a> Rewriter<'a> {
         &mut self,
         pieces: &[ProtobufReader<'a>],
         fields: KnownFields,
-        part: To,
+        part: FieldConversion,
         mut visit: impl FnMut(&mut Self, usize, ProtobufReader<'a>) -> Result<()>,
     ) -> Result<()> {
         let mut i = 0;
@@ -380,7 +384,7 @@ impl<'a> Rewriter<'a> {
             each(piece, fields, |name, to, wire| {
                 if to == part {
                     let message = wire.message()?;
-                    let position = (part != To::SampleType).then_some(i);
+                    let position = (part != FieldConversion::SampleType).then_some(i);
                     self.at((name, position), |this| visit(this, i, message))?;
                     i += 1;
                 }

@@ -5,7 +5,7 @@ use profbridge_model::whole_chunk::CHUNK_SAMPLES;
 use profbridge_model::{Builder, Profile};
 use uuid::Uuid;
 
-use super::model::{ChunkJson, Taken};
+use super::model::{ChunkJson, SampleTuple};
 use crate::sentry::sampled::text::Text;
 use crate::sentry::sampled::{
     OriginalProcess, ProfileError, ProfileImages, ProfileStacks, SampledProfile, TimedSample, check_version, finish,
@@ -55,7 +55,7 @@ fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {
 }
 
 /// The samples, in nanoseconds since the Unix epoch.
-fn observations(samples: &[Taken]) -> Result<Vec<TimedSample>, ProfileError> {
+fn observations(samples: &[SampleTuple]) -> Result<Vec<TimedSample>, ProfileError> {
     let mut all = Vec::with_capacity(samples.len());
     for (i, &(seconds, stack, thread)) in samples.iter().enumerate() {
         let nanos = (seconds * 1e9).round();

@@ -60,12 +60,12 @@ struct ChunkSampleJson<'a> {
 }
 
 /// A time in seconds, a stack index, and a thread number.
-pub(super) type Taken = (f64, u32, u32);
+pub(super) type SampleTuple = (f64, u32, u32);
 
 /// The samples. Each takes at least 40 bytes of JSON for 16 in memory, so the chunk's size is limit enough.
 #[derive(Debug, Default)]
 pub(super) struct ChunkSamples<'a> {
-    pub(super) all: Vec<Taken>,
+    pub(super) all: Vec<SampleTuple>,
     pub(super) threads: ThreadIds<'a>,
 }
 

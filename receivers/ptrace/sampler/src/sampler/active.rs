@@ -180,7 +180,7 @@ impl Active {
 
     /// The index of a thread that the kernel reported. A thread that is not listed yet is added, since it may have
     /// ended before the threads are listed again.
-    pub(super) fn meet(&mut self, id: u32) -> usize {
+    pub(super) fn find_or_add_thread(&mut self, id: u32) -> usize {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
             Ok(index) => index,
             Err(index) => {

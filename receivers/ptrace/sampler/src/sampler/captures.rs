@@ -261,7 +261,11 @@ impl Captures {
         locations: &mut Vec<Location>,
     ) {
         let sp = captured.registers.stack_pointer();
-        let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
+        let index = if captured.stopped {
+            process.find(captured.thread)
+        } else {
+            Some(process.find_or_add_thread(captured.thread))
+        };
         if let (Some(index), Some((behind, held))) = (index, captured.read) {
             process.count_reading(index, behind, held, captured.interpreted.as_ref().is_some_and(Interpreted::is_any));
         }

@@ -162,11 +162,11 @@ impl ProcessContexts {
     pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> TraceContextReading {
         let Some(schema) = self.schema() else { return TraceContextReading::default() };
         let (mut blocks, is_fixed) = ([0; PLACES], |place: &&Place| matches!(place, Place::Fixed(_)));
-        let beyond = pointer == 0 || !self.places.iter().all(|place| is_fixed(&place));
-        let mut target = Copied { pieces, beyond };
+        let has_missing_bytes = pointer == 0 || !self.places.iter().all(|place| is_fixed(&place));
+        let mut target = Copied { pieces, has_missing_bytes };
         let (context, torn) = find(schema, pointer, self.places.iter().filter(is_fixed).zip(&mut blocks), &mut target);
         // A record that is partly outside of the copy looks unreadable.
-        let unproven = context.is_none() && target.beyond;
+        let unproven = context.is_none() && target.has_missing_bytes;
         TraceContextReading { context, torn: torn && !unproven, unproven }
     }
 }
@@ -207,13 +207,13 @@ impl Blocks {
 struct Copied<'a> {
     pieces: &'a StackPieces,
     /// Whether bytes were requested that are not in the copy.
-    beyond: bool,
+    has_missing_bytes: bool,
 }
 
 impl TargetMemory for Copied<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let there = self.pieces.copied_bytes(address, bytes);
-        self.beyond |= !there;
+        self.has_missing_bytes |= !there;
         there
     }
 }

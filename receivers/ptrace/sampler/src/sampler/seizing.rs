@@ -30,7 +30,7 @@ struct SeizeQueue {
     /// call. The thread's id is not used, because the thread may be gone before the call returns.
     call: AtomicU64,
     /// Whether the second thread sleeps until it is woken.
-    without_samples: AtomicBool,
+    is_asleep: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -59,8 +59,8 @@ impl Seizing {
         self.calls = self.calls.wrapping_add(1);
         let number = self.calls << 32;
         self.shared.call.store(number | u64::from(process), Ordering::SeqCst);
-        if self.shared.without_samples.load(Ordering::SeqCst) {
-            self.shared.without_samples.store(false, Ordering::SeqCst);
+        if self.shared.is_asleep.load(Ordering::SeqCst) {
+            self.shared.is_asleep.store(false, Ordering::SeqCst);
             self.wake();
         }
         let result = call();
@@ -97,13 +97,13 @@ fn watch(shared: &SeizeQueue, tracer: u32) {
             reap_of(process, tracer);
             thread::park_timeout(LOOK);
         } else {
-            // There was no call since the last check. A call that begins now either sees `without_samples`, or is seen
+            // There was no call since the last check. A call that begins now either sees `is_asleep`, or is seen
             // by the check below.
-            shared.without_samples.store(true, Ordering::SeqCst);
+            shared.is_asleep.store(true, Ordering::SeqCst);
             if shared.call.load(Ordering::SeqCst) == call && !shared.ended.load(Ordering::SeqCst) {
                 thread::park();
             }
-            shared.without_samples.store(false, Ordering::SeqCst);
+            shared.is_asleep.store(false, Ordering::SeqCst);
         }
         before = call;
     }

@@ -359,7 +359,7 @@ mod tests {
     fn searches_for_pointers() {
         let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
         let process = &mut engine.processes[0];
-        let index = process.meet(nix::unistd::gettid().as_raw().unsigned_abs());
+        let index = process.find_or_add_thread(nix::unistd::gettid().as_raw().unsigned_abs());
         let thread = &mut process.threads[index];
         let mut finds = |searches, sought, slot| {
             (thread.pointer, thread.searches, thread.sought) = (0, searches, sought);

@@ -8,16 +8,16 @@
 //! | [`V1_4`] | in each profile | 1.4 has the profile's attributes in place, 1.5 as indices |
 //! | [`V1_3`] | in each profile | containers, which have the times and the attributes; labels, build ids, frame types |
 
-use self::To::*;
+use self::FieldConversion::*;
 use super::super::super::error::{Fault, Result};
 use super::super::super::reader::{FIXED64, LEN, ProtobufReader, VARINT};
 
 /// The known fields of a message: number, name, and conversion. Other fields are skipped.
-pub(super) type KnownFields = &'static [(u32, &'static str, To)];
+pub(super) type KnownFields = &'static [(u32, &'static str, FieldConversion)];
 
 /// How a field is converted to 1.10.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum To {
+pub(super) enum FieldConversion {
     /// The same integer, in the field with this number.
     Int(u8),
     /// The index of an element of this table, in the field with this number.
@@ -95,7 +95,7 @@ impl Table {
 
 /// The place of the tables in a release.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Home {
+pub(super) enum TablePlace {
     /// In each `ProfileContainer.profile`.
     Container,
     /// In each `Profile`.
@@ -109,7 +109,7 @@ pub(super) enum Home {
 /// A release.
 #[derive(Debug)]
 pub(in super::super) struct Release {
-    pub(super) home: Home,
+    pub(super) home: TablePlace,
     /// The fields of the message that contains the tables.
     pub(super) tables: KnownFields,
     pub(super) profile: KnownFields,
@@ -120,7 +120,7 @@ pub(in super::super) struct Release {
 }
 
 pub(super) const V1_7: Release = Release {
-    home: Home::Dictionary,
+    home: TablePlace::Dictionary,
     tables: &[
         (1, "mapping_table", Element(Table::Mapping)),
         (2, "location_table", Element(Table::Location)),
@@ -181,7 +181,7 @@ pub(super) const V1_7: Release = Release {
 };
 
 pub(super) const V1_6: Release = Release {
-    home: Home::Request,
+    home: TablePlace::Request,
     tables: &[
         (2, "mapping_table", Element(Table::Mapping)),
         (3, "location_table", Element(Table::Location)),
@@ -194,7 +194,8 @@ pub(super) const V1_6: Release = Release {
     ..V1_7
 };
 
-pub(super) const V1_4: Release = Release { home: Home::Profile, tables: PROFILE_1_4, profile: PROFILE_1_4, ..V1_7 };
+pub(super) const V1_4: Release =
+    Release { home: TablePlace::Profile, tables: PROFILE_1_4, profile: PROFILE_1_4, ..V1_7 };
 
 const PROFILE_1_4: KnownFields = &[
     (1, "sample_type", SampleType),
@@ -222,7 +223,7 @@ const PROFILE_1_4: KnownFields = &[
 ];
 
 pub(super) const V1_3: Release = Release {
-    home: Home::Container,
+    home: TablePlace::Container,
     tables: PROFILE_1_3,
     profile: PROFILE_1_3,
     sample: &[
@@ -376,7 +377,7 @@ impl<'a> Wire<'a> {
 pub(super) fn each<'a>(
     mut reader: ProtobufReader<'a>,
     fields: KnownFields,
-    mut visit: impl FnMut(&'static str, To, &Wire<'a>) -> Result<()>,
+    mut visit: impl FnMut(&'static str, FieldConversion, &Wire<'a>) -> Result<()>,
 ) -> Result<()> {
     while let Some(key) = reader.key()? {
         match fields.iter().find(|(number, ..)| *number == key >> 3) {

@@ -15,7 +15,7 @@ use profbridge_model::varint;
 use super::super::super::encode::put::{bytes, head, int};
 use super::super::super::error::{Fault, Result};
 use super::super::super::reader::ProtobufReader;
-use super::fields::{Home, Table, To};
+use super::fields::{FieldConversion, Table, TablePlace};
 use super::{Draft, Rewriter, put_list, put_nested};
 
 /// Nanoseconds in a millisecond.
@@ -59,7 +59,7 @@ impl<'a> Rewriter<'a> {
         let listed: Vec<u32> = listed.collect();
         let mut rows = SampleRows { unit: 1, ..SampleRows::default() };
         let (mut sample, mut stacks) = (Draft::default(), HashMap::new());
-        self.each_part(pieces, self.release.profile, To::Sample, |this, _, reader| {
+        self.each_part(pieces, self.release.profile, FieldConversion::Sample, |this, _, reader| {
             this.read(reader, this.release.sample, &mut sample)?;
             let [start, length, ..] = sample.numbers;
             let [one_by_one, values, times] = &sample.lists;
@@ -94,7 +94,7 @@ impl<'a> Rewriter<'a> {
             sample.lists.iter_mut().for_each(Vec::clear);
             Ok(())
         })?;
-        if self.release.home == Home::Container {
+        if self.release.home == TablePlace::Container {
             self.unit_of_times(&mut rows, [start, duration]);
         }
         Ok(rows)

@@ -11,7 +11,7 @@ use super::super::super::error::{Fault, Result};
 use super::super::super::limits::Budget;
 use super::super::super::reader::ProtobufReader;
 use super::super::profile::COMMENT;
-use super::fields::{KnownFields, LABEL, LINK, Table, To, UNIT, each, each_at};
+use super::fields::{FieldConversion, KnownFields, LABEL, LINK, Table, UNIT, each, each_at};
 use super::{Draft, Rewriter, put_list};
 
 /// The attributes for the two kinds of `Mapping.build_id` in 1.3: the linker's id, and an id by the producer's own
@@ -80,18 +80,18 @@ impl<'a> Rewriter<'a> {
     pub(super) fn read_tables(&mut self, pieces: &[ProtobufReader<'a>]) -> Result<()> {
         self.parts = TableIds::default();
         use Table::{Attribute, Function, Link, Location, Mapping, String};
-        self.elements(pieces, To::Element(String))?;
-        self.elements(pieces, To::AttributeUnit)?;
+        self.elements(pieces, FieldConversion::Element(String))?;
+        self.elements(pieces, FieldConversion::AttributeUnit)?;
         for table in [Attribute, Link, Function, Mapping, Location] {
-            self.elements(pieces, To::Element(table))?;
+            self.elements(pieces, FieldConversion::Element(table))?;
         }
         Ok(())
     }
 
-    fn elements(&mut self, pieces: &[ProtobufReader<'a>], part: To) -> Result<()> {
+    fn elements(&mut self, pieces: &[ProtobufReader<'a>], part: FieldConversion) -> Result<()> {
         self.each_part(pieces, self.release.tables, part, |this, i, reader| {
             this.held.charge::<u32>(1)?;
-            let To::Element(table) = part else { return this.unit(reader) };
+            let FieldConversion::Element(table) = part else { return this.unit(reader) };
             let id = match table {
                 Table::String => this.add(table, reader.rest())?,
                 Table::Attribute => this.attribute_in_place(reader)?,

@@ -202,11 +202,11 @@ fn walk(
     let mut address = first;
     let mut bytes = [0; 512];
     let bytes = &mut bytes[..(layout.size as usize).min(512)];
-    let mut came = ChainEnd::Nowhere;
+    let mut end = ChainEnd::Nowhere;
     let mut last = None;
     for _ in 0..2 * MAX_FRAMES {
         if address == 0 {
-            came = match (layout.calls, last) {
+            end = match (layout.calls, last) {
                 (Calls::Owned { .. }, Some(..OUTERMOST)) | (Calls::Marked { .. }, Some(GENERATOR)) => ChainEnd::Left,
                 _ => ChainEnd::Reached,
             };
@@ -215,7 +215,7 @@ fn walk(
         if address & 7 != 0 || captured.frames.len() >= MAX_FRAMES || !scratch.frame(target, address, bytes) {
             let is_limit = captured.frames.len() >= MAX_FRAMES || target.refused() > 0;
             if is_limit && address & 7 == 0 && !captured.has(address) {
-                came = ChainEnd::TooMany;
+                end = ChainEnd::TooMany;
             }
             break;
         }
@@ -228,7 +228,7 @@ fn walk(
         };
         // From 3.13 on the low bits are a tag.
         let code = word_at(bytes, layout.code as usize) & !3;
-        let owner = word_at(bytes, layout.globals as usize);
+        let globals = word_at(bytes, layout.globals as usize);
         let byte = |at: u32| bytes.get(at as usize).copied().unwrap_or(0);
         last = match layout.calls {
             Calls::Each => None,
@@ -238,7 +238,7 @@ fn walk(
             Calls::Owned { at } if byte(at) >= OUTERMOST => captured.end_call(Some(address)),
             _ if code == 0 => break,
             calls => {
-                captured.frames.push(RawFrame { address, code, instruction, owner });
+                captured.frames.push(RawFrame { address, code, instruction, owner: globals });
                 match calls {
                     Calls::Owned { .. } => {}
                     Calls::Each => captured.end_call(None),
@@ -250,7 +250,7 @@ fn walk(
         address = word_at(bytes, layout.previous as usize);
     }
     captured.end_call(None);
-    came
+    end
 }
 
 /// The owner of the outermost frame of a call: `FRAME_OWNED_BY_CSTACK` in 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER`

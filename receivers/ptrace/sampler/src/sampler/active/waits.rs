@@ -44,7 +44,7 @@ pub(super) struct Waits {
     /// If not all threads are examined in the next tick: those that are, with the time when each left its processor,
     /// and the generations of address space and contexts for which the other threads are known.
     awake: Vec<(u32, Instant)>,
-    awake_since: Option<(u64, u64)>,
+    awake_generations: Option<(u64, u64)>,
     /// The index from which counters are compared with records in this batch, if not all threads are compared.
     compared: usize,
     /// The index of the thread of the last record.
@@ -62,7 +62,7 @@ impl Waits {
             leaving: VecDeque::new(),
             deferred: [const { Vec::new() }; PARTS],
             awake: Vec::new(),
-            awake_since: None,
+            awake_generations: None,
             compared: 0,
             last: 0,
             costs: RecordCosts { switches: 0, since: now, most: MOST_SWITCHES },

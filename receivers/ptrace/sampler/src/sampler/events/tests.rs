@@ -68,7 +68,7 @@ fn refusals_are_asked_for_again() {
         let mut engine = engine(std::process::id(), &|| {}, start, false);
         engine.events = Events::with(Box::new(kernel.clone()), None).ok();
         engine.processes[0].watch = RunningThreadMethod::Undecided;
-        engine.processes[0].meet(std::process::id());
+        engine.processes[0].find_or_add_thread(std::process::id());
         let mut decide = |at| {
             engine.decide(0, at);
             engine.processes[0].watch

@@ -325,7 +325,7 @@ fn turns_by_samples() {
         let mut engine = engine(pid, &|| {}, now, false);
         let process = &mut engine.processes[0];
         (process.watch, process.switches) = (RunningThreadMethod::Machine, Switches::Sampled);
-        let index = process.meet(thread);
+        let index = process.find_or_add_thread(thread);
         process.threads[index].recording = Some(Box::new(Recording::new(now - Duration::from_millis(10))));
         let ring = switches(&[(pid + 1, 1, nano - 2_000_000, true), (pid, thread, nano - 1_000_000, in_call)]);
         let event = ProcessorEvent {
@@ -362,7 +362,7 @@ fn many_threads_are_recorded_less() {
     let mut wanted = |threads: usize| {
         process.threads.clear();
         for id in 1..=u32::try_from(threads).unwrap() {
-            process.meet(id);
+            process.find_or_add_thread(id);
         }
         process.switches = process.wanted_switches(now);
         process.switches

@@ -37,7 +37,7 @@ impl Active {
     pub(in crate::sampler) fn threads_in_doubt(&mut self) -> Vec<u32> {
         let generations = (self.attached.space_generation, self.attached.contexts.generation());
         let known = self.defers_records().then_some(generations);
-        let is_same = std::mem::replace(&mut self.waits.awake_since, known) == known;
+        let is_same = std::mem::replace(&mut self.waits.awake_generations, known) == known;
         if known.is_none() || !is_same {
             self.apply_records();
             self.waits.awake.clear();

@@ -177,7 +177,7 @@ impl Active {
     /// Ends the recording of all threads. Their time up to now is divided among their samples.
     pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
         self.apply_records();
-        self.waits.awake_since = None;
+        self.waits.awake_generations = None;
         for index in 0..self.threads.len() {
             if self.threads[index].recording.is_some() {
                 self.settle_recorded(index, now, WhatFollows::Other);

@@ -164,7 +164,7 @@ impl Active {
         if matches!(record.what, ThreadChangeKind::Started) {
             // Add the thread now, with a start after the last listing of threads: they may be listed again before its
             // record is applied.
-            self.meet(record.thread);
+            self.find_or_add_thread(record.thread);
         }
         let part = part_of_thread(record.thread);
         self.waits.deferred[part].push(record);
@@ -232,7 +232,7 @@ impl Active {
             return Some(next);
         }
         let found = match self.watch {
-            RunningThreadMethod::Group | RunningThreadMethod::Machine => Some(self.meet(id)),
+            RunningThreadMethod::Group | RunningThreadMethod::Machine => Some(self.find_or_add_thread(id)),
             _ => self.find(id),
         };
         self.waits.last = found.unwrap_or(0);
@@ -243,7 +243,7 @@ impl Active {
     pub(in crate::sampler) fn lost(&mut self, shortfall: Shortfall) {
         shortfall.add_to(&mut self.attached.status);
         self.apply_records();
-        self.waits.awake_since = None;
+        self.waits.awake_generations = None;
         self.threads.iter_mut().filter_map(|thread| thread.recording.as_mut()).for_each(|of| of.timeline.lost());
     }
 }
