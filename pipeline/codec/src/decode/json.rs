@@ -4,13 +4,13 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 
 use profbridge_wire::foreign;
-use profbridge_wire::otlp::LikelySignal;
+use profbridge_wire::otlp::Signal;
 
 /// The fields that identify a message, in both spellings; the message's name; and its signal if supported.
-const FIELDS: [(&str, &str, &str, Option<LikelySignal>); 5] = [
-    ("resourceProfiles", "resource_profiles", "OTLP profiles", Some(LikelySignal::Profiles)),
-    ("dictionary", "dictionary", "OTLP profiles", Some(LikelySignal::Profiles)),
-    ("resourceSpans", "resource_spans", "OTLP traces", Some(LikelySignal::Traces)),
+const FIELDS: [(&str, &str, &str, Option<Signal>); 5] = [
+    ("resourceProfiles", "resource_profiles", "OTLP profiles", Some(Signal::Profiles)),
+    ("dictionary", "dictionary", "OTLP profiles", Some(Signal::Profiles)),
+    ("resourceSpans", "resource_spans", "OTLP traces", Some(Signal::Traces)),
     ("resourceMetrics", "resource_metrics", "OTLP metrics", None),
     ("resourceLogs", "resource_logs", "OTLP logs", None),
 ];
@@ -29,7 +29,7 @@ pub(super) fn is_otlp(bytes: &[u8]) -> bool {
     foreign::keys(bytes).iter().any(|key| field(key).is_some())
 }
 
-fn field(key: &str) -> Option<(&'static str, Option<LikelySignal>)> {
+fn field(key: &str) -> Option<(&'static str, Option<Signal>)> {
     let known = FIELDS.iter().find(|(name, other, ..)| key == *name || key == *other)?;
     Some((known.2, known.3))
 }
@@ -40,14 +40,14 @@ fn field(key: &str) -> Option<(&'static str, Option<LikelySignal>)> {
 /// # Errors
 ///
 /// The message has fields of several signals or of none, or its signal is not supported; the error names it.
-pub(super) fn content(message: &[u8]) -> Result<LikelySignal, String> {
+pub(super) fn content(message: &[u8]) -> Result<Signal, String> {
     let keys = foreign::keys(message);
-    let mut found: Vec<(&str, Option<LikelySignal>)> = keys.iter().filter_map(|key| field(key)).collect();
+    let mut found: Vec<(&str, Option<Signal>)> = keys.iter().filter_map(|key| field(key)).collect();
     found.sort_unstable_by_key(|(what, _)| *what);
     found.dedup();
     match found[..] {
-        [] if keys.is_empty() => Ok(LikelySignal::Profiles),
-        [] => Err(format!("has no field of OTLP by which it could be told what it is\nhint: {READ}")),
+        [] if keys.is_empty() => Ok(Signal::Profiles),
+        [] => Err(format!("has no field of OTLP that identifies it\nhint: {READ}")),
         [(_, Some(signal))] => Ok(signal),
         [(what, None)] => Err(not_supported(&format!("{what} as JSON"))),
         _ => {
@@ -82,14 +82,14 @@ mod tests {
     #[test]
     fn requests() {
         for (text, expected) in [
-            ("{\"resourceProfiles\":[]}", LikelySignal::Profiles),
-            ("\n {\"x\":{}, \"resource_profiles\": [}", LikelySignal::Profiles),
-            ("{\"dictionary\":{\"stringTable\":[\"", LikelySignal::Profiles),
-            ("{\"dictionary\":{},\"resourceProfiles\":[]}", LikelySignal::Profiles),
-            ("{\"dictionary\":{}}\n{\"resourceProfiles\":[]}", LikelySignal::Profiles),
-            ("\u{feff}{\"dictionary\":{}}", LikelySignal::Profiles),
-            ("{\"resourceSpans\":[{", LikelySignal::Traces),
-            ("{\"resource_spans\":[]}", LikelySignal::Traces),
+            ("{\"resourceProfiles\":[]}", Signal::Profiles),
+            ("\n {\"x\":{}, \"resource_profiles\": [}", Signal::Profiles),
+            ("{\"dictionary\":{\"stringTable\":[\"", Signal::Profiles),
+            ("{\"dictionary\":{},\"resourceProfiles\":[]}", Signal::Profiles),
+            ("{\"dictionary\":{}}\n{\"resourceProfiles\":[]}", Signal::Profiles),
+            ("\u{feff}{\"dictionary\":{}}", Signal::Profiles),
+            ("{\"resourceSpans\":[{", Signal::Traces),
+            ("{\"resource_spans\":[]}", Signal::Traces),
         ] {
             assert!(is_otlp(text.as_bytes()), "{text}");
             assert_eq!(content(text.as_bytes()), Ok(expected), "{text}");
@@ -97,7 +97,7 @@ mod tests {
         for text in ["", "{}", "[]", "{\"event_id\":\"a\"}\n{\"dictionary\":{}}", "{\"x\":{\"dictionary\":1}}"] {
             assert!(!is_otlp(text.as_bytes()), "{text}");
         }
-        assert_eq!(content(b"{}"), Ok(LikelySignal::Profiles));
+        assert_eq!(content(b"{}"), Ok(Signal::Profiles));
     }
 
     /// Guarantees: a message of another signal, of several or of none is rejected, with the names of what it is or
@@ -112,7 +112,7 @@ mod tests {
                 "could be OTLP profiles or OTLP traces: it has the fields of each",
             ),
             ("{\"resourceSpans\":[],\"resourceLogs\":[]}", "could be OTLP logs or OTLP traces: "),
-            ("{\"spans\":[]}", "has no field of OTLP by which it could be told what it is\nhint: "),
+            ("{\"spans\":[]}", "has no field of OTLP that identifies it\nhint: "),
         ] {
             let why = content(text.as_bytes()).unwrap_err();
             assert!(why.starts_with(expected), "{text}: {why}");

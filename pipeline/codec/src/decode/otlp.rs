@@ -7,7 +7,7 @@ use profbridge_model::{Profiles, Quantities, Reason, Spans, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::otlp::sniff::has_second_dictionary;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
-use profbridge_wire::otlp::{self, ContentKind, Decoded, LikelySignal, Limits, signal, sniff};
+use profbridge_wire::otlp::{self, ContentKind, Decoded, LikelySignal, Limits, Signal, signal, sniff};
 
 use super::{FileDecoder, Refused, json};
 
@@ -67,18 +67,17 @@ impl FileDecoder<'_> {
         // JSON is several times as long, so the limit is the one for files.
         let limits = Limits { max_request: self.limit, ..Limits::default() };
         match json::content(bytes) {
-            Ok(LikelySignal::Profiles) => {
+            Ok(Signal::Profiles) => {
                 let decoded = otlp::json::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.profiles(decoded, place).into())
             }
-            Ok(LikelySignal::Traces) => {
+            Ok(Signal::Traces) => {
                 let request = otlp::json::read(otlp::json::Message::TracesRequest, bytes, &limits, &mut |_| true);
                 let decoded = request.and_then(|request| traces::decode(request.into(), &limits));
                 let decoded =
                     decoded.map_err(otlp::json::without_offset).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.spans(decoded, place).into())
             }
-            Ok(LikelySignal::Unclear) => Err(Refused::new(place, UNCLEAR)),
             Err(why) => Err(Refused::new(place, why)),
         }
     }
