@@ -43,11 +43,11 @@ pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
 /// as pprof mappings without locations, which must be kept.
 enum BatchCount {
     /// None so far.
-    Nothing,
+    None,
     /// One, and the processor's output for it so far.
     One(Box<(Profiles, Outbox)>),
     /// There were several batches.
-    Not,
+    Several,
 }
 
 impl OtlpOutput {
