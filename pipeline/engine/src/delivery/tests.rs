@@ -529,7 +529,7 @@ fn written(yaml: &str) -> Result<DeliveryConfig, String> {
 fn keys_match_the_collector() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
-    assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 256));
+    assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 64));
     assert_eq!((defaults.sending_queue.sizer, defaults.sending_queue.overflow), (Sizer::Bytes, Overflow::Refuse));
     assert_eq!(defaults.retry_on_failure, RetryConfig::default());
     assert_eq!(defaults.retry_on_failure.max_elapsed_time.get(), seconds(300));
