@@ -211,7 +211,7 @@ try {
   check("search finds a function and says its part", cell("hot_function").getAttribute("class").indexOf("found") >= 0 &&
     /HOT_func|hot_func.*\\d\\d.\\d\\d %/i.test(svg.querySelector(".about").textContent));
   cell("hot_function").dispatchEvent(new MouseEvent("mouseenter"));
-  check("a function is told with its time", /^hot_function, .* ms, [\\d.]+ %$/.test(svg.querySelector(".about").textContent));
+  check("a function is told with its time", /^hot_function, .*\\d m?s, [\\d.]+ %$/.test(svg.querySelector(".about").textContent));
   var cut = Array.from(shown()[0].querySelectorAll("text")).filter(function (one) { return /\\u2026/.test(one.textContent); });
   check("long names keep both ends", cut.every(function (one) { return /[^\\u2026]\\u2026[^\\u2026]/.test(one.textContent); }));
   check("no name leaves its cell", Array.from(shown()[0].children).every(function (one) {
