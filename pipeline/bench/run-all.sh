@@ -27,7 +27,14 @@ measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}"
 if [ -n "${COLLECTOR:-}" ]; then
     measure traces $bench traces --collector "$COLLECTOR" --pairs "${PAIRS:-8}" --json "$out/traces.json"
     measure traces-gzip $bench traces --collector "$COLLECTOR" --compression gzip --pairs "${PAIRS:-8}" --json "$out/traces-gzip.json"
+    for to in sentry-otlp sentry-streamed; do
+        measure traces-$to $bench traces --to $to --collector "$COLLECTOR" --pairs "${PAIRS:-8}" --json "$out/traces-$to.json"
+    done
 fi
+for to in sentry-otlp sentry-streamed; do
+    measure distant-$to $bench traces --to $to --delay 100 --json "$out/distant-$to.json"
+    measure memory-bounds-$to $bench memory-bounds --spans $to --json "$out/memory-bounds-$to.json"
+done
 measure memory-bounds $bench memory-bounds --json "$out/memory-bounds.json"
 measure memory-bounds-spans $bench memory-bounds --spans --json "$out/memory-bounds-spans.json"
 measure sampler $bench sampler --turns "${PAIRS:-12}" --json "$out/sampler.json"

@@ -25,7 +25,8 @@ use crate::end_to_end::target::BenchTarget;
 use crate::end_to_end::{self, Sink};
 use crate::process::Setting;
 use crate::report::{Goal, Report};
-use crate::{Error, machine, traces};
+use crate::traces::{self, SpanOutput};
+use crate::{Error, machine};
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
@@ -45,9 +46,9 @@ pub(crate) struct MemoryBoundsOptions {
     /// The number of processes in each of the eight hostile requests that are sent at the same time
     #[arg(long, default_value_t = 25_000)]
     together: i64,
-    /// Measure a pipeline of traces instead
-    #[arg(long)]
-    spans: bool,
+    /// Measure a pipeline of traces instead, whose spans go here
+    #[arg(long, num_args = 0..=1, default_missing_value = "otlp")]
+    spans: Option<SpanOutput>,
     /// Write the figures as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -122,8 +123,8 @@ struct MemoryFigures {
 pub(crate) fn run(options: &MemoryBoundsOptions) -> Result<(), Error> {
     let mut report = Report::new("memory-bounds");
     let (loads, noun) = match options.spans {
-        false => (of_profiles(options, &mut report)?, "observations"),
-        true => (spans::loads(MOST_SPANS, MOST_TRACES)?, "spans"),
+        None => (of_profiles(options, &mut report)?, "observations"),
+        Some(_) => (spans::loads(MOST_SPANS, MOST_TRACES)?, "spans"),
     };
     for &limit in &options.limits {
         let bound = Goal::AtMost(((limit << 20) + BEYOND) as f64 / 1e6);
@@ -133,7 +134,7 @@ pub(crate) fn run(options: &MemoryBoundsOptions) -> Result<(), Error> {
             report.figure(format!("{name}: peak (VmHWM)"), outcome.peak as f64 / 1e6, "MB", Some(bound));
             report.figure(format!("{name}: at rest before the end"), outcome.at_rest as f64 / 1e6, "MB", None);
             report.figure(format!("{name}: dropped"), outcome.dropped as f64, noun, Some(Goal::AtMost(0.0)));
-            if options.spans {
+            if options.spans.is_some() {
                 let all = load.requests.len();
                 report.figure(format!("{name}: taken of {all}"), outcome.taken as f64, "requests", None);
             }
@@ -177,8 +178,8 @@ fn measured(options: &MemoryBoundsOptions, limit: u64, load: &MemoryLoad) -> Res
     let folder = end_to_end::begin()?;
     let sink = Sink::start(true)?;
     let limits = format!("{{memory: {limit}MiB}}");
-    let yaml = if options.spans {
-        traces::yaml("", end_to_end::RequestCompression::None, "", &limits, sink.address)
+    let yaml = if let Some(to) = options.spans {
+        traces::yaml("", (to, end_to_end::RequestCompression::None), "", &limits, sink.address)
     } else {
         let MemoryLoad { dedup_window, .. } = load;
         Setting { window: "60s", dedup_window, compression: "zstd", queue_mib: 64, limits: &limits }.yaml(sink.address)

@@ -50,9 +50,19 @@ pub(super) fn spans_of_call(encoding: Option<&str>, call: &[u8]) -> Option<u64> 
         0 => Cow::Borrowed(message),
         _ => Cow::Owned(decompress(encoding, message).ok()?),
     };
+    spans_of_request(&request)
+}
+
+/// The number of spans in a request; `None` for invalid protobuf.
+pub(super) fn spans_of_request(request: &[u8]) -> Option<u64> {
     let mut count = 0;
-    visit(&request, &SPANS, &mut |_| count += 1)?;
+    visit(request, &SPANS, &mut |_| count += 1)?;
     Some(count)
+}
+
+/// The number of spans in a transaction, with itself, or in a container: each begins once.
+pub(super) fn spans_of_envelope(json: &[u8]) -> u64 {
+    memmem::find_iter(json, b"\"start_timestamp\":").count() as u64
 }
 
 /// Passes each message, text or `fixed64` at the end of a path of field numbers to `found`. Returns `None` for invalid

@@ -53,6 +53,17 @@ impl Blocks {
 
     /// One block: the CPU time per observation or span that arrived, in nanoseconds.
     fn block(&self, load: &Arc<Load>, side: &Side) -> Result<f64, Error> {
+        let (count, cpu) = self.arrived(load, side)?;
+        Ok(cpu.as_nanos() as f64 / count as f64)
+    }
+
+    /// How many observations or spans arrive per second.
+    pub(crate) fn rate(&self, load: &Arc<Load>, side: &Side) -> Result<f64, Error> {
+        Ok(self.arrived(load, side)?.0 as f64 / self.seconds)
+    }
+
+    /// The observations and spans that arrive within a block, and the CPU time for them.
+    fn arrived(&self, load: &Arc<Load>, side: &Side) -> Result<(u64, Duration), Error> {
         let length = Duration::from_secs_f64(self.seconds + self.warm_up + 1.0);
         let sent = side.send(load, length, u64::MAX)?;
         thread::sleep(Duration::from_secs_f64(self.warm_up));
@@ -66,7 +77,7 @@ impl Blocks {
         if count == 0 || arrived.broken > 0 {
             return Err(format!("the sink cannot read what arrives: {arrived:?}").into());
         }
-        Ok((cpu_after - cpu_before).as_nanos() as f64 / count as f64)
+        Ok((count, cpu_after - cpu_before))
     }
 }
 

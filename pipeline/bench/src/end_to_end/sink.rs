@@ -1,7 +1,7 @@
 //! The sink: an HTTP server that counts what arrives.
 //!
-//! Every gRPC call of any service is counted as spans, everything else as an envelope. The observations of a chunk and
-//! the spans of a call are counted before the sink acknowledges them.
+//! Every gRPC call of any service, and every other body of protobuf, is counted as spans, everything else as an
+//! envelope with a chunk, a transaction or a container. What it holds is counted before the sink acknowledges it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -64,16 +64,23 @@ pub(crate) struct Sink {
 struct SinkState {
     /// Whether to count only bytes.
     blind: bool,
+    /// How long an answer takes.
+    delay: Duration,
     stats: Mutex<Stats>,
 }
 
 impl Sink {
     /// Starts the sink. If `blind`, it only counts bytes.
     pub(crate) fn start(blind: bool) -> Result<Self, Error> {
+        Self::start_distant(blind, Duration::ZERO)
+    }
+
+    /// Starts a sink whose answers take this time, as over a long way.
+    pub(crate) fn start_distant(blind: bool, delay: Duration) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(SinkState { blind, ..SinkState::default() });
+        let shared = Arc::new(SinkState { blind, delay, ..SinkState::default() });
         runtime.spawn(serve(listener, Arc::clone(&shared)));
         Ok(Self { runtime, address, shared })
     }
@@ -125,7 +132,8 @@ impl SinkState {
         let (head, body) = request.into_parts();
         // An incomplete body counts as unreadable.
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let is_call = text(&head, CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/grpc"));
+        let is_of = |kind: &str| text(&head, CONTENT_TYPE).is_some_and(|of| of.starts_with(kind));
+        let (is_call, is_protobuf) = (is_of("application/grpc"), is_of("application/x-protobuf"));
         let found = match (self.blind, is_call) {
             (true, _) => Some((0, 0)),
             (false, true) => {
@@ -133,13 +141,25 @@ impl SinkState {
                 count::spans_of_call(encoding, &bytes).map(|spans| (0, spans))
             }
             (false, false) => {
-                let json = count::decompress(text(&head, CONTENT_ENCODING), &bytes);
-                json.ok().map(|json| (count::active_samples(&json), 0))
+                let plain = count::decompress(text(&head, CONTENT_ENCODING), &bytes).ok();
+                plain.and_then(|plain| match is_protobuf {
+                    true => Some((0, count::spans_of_request(&plain)?)),
+                    false => Some((count::active_samples(&plain), count::spans_of_envelope(&plain))),
+                })
             }
         };
+        self.count(bytes.len(), found);
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
+        if is_call { taken() } else { Response::new(Full::new(Bytes::from_static(b"{}")).boxed_unsync()) }
+    }
+
+    /// Counts a request with its observations and spans; `None` if it could not be read.
+    fn count(&self, bytes: usize, found: Option<(u64, u64)>) {
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         stats.requests += 1;
-        stats.bytes += bytes.len() as u64;
+        stats.bytes += bytes as u64;
         match found {
             Some((observations, spans)) => {
                 stats.observations += observations;
@@ -147,8 +167,6 @@ impl SinkState {
             }
             None => stats.broken += 1,
         }
-        drop(stats);
-        if is_call { taken() } else { Response::new(Full::new(Bytes::from_static(b"{}")).boxed_unsync()) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{RequestCompression, Sink};
+use super::Sink;
 use crate::Error;
 use crate::machine::{self, TARGET_CORE};
 
@@ -127,26 +127,20 @@ impl BenchTarget {
         Ok(Self { process, grpc: *grpc, http: None })
     }
 
-    /// Starts a Collector with one pipeline of traces in front of a sink: the receiver `otlp` and the exporter `otlp`
-    /// with their defaults, except for the compression of the output.
-    pub(crate) fn collector(
-        binary: &Path,
-        folder: &Path,
-        compression: RequestCompression,
-        sink: &Sink,
-    ) -> Result<Self, Error> {
+    /// Starts a Collector with one pipeline of traces: the receiver `otlp` and this exporter, with their defaults but
+    /// for the exporter's keys.
+    pub(crate) fn collector(binary: &Path, folder: &Path, exporter: &str, keys: &str) -> Result<Self, Error> {
         // The Collector does not print its ports, so the harness picks free ones.
         let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
         let (grpc, http) = (free()?, free()?);
         let config = folder.join("collector.yaml");
-        let (compression, sink) = (compression.name(), sink.address);
         fs::write(
             &config,
             format!(
                 "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '{grpc}'}}, http: {{endpoint: '{http}'}}}}}}}}\n\
-                 exporters: {{otlp: {{endpoint: '{sink}', compression: {compression}, tls: {{insecure: true}}}}}}\n\
+                 exporters: {{{exporter}: {{{keys}}}}}\n\
                  service:\n  telemetry: {{metrics: {{level: none}}}}\n  \
-                 pipelines: {{traces: {{receivers: [otlp], exporters: [otlp]}}}}\n"
+                 pipelines: {{traces: {{receivers: [otlp], exporters: [{exporter}]}}}}\n"
             ),
         )?;
         let mut command = Command::new(binary.canonicalize()?);

@@ -1,4 +1,4 @@
-//! Requests with many spans: of one trace, of as many traces, and with the smallest possible spans.
+//! Requests with many spans: of one trace, of as many open traces, and with the smallest possible spans.
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::encoding::{WireType, encode_key, encode_varint, message};
@@ -9,7 +9,7 @@ use super::{Error, MemoryLoad, gzip};
 const TOGETHER: usize = 8;
 
 /// The loads: one trace with `spans` spans; twice as many spans of the smallest possible size, which are half as large;
-/// `traces` traces of one span each.
+/// `traces` traces of one span each, whose parents do not come.
 pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<MemoryLoad>, Error> {
     // A million of these spans are slightly smaller than the limit of 64 MiB per request.
     let one_trace = request((0..spans).map(|number| Span {
@@ -23,7 +23,12 @@ pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<MemoryLoad>, Error> {
         ..span(1, number)
     }));
     let many_traces = |first: u64| {
-        let named = |number| Span { name: "GET /api/orders".to_owned(), kind: 2, ..span(first + number, number) };
+        // Spans below others that have not ended: these traces are open.
+        let parent_span_id = u64::MAX.to_be_bytes().to_vec();
+        let named = |number| {
+            let (name, parent_span_id) = ("SELECT orders".to_owned(), parent_span_id.clone());
+            Span { name, kind: 3, parent_span_id, ..span(first + number, number) }
+        };
         request((0..traces).map(named))
     };
     let load = |name, requests: Vec<Vec<u8>>, gzipped| MemoryLoad {
@@ -38,8 +43,8 @@ pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<MemoryLoad>, Error> {
     Ok(vec![
         load("a million spans of one trace", vec![one_trace], false),
         load("two million of the smallest spans, gzipped", vec![gzip(&smallest)?], true),
-        load("100,000 traces", vec![many_traces(1)], false),
-        load("8 requests of 100,000 traces at once", together, false),
+        load("100,000 open traces", vec![many_traces(1)], false),
+        load("8 requests of 100,000 open traces at once", together, false),
     ])
 }
 
