@@ -15,18 +15,13 @@ use bytes::Bytes;
 use profbridge_engine::component::{Now, Request};
 
 use crate::destination::Destination;
-use crate::prepare::{BodyForm, Meta};
+use crate::prepare::Meta;
 
+pub use crate::prepare::BodyForm;
 pub use crate::spans::as_transactions;
 
 /// Name of the file with a folder's DSN.
 pub const DSN_FILE: &str = "dsn";
-
-/// Part of the name of every envelope file.
-pub const ENDING: &str = ".envelope";
-
-/// Part of the name of every file with spans for Sentry's OTLP endpoint.
-pub const OTLP_ENDING: &str = ".spans.otlp";
 
 /// A request that was not sent.
 pub(crate) struct Unsent {
@@ -35,7 +30,7 @@ pub(crate) struct Unsent {
     encoding: Option<&'static str>,
     /// When the request was queued, in nanoseconds since the Unix epoch.
     since: u64,
-    ending: &'static str,
+    form: BodyForm,
 }
 
 impl Unsent {
@@ -43,11 +38,8 @@ impl Unsent {
         let meta = &request.meta;
         let since = meta.arrived.as_ref().map_or(now.unix_nano, |(_, arrival)| *arrival);
         let encoding = meta.body.content_encoding();
-        let ending = match meta.form {
-            BodyForm::Envelope => ENDING,
-            BodyForm::Traces => OTLP_ENDING,
-        };
-        Self { destination: Arc::clone(&meta.destination), body: request.body.clone(), encoding, since, ending }
+        let destination = Arc::clone(&meta.destination);
+        Self { destination, body: request.body.clone(), encoding, since, form: meta.form }
     }
 }
 
@@ -73,9 +65,9 @@ fn write_one(folder: &Path, unsent: &Unsent, number: usize) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         create(&folder.join(DSN_FILE))?.write_all(address.as_bytes())?;
     }
-    let Unsent { body, encoding, since, ending, .. } = unsent;
+    let Unsent { body, encoding, since, form, .. } = unsent;
     let coding = encoding.map(|encoding| format!(".{encoding}")).unwrap_or_default();
-    let path = folder.join(format!("{since:020}-{}-{number:06}{ending}{coding}", std::process::id()));
+    let path = folder.join(format!("{since:020}-{}-{number:06}{}{coding}", std::process::id(), form.ending()));
     let written = create(&path).and_then(|mut file| {
         file.write_all(body)?;
         // `send` computes from this how long the envelope has waited.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Uri;
 use http::header::{HeaderName, HeaderValue};
 use profbridge_codec::sentry::{ContentEncoding, EnvelopeEncoder, Settled, settled};
 use profbridge_codec::{Encoded, Message};
@@ -88,12 +89,44 @@ impl Meta {
     }
 }
 
-/// What a body is, which decides about its URL.
+/// What a body is, which decides about its URL and the name of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BodyForm {
+pub enum BodyForm {
+    /// An envelope.
     Envelope,
-    /// Spans in OTLP.
+    /// Spans for Sentry's OTLP endpoint.
     Traces,
+}
+
+impl BodyForm {
+    /// Part of the name of every file with such a body.
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Envelope => ".envelope",
+            Self::Traces => ".spans.otlp",
+        }
+    }
+
+    /// The form of the body in a file with this name. `None` if the name has none of the endings.
+    pub fn of_file(name: &str) -> Option<Self> {
+        [Self::Traces, Self::Envelope].into_iter().find(|form| name.contains(form.ending()))
+    }
+
+    /// Where such a body is posted.
+    pub const fn url(self, destination: &Destination) -> &Uri {
+        match self {
+            Self::Envelope => &destination.url,
+            Self::Traces => &destination.otlp_url,
+        }
+    }
+
+    /// The value of `Content-Type`.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Envelope => envelope::CONTENT_TYPE,
+            Self::Traces => "application/x-protobuf",
+        }
+    }
 }
 
 /// How a body is compressed.

@@ -93,7 +93,7 @@ impl SentryExporter {
         let meta = &request.meta;
         let (destination, encoding) = (Arc::clone(&meta.destination), meta.body.content_encoding());
         let (body, settings) = (request.body.clone(), self.settings.chunk.clone());
-        let work = move || spans::as_transactions(body, encoding, &destination.dsn, settings);
+        let work = move || spans::as_transactions(body, encoding, &destination.dsn, |_| settings);
         let Encoded { messages, report } = self.rewritten(work).await?;
         let destination = &meta.destination;
         let form = BodyForm::Envelope;
@@ -254,10 +254,11 @@ impl SentryExporter {
             headers.entry(USER_AGENT).or_insert(ours);
         }
         headers.entry(AUTH).or_insert_with(|| destination.auth.clone());
-        let (url, kind, content_type) = match head.form {
-            BodyForm::Envelope => (&destination.url, TelemetryKind::Envelopes, envelope::CONTENT_TYPE),
-            BodyForm::Traces => (&destination.otlp_url, TelemetryKind::Spans, "application/x-protobuf"),
+        let kind = match head.form {
+            BodyForm::Envelope => TelemetryKind::Envelopes,
+            BodyForm::Traces => TelemetryKind::Spans,
         };
+        let (url, content_type) = (head.form.url(destination), head.form.content_type());
         let posted = started.out.post(url, kind, headers, content_type, head.encoding, body).await;
         let unanswered = |failure| http_out::unanswered(&failure, message::failed(&destination.dsn, &failure));
         let response = posted.map_err(unanswered)?;

@@ -197,7 +197,8 @@ impl SpanLimits for ClientSpanLimits {
     }
 }
 
-/// Converts a request for Sentry's OTLP endpoint to transactions for a server without one, as gzip.
+/// Converts a request for Sentry's OTLP endpoint to transactions for a server without one, as gzip. `settings` returns
+/// those for its spans.
 ///
 /// # Errors
 ///
@@ -206,11 +207,11 @@ pub fn as_transactions(
     body: Bytes,
     content_encoding: Option<&str>,
     dsn: &Dsn,
-    settings: chunk::Settings,
+    settings: impl FnOnce(&Spans) -> chunk::Settings,
 ) -> io::Result<Encoded<SpanEnvelope>> {
     let coding = Coding::parse(content_encoding).map_err(io::Error::other)?;
     let plain = decompress(coding, body, MAX_BYTES).map_err(io::Error::other)?;
-    let decoded = traces::decode(plain, &Limits::default()).map_err(io::Error::other)?;
+    let spans = traces::decode(plain, &Limits::default()).map_err(io::Error::other)?.spans;
     let target = TransactionTarget { number: 0, dsn: Some(dsn), compression: Compression::GZIP };
-    Ok(EnvelopeEncoder::new(settings).spans(&grouped(&decoded.spans), |_| Some(target)))
+    Ok(EnvelopeEncoder::new(settings(&spans)).spans(&grouped(&spans), |_| Some(target)))
 }

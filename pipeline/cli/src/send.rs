@@ -2,24 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::Uri;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use profbridge_codec::compress;
 use profbridge_codec::sentry::sent_later;
 use profbridge_exporter_sentry::destination::Destination;
-use profbridge_exporter_sentry::keep::{DSN_FILE, ENDING, OTLP_ENDING, as_transactions};
+use profbridge_exporter_sentry::keep::{BodyForm, DSN_FILE, as_transactions};
+use profbridge_model::Spans;
 use profbridge_model::envelope::EnvelopeBody;
 use profbridge_net::client::{HttpClient, HttpClientConfig};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_net::error_chain;
-use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::chunk::Settings;
 use profbridge_wire::sentry::response::{Verdict, detail, meaning};
 use profbridge_wire::sentry::trace_header::TraceHeader;
@@ -34,41 +32,14 @@ use crate::{Failure, commands};
 /// How many requests are in flight at the same time.
 const AT_ONCE: usize = 16;
 
-/// What a file contains.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Contents {
-    Envelope,
-    /// Spans for Sentry's OTLP endpoint.
-    Spans,
-}
-
-impl Contents {
-    fn of(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_string_lossy();
-        match name.contains(OTLP_ENDING) {
-            true => Some(Self::Spans),
-            false => name.contains(ENDING).then_some(Self::Envelope),
-        }
-    }
-
-    fn url(self, to: &Destination) -> &Uri {
-        match self {
-            Self::Envelope => &to.url,
-            Self::Spans => &to.otlp_url,
-        }
-    }
-
-    const fn content_type(self) -> &'static str {
-        match self {
-            Self::Envelope => envelope::CONTENT_TYPE,
-            Self::Spans => "application/x-protobuf",
-        }
-    }
+/// What a file contains. `None` if its name does not say it.
+fn form_of(path: &Path) -> Option<BodyForm> {
+    BodyForm::of_file(&path.file_name()?.to_string_lossy())
 }
 
 /// A file's content, compressed with gzip, and its destination.
 struct Unsent {
-    contents: Contents,
+    form: BodyForm,
     to: Arc<Destination>,
     body: Bytes,
 }
@@ -88,13 +59,14 @@ pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     arguments.files.iter().for_each(|path| collect(path, &mut files));
     if files.is_empty() {
-        let message = format!("error: there is no file with `{ENDING}` or `{OTLP_ENDING}` in its name in that folder");
+        let [one, other] = [BodyForm::Envelope, BodyForm::Traces].map(BodyForm::ending);
+        let message = format!("error: there is no file with `{one}` or `{other}` in its name in that folder");
         return Err(Failure(message));
     }
     let client =
         HttpClient::new(&HttpClientConfig::default()).map_err(|error| Failure::new("no client for https", &error))?;
     let all = files.len();
-    let noun = match files.iter().any(|path| Contents::of(path) == Some(Contents::Spans)) {
+    let noun = match files.iter().any(|path| form_of(path) == Some(BodyForm::Traces)) {
         true => "files",
         false => "envelopes",
     };
@@ -114,7 +86,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(path) else { return files.push(path.to_owned()) };
     let mut entries: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     entries.sort_unstable();
-    let is_ours = |path: &PathBuf| path.is_dir() || Contents::of(path).is_some();
+    let is_ours = |path: &PathBuf| path.is_dir() || form_of(path).is_some();
     entries.iter().filter(|path| is_ours(path)).for_each(|path| collect(path, files));
 }
 
@@ -160,18 +132,18 @@ async fn deliver(
 
 /// The destination of a file's content, and the body to post.
 fn prepare(path: &Path, dsn: Option<&str>, known: &mut BTreeMap<String, Arc<Destination>>) -> Result<Unsent, String> {
-    let contents = Contents::of(path).unwrap_or(Contents::Envelope);
+    let form = form_of(path).unwrap_or(BodyForm::Envelope);
     let body = Bytes::from(fs::read(path).map_err(|error| error.to_string())?);
-    let coding = path.extension().and_then(|coding| coding.to_str()).filter(|coding| !ENDING.ends_with(coding));
+    let coding = path.extension().and_then(|coding| coding.to_str());
     let coding = Coding::parse(coding).unwrap_or(Coding::Identity);
     let body = decompress(coding, body, envelope::MAX_BYTES).map_err(|error| error.to_string())?;
     let header = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let named = match contents {
-        Contents::Envelope => {
+    let named = match form {
+        BodyForm::Envelope => {
             let read = envelope::Header::read(header).map_err(|error| format!("this is no envelope: {error}"))?;
             read.dsn.map(Into::into)
         }
-        Contents::Spans => None,
+        BodyForm::Traces => None,
     };
     let beside = || fs::read_to_string(path.with_file_name(DSN_FILE)).ok();
     let own = dsn.map(str::to_owned).or_else(beside).or(named);
@@ -187,9 +159,9 @@ fn prepare(path: &Path, dsn: Option<&str>, known: &mut BTreeMap<String, Arc<Dest
             to
         }
     };
-    if contents == Contents::Spans {
+    if form == BodyForm::Traces {
         let body = compress(Compression::GZIP.with_level(1), &body).map_err(|error| error.to_string())?;
-        return Ok(Unsent { contents, to, body });
+        return Ok(Unsent { form, to, body });
     }
     // The time that an envelope spent in the file must not look like a wrong clock.
     let since = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::now());
@@ -201,22 +173,22 @@ fn prepare(path: &Path, dsn: Option<&str>, known: &mut BTreeMap<String, Arc<Dest
     let received = EnvelopeBody { body: body.clone(), content_encoding: None, changed: false };
     let moved = sent_later(&received, header, waited, gzip).map_err(|error| error.to_string())?;
     let body = moved.map_or_else(|| compress(gzip, &body).map_err(|error| error.to_string()), Ok)?;
-    Ok(Unsent { contents, to, body })
+    Ok(Unsent { form, to, body })
 }
 
 /// Posts the content of a file. If the server has no OTLP endpoint, its spans are sent as transactions. Those get the
 /// same ids if they are sent again.
 async fn deliver_one(client: &HttpClient, unsent: Unsent, path: &Path) -> Result<(), Undelivered> {
-    let Unsent { contents, to, body } = unsent;
-    match post(client, &to, contents, body.clone()).await {
-        Err(Undelivered::NotFound(_)) if contents == Contents::Spans => {}
+    let Unsent { form, to, body } = unsent;
+    match post(client, &to, form, body.clone()).await {
+        Err(Undelivered::NotFound(_)) if form == BodyForm::Traces => {}
         answered => return answered,
     }
     let encoding = Compression::GZIP.content_encoding();
-    let written = settings(&body).and_then(|settings| as_transactions(body, encoding, &to.dsn, settings));
-    let written = written.map_err(|error| Undelivered::Refused(error.to_string()))?;
+    let written =
+        as_transactions(body, encoding, &to.dsn, settings).map_err(|error| Undelivered::Refused(error.to_string()))?;
     for message in written.messages {
-        post(client, &to, Contents::Envelope, message.body).await?;
+        post(client, &to, BodyForm::Envelope, message.body).await?;
     }
     if !written.report.losses.is_none() {
         let path = shown(path);
@@ -226,23 +198,21 @@ async fn deliver_one(client: &HttpClient, unsent: Unsent, path: &Path) -> Result
 }
 
 /// The settings for transactions of these spans: the exporter that wrote them named its environment in each span.
-fn settings(body: &Bytes) -> io::Result<Settings> {
-    let plain = decompress(Coding::Gzip, body.clone(), envelope::MAX_BYTES).map_err(io::Error::other)?;
-    let spans = traces::decode(plain, &Limits::default()).map_err(io::Error::other)?.spans;
+fn settings(spans: &Spans) -> Settings {
     let environment = spans.spans().first().and_then(|span| {
-        SpanView::of(&spans, span).attribute("sentry.environment").and_then(|environment| environment.into_text())
+        SpanView::of(spans, span).attribute("sentry.environment").and_then(|environment| environment.into_text())
     });
     let default = Settings::default();
-    Ok(Settings { environment: environment.unwrap_or(default.environment), ..default })
+    Settings { environment: environment.unwrap_or(default.environment), ..default }
 }
 
-async fn post(client: &HttpClient, to: &Destination, contents: Contents, body: Bytes) -> Result<(), Undelivered> {
+async fn post(client: &HttpClient, to: &Destination, form: BodyForm, body: Bytes) -> Result<(), Undelivered> {
     let mut headers = HeaderMap::new();
     headers.insert(HeaderName::from_static(auth::HEADER), to.auth.clone());
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(contents.content_type()));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     let dsn = &to.dsn;
-    let answered = client.post(contents.url(to), headers, body).await.map_err(|error| {
+    let answered = client.post(form.url(to), headers, body).await.map_err(|error| {
         let error = dsn.redact(&error_chain(&error));
         Undelivered::Outage(format!("{} cannot be reached: {error}", dsn.authority()))
     })?;

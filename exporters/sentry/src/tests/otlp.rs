@@ -265,7 +265,7 @@ async fn kept() {
     assert_eq!(body, request.body);
 
     let dsn = server.dsn(42).parse().unwrap();
-    let written = keep::as_transactions(body, Some("zstd"), &dsn, chunk::Settings::default()).unwrap();
+    let written = keep::as_transactions(body, Some("zstd"), &dsn, |_| chunk::Settings::default()).unwrap();
     let sent: Vec<u64> = written.messages.iter().map(|message| message.quantities.spans).collect();
     assert_eq!((sent, written.report.losses.get(Reason::LimitExceeded)), (vec![1001, 1], Quantities::spans(499)));
     for message in written.messages {
